@@ -1,0 +1,50 @@
+# Every target does its own set-up. Needed beforehand: make and Python 3.11 or newer with its venv module.
+# Times are those of two cores.
+
+PYTHON ?= python3
+# More options for pip, such as the index of a smaller build of torch.
+PIP_FLAGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/installed
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) --constraint constraints.txt
+# Without an NVIDIA driver the tests that need a GPU are left out.
+EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
+
+.PHONY: setup search test test-all lint clean
+
+## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
+setup: $(STAMP)
+
+# The stamp comes last: an interrupted set-up is taken up again. Torch goes first, so that a network that fails does so
+# on the one large file, and nothing else decides which torch it is.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+	$(PIP_INSTALL) torch
+	$(PIP_INSTALL) --editable '.[dev,studies]'
+	touch $@
+
+## search: the main job on studies/jpeg_cnn. Under 8 minutes; a new study each time.
+search: setup
+	cd studies/jpeg_cnn && ../../$(BIN)/autotune search train.py --study jpeg_cnn-$$(date +%Y%m%d-%H%M%S)
+
+## lint: ruff, its formatter, and mypy. Under a minute.
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+## test: lint and the fast tests; what CI runs. Under 10 minutes.
+test: lint
+	$(BIN)/pytest -m "not slow and not gpu"
+
+## test-all: lint and every tier; with an NVIDIA driver the GPU tests too. Up to an hour.
+test-all: lint
+	$(BIN)/pytest $(EVERY_TIER)
+
+## clean: what can be made again; study databases and tuned configs stay. Seconds.
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf studies/*/data studies/*/data.*
+	find autotune tests studies -type d -name __pycache__ -prune -exec rm -rf {} +

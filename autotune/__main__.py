@@ -1,0 +1,8 @@
+"""`python -m autotune`."""
+
+import sys
+
+from autotune.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

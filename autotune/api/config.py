@@ -1,0 +1,256 @@
+"""The config as a training script holds it: settings, and the means to apply them."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from autotune.api import fit
+from autotune.api.batches import note_fed
+from autotune.api.knobs import Knob, text_of, value_of
+from autotune.errors import ConfigError
+from autotune.settings import GROUP_OF_FIELD, Group, Precision, Settings
+from autotune.trial import active
+
+if TYPE_CHECKING:
+    import torch
+
+    from autotune.api.accumulation import Accumulation, Scheduler
+    from autotune.emit.config import TunedConfig
+
+Model = TypeVar("Model", bound="torch.nn.Module")
+
+
+class Config:
+    """Settings and the means to apply them; made by `load`.
+
+    Each method applies one part, and tells a running trial that the script applies it. What no method was called for is
+    not applied outside a search.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        knobs: Mapping[str, Knob],
+        *,
+        applied: frozenset[str] = frozenset(GROUP_OF_FIELD),
+        tuned: TunedConfig | None = None,
+        share: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._knobs = dict(knobs)
+        self._applied = applied
+        """Fields to apply; the script's own are left alone where only the call's defaults hold."""
+        self._tuned = tuned
+        self._share = share
+        self._session = active.session
+        self._claimed: set[Group] = set()
+        self._in_force: dict[str, Any] = {}
+        self._model: weakref.ref[torch.nn.Module] | None = None
+        self._region: tuple[str, torch.dtype] | None = None
+        """Device type and dtype of the autocast regions, once there was one."""
+        self._accumulation: Accumulation | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings to train with."""
+        return self._settings
+
+    def in_force(self) -> dict[str, Any]:
+        """What was applied so far, by setting, as plain values; own knobs as `knobs.NAME`."""
+        return dict(self._in_force)
+
+    def __getitem__(self, knob: str) -> Any:
+        """The value of a knob that the call of `load` declares, of the type of its default.
+
+        Raises:
+            ConfigError: The knob is not declared, or its value does not have that type.
+        """
+        if knob not in self._knobs:
+            raise ConfigError(
+                f"{knob!r} is not a knob of this config.",
+                f"Declare it with its default: autotune.load(..., {knob}=...); settings are under cfg.settings.",
+            )
+        value = value_of(knob, dict(self._settings.knobs).get(knob, ""), self._knobs[knob])
+        self._note(f"knobs.{knob}", text_of(value))
+        return value
+
+    def loader_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of the training DataLoader: workers, prefetch, pinning, and the micro-batch where known.
+
+        A tuned micro-batch needs `backward`, which accumulates it to the effective batch.
+        """
+        self._claim(Group.LOADER, Group.BATCH)
+        settings = self._settings
+        kwargs: dict[str, Any] = {"num_workers": settings.num_workers}
+        if settings.batch_size is not None:
+            kwargs["batch_size"] = settings.batch_size
+        if settings.num_workers > 0:
+            # torch refuses both without workers.
+            kwargs["prefetch_factor"] = settings.prefetch_factor
+            kwargs["persistent_workers"] = settings.persistent_workers
+        if settings.pin_memory and _has_accelerator():
+            kwargs["pin_memory"] = True
+        # Handed out is not yet in force: a trial looks at the loader itself.
+        self._in_force.update({"pin_memory": False, **kwargs})
+        return kwargs
+
+    def prepare(self, model: Model) -> Model:
+        """The same model, in the memory format and compiled as tuned; sets threads, kernels and the memory limit too.
+
+        The model is compiled in place, so names in its state_dict stay. Prepare it before it is wrapped for distributed
+        training, and before the first step.
+        """
+        import torch
+
+        self._claim(Group.KERNELS, Group.THREADS)
+        settings = self._settings
+        if "intra_op_threads" in self._applied:
+            torch.set_num_threads(settings.intra_op_threads)
+            self._note("intra_op_threads", torch.get_num_threads())
+        if "cudnn_benchmark" in self._applied:
+            torch.backends.cudnn.benchmark = settings.cudnn_benchmark
+            self._note("cudnn_benchmark", torch.backends.cudnn.benchmark)
+        if settings.channels_last:
+            # Convolutions take the weights' order whatever order the input has.
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if settings.compile:
+            model.compile()
+        for name in self._applied & {"channels_last", "compile"}:
+            self._note(name, getattr(settings, name))
+        if "omp_wait_policy" in self._applied:
+            self._note("omp_wait_policy", fit.wait_policy_in_force().value)
+        self._use_tf32()
+        self._model = weakref.ref(model)
+        if self._session is None:
+            self._limit_memory()
+        return model
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """A region for one forward pass and its loss, in the tuned precision; a new one for each micro-batch.
+
+        A region that is never left keeps old casts of the weights, and the model stops learning. Under fp16 use
+        `backward`, which scales the loss.
+        """
+        self._claim(Group.PRECISION)
+        precision = self._settings.precision
+        if precision not in (Precision.BF16, Precision.FP16):
+            self._use_tf32()
+            if "precision" in self._applied:
+                self._note("precision", precision.value)
+            return nullcontext()
+        import torch
+
+        if self._region is None:
+            dtype = torch.bfloat16 if precision is Precision.BF16 else torch.float16
+            self._region = (self._device_type(), dtype)
+            with torch.autocast(self._region[0], dtype=dtype):
+                is_on = torch.is_autocast_enabled(self._region[0])
+            self._note("precision", (precision if is_on else Precision.FP32).value)
+        return torch.autocast(self._region[0], dtype=self._region[1])
+
+    def backward(
+        self,
+        loss: torch.Tensor,
+        optimizer: torch.optim.Optimizer,
+        *,
+        clip_norm: float | None = None,
+        scheduler: Scheduler | None = None,
+        reduction: Literal["mean", "sum"] = "mean",
+    ) -> bool:
+        """Adds one micro-batch's gradients, and steps when it fills the optimizer step; True when parameters changed.
+
+        A step unscales, clips, steps, moves the scheduler and zeroes the gradients; the script does none of these.
+
+        Args:
+            loss: Loss of one micro-batch, a scalar; it is scaled here.
+            optimizer: The one optimizer of this config.
+            clip_norm: Greatest norm of the whole step's gradient; None leaves it.
+            scheduler: Moved once per optimizer step, and not by a step that fp16 skipped.
+            reduction: Whether the loss is the mean over the micro-batch's samples, or their sum.
+
+        Raises:
+            ConfigError: Another optimizer than before, or the script zeroed gradients that wait for their step.
+        """
+        from autotune.api.accumulation import Accumulation, StepPlan
+
+        self._claim(Group.BATCH)
+        if self._accumulation is None:
+            is_scaled = self._region is not None and self._settings.precision is Precision.FP16
+            self._accumulation = Accumulation(
+                self._settings.grad_accum_steps, is_scaled=is_scaled, on_step=self._note_step
+            )
+        note_fed(self._accumulation)
+        plan = StepPlan(optimizer=optimizer, clip_norm=clip_norm, scheduler=scheduler, is_mean=reduction == "mean")
+        return self._accumulation.backward(loss, plan)
+
+    def _note_step(self, num_micro_batches: int, is_skipped: bool) -> None:
+        if num_micro_batches == self._settings.grad_accum_steps:
+            self._note("grad_accum_steps", num_micro_batches)
+        if self._session is not None:
+            self._session.optimizer_stepped(is_skipped)
+
+    def _claim(self, *groups: Group) -> None:
+        for group in groups:
+            if group not in self._claimed:
+                self._claimed.add(group)
+                if self._session is not None:
+                    self._session.claim(group)
+
+    def _note(self, name: str, value: Any) -> None:
+        if name in self._in_force and self._in_force[name] == value:
+            return
+        self._in_force[name] = value
+        if self._session is not None:
+            self._session.observe(name, str(value))
+
+    def _use_tf32(self) -> None:
+        if self._settings.precision is Precision.TF32:
+            import torch
+
+            torch.set_float32_matmul_precision("high")
+            torch.backends.cudnn.allow_tf32 = True
+
+    def _parameter(self) -> torch.nn.Parameter | None:
+        """A parameter of the prepared model, which tells where it trains."""
+        model = self._model() if self._model is not None else None
+        return next(model.parameters(), None) if model is not None else None
+
+    def _device_type(self) -> str:
+        """Type of the device that trains: the prepared model's, otherwise CUDA where it is there."""
+        import torch
+
+        parameter = self._parameter()
+        if parameter is not None:
+            return parameter.device.type
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def _limit_memory(self) -> None:
+        """Sets the allocator's limit on CUDA and warns of what cannot be applied here; a trial does this itself."""
+        import torch
+
+        parameter = self._parameter()
+        is_on_cuda = parameter is not None and parameter.device.type == "cuda"
+        facts = self._tuned.script.facts if self._tuned is not None else None
+        if not torch.cuda.is_available() or not (is_on_cuda or (facts is not None and facts.device == "cuda")):
+            return
+        device = parameter.device if parameter is not None and is_on_cuda else torch.device("cuda")
+        properties = torch.cuda.get_device_properties(device)
+        fraction = self._settings.memory_fraction
+        if self._tuned is not None:
+            fraction = self._tuned.memory.in_force(fraction, total_bytes=properties.total_memory, share=self._share)
+        if "memory_fraction" in self._applied:
+            torch.cuda.set_per_process_memory_fraction(fraction, device)
+            self._note("memory_fraction", fraction)
+        for doubt in fit.cuda_doubts(self._settings, self._tuned, properties.name):
+            warnings.warn(doubt, UserWarning, stacklevel=3)
+
+
+def _has_accelerator() -> bool:
+    import torch
+
+    accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
+    return bool(accelerator.is_available()) if accelerator is not None else torch.cuda.is_available()

@@ -1,0 +1,126 @@
+"""Whether a tuned config fits the process that loads it: what must be refused, and what is only doubtful."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from autotune import host
+from autotune.emit.mismatch import mismatches
+from autotune.errors import ConfigError
+from autotune.settings import OmpWaitPolicy, Settings
+
+if TYPE_CHECKING:
+    from autotune.emit.config import TunedConfig
+
+IN_ENVIRONMENT = "Start the script by `autotune run`, or with the variables of `autotune export --to env`."
+
+
+def check_world_size(config: TunedConfig, path: str) -> None:
+    """Refuses another number of processes than was tuned, because it would change the effective batch.
+
+    Raises:
+        ConfigError: The world size differs, or WORLD_SIZE is no number.
+    """
+    tuned, here = config.provenance.world_size, _world_size()
+    if here != tuned:
+        raise ConfigError(
+            f"{path} was tuned for {tuned} process(es) and this job has {here}: "
+            f"the effective batch would be {here / tuned:g} times the tuned one.",
+            f"Search again with --nproc-per-node {here}; call autotune.load in the processes that train.",
+        )
+
+
+def _world_size() -> int:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    text = os.environ.get("WORLD_SIZE", "1")
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(f"WORLD_SIZE is {text!r}, not a number of processes.", "Unset it, or let torchrun set it.")
+    return int(text)
+
+
+def doubts(config: TunedConfig, call: Settings, *, path: str, share: bool) -> Iterator[str]:
+    """Sentences on what may not hold here although the config can be used.
+
+    Args:
+        config: The tuned config.
+        call: The defaults in the script's call.
+        path: The config's file, as the script names it.
+        share: The script wants to leave memory to others.
+    """
+    differences = mismatches(config, _this_host())
+    if differences:
+        yield f"{path} may not hold here. {' '.join(differences)} Run `autotune search` on this machine."
+    asked = config.settings.omp_wait_policy
+    if asked is OmpWaitPolicy.PASSIVE and wait_policy_in_force() is not asked:
+        yield f"omp_wait_policy passive of {path} can only be set before Python starts. {IN_ENVIRONMENT}"
+    natural = config.script.natural.batch_size
+    if call.batch_size is not None and natural is not None and call.batch_size != natural:
+        yield (
+            f"The call of autotune.load says batch_size={call.batch_size}; {path} was tuned when it said {natural}, "
+            "and the file holds. Run `autotune search` again for another batch size."
+        )
+    known = {*dict(call.knobs), *(name.removeprefix("knobs.") for name in config.script.maps)}
+    for name, value in config.settings.knobs:
+        if name not in known and value:
+            yield f"{path} has the knob {name}={value}, which autotune.load was not told of, so it is ignored."
+    shares = config.memory
+    if share and shares.fraction and not (shares.shared_memory_bytes or shares.shared_memory_fraction):
+        yield f"{path} does not say how little memory suffices, so share=True leaves no more to others than the cap."
+
+
+def wait_policy_in_force() -> OmpWaitPolicy:
+    """What idle threads of this process do, by its environment."""
+    is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == OmpWaitPolicy.PASSIVE
+    return OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT
+
+
+def _this_host() -> host.HostFingerprint:
+    """This machine as far as it is known without torch; the device is compared when a model is prepared."""
+    return host.HostFingerprint(
+        cpu=host.cpu_model(),
+        usable_cpus=host.usable_cpus(),
+        memory_bytes=host.total_memory_bytes(),
+        system=platform.system().lower(),
+        device="",
+        num_devices=0,
+        torch=_torch_version(),
+    )
+
+
+def _torch_version() -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return str(torch.__version__)
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
+
+
+def cuda_doubts(settings: Settings, config: TunedConfig | None, device: str) -> Iterator[str]:
+    """Sentences on what matters only on CUDA: another device, and settings that a script must apply itself.
+
+    Args:
+        settings: The settings to train with.
+        config: Where they come from; None without a file.
+        device: Name of the device that trains.
+    """
+    if config is not None and config.provenance.host.device not in ("", device):
+        yield f"The settings were measured on {config.provenance.host.device}, and this device is {device}."
+    allocator = os.environ.get("PYTORCH_ALLOC_CONF", "") + os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    if settings.expandable_segments and "expandable_segments:true" not in allocator.lower():
+        yield f"expandable_segments must be set before CUDA starts. {IN_ENVIRONMENT}"
+    asked = [name for name in ("non_blocking", "stream_prefetch") if getattr(settings, name)]
+    if asked:
+        yield (
+            f"{' and '.join(asked)} was tuned, and copies to the device are written in the script: use "
+            "`x.to(device, non_blocking=cfg.settings.non_blocking)`, or start it by `autotune run`."
+        )

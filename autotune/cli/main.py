@@ -1,0 +1,110 @@
+"""The command `autotune`: its verbs, and the one place that prints errors."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotune.cli.best import best
+from autotune.cli.export import export
+from autotune.cli.resume import resume
+from autotune.cli.run import run
+from autotune.cli.search import search
+from autotune.cli.studies import app as studies_app
+from autotune.cli.tail import TailCommand
+from autotune.errors import AutotuneError
+from autotune.report import streams
+
+INTERRUPTED = 130
+_USAGE_ERROR = typer.BadParameter.__base__ or Exception
+"""The parser's own error; typer brings its parser along, or has it from a package of its own, by its release."""
+
+_HELP = """Finds the fastest safe settings for your own PyTorch training script, under a memory cap.
+
+\b
+Examples:
+  autotune search train.py -- --data photos    try settings on your script
+  autotune run train.py -- --data photos       train with what was found
+  autotune best train                          what was found, also while it runs
+"""
+
+app = typer.Typer(
+    name="autotune",
+    help=_HELP,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command("search", cls=TailCommand)(search)
+app.command("resume")(resume)
+app.command("best")(best)
+app.command("export")(export)
+app.command("run", cls=TailCommand)(run)
+app.add_typer(studies_app, name="studies")
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from autotune import __version__
+
+        streams.write_result(f"autotune {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> int:
+    if context.invoked_subcommand is None:
+        streams.say(context.get_help())
+        return 2
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one verb; its exit code.
+
+    Args:
+        argv: The words after the program's name; None = those of this process.
+    """
+    streams.prepare()
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(argv, prog_name="autotune", standalone_mode=False)
+    except AutotuneError as error:
+        return _fail(error.message, error.hint, error.exit_code)
+    except _USAGE_ERROR as error:
+        return _fail(*_parsing_words(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        streams.say("Interrupted.")
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _fail(message: str, hint: str, code: int) -> int:
+    streams.say(f"autotune: error: {message}")
+    if hint:
+        streams.say(hint)
+    return code
+
+
+def _parsing_words(error: BaseException) -> tuple[str, str]:
+    """What the parser did not understand, and what was probably meant."""
+    message = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "autotune"
+    hint = f"See {path} --help."
+    if path in ("autotune search", "autotune run") and ("No such option" in message or "unexpected extra" in message):
+        hint = (
+            f"The script's own arguments go after --, as in: {path} train.py -- --epochs 90. So does a whole command, "
+            f"as in: {path} -- torchrun --nproc-per-node 2 train.py"
+        )
+    return message, hint
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,53 @@
+"""SIGINT and SIGTERM while a search runs: first end after the running trial, then end it, then leave at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Protocol
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WORDS = (
+    b"\nEnding after the running trial; what is finished is saved. Once more ends the running trial too.\n",
+    b"\nEnding the running trial.\n",
+)
+
+
+class Stoppable(Protocol):
+    """What is asked to stop."""
+
+    level: int
+
+    def request(self) -> None:
+        """Asks once more."""
+
+
+@contextlib.contextmanager
+def stops_on_signal(stop: Stoppable) -> Iterator[None]:
+    """Inside the block the two signals ask for a stop; after it they do what they did before.
+
+    In another thread than the main one, which gets no signals, nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        if stop.level >= len(_WORDS):
+            raise KeyboardInterrupt
+        words = _WORDS[stop.level]
+        stop.request()
+        # Not through sys.stderr: the signal may have come in the middle of a write to it.
+        with contextlib.suppress(OSError):
+            os.write(2, words)
+
+    before = {number: signal.signal(number, on_signal) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

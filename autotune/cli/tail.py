@@ -1,0 +1,28 @@
+"""The words after `--`, which belong to the user's script, or are a whole command."""
+
+from __future__ import annotations
+
+import typer
+from typer.core import TyperCommand
+
+_TAIL = "autotune.tail"
+
+
+class TailCommand(TyperCommand):
+    """A verb that hands on what follows the first `--` as it was typed.
+
+    The parser itself would drop the `--`, and `search train.py -- x` could not be told from `search -- train.py x`.
+    """
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Parses what stands before the `--`."""
+        if "--" in args:
+            position = args.index("--")
+            args, ctx.meta[_TAIL] = args[:position], tuple(args[position + 1 :])
+        return super().parse_args(ctx, args)
+
+
+def tail_of(context: typer.Context) -> tuple[str, ...] | None:
+    """The words after `--`; None where there was no `--`."""
+    tail: tuple[str, ...] | None = context.meta.get(_TAIL)
+    return tail

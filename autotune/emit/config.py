@@ -1,0 +1,289 @@
+"""The tuned config as plain data, read from and written to a file.
+
+A file may come from anywhere: it is parsed as data only, bounded in size and depth, and checked field by field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import secrets
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from autotune.emit import formats
+from autotune.emit.headline import headline
+from autotune.errors import AutotuneError, ConfigError
+from autotune.host import HostFingerprint
+from autotune.model.facts import ScriptFacts
+from autotune.plain import from_plain, to_plain
+from autotune.settings import Settings
+from autotune.units import MIB, format_bytes
+
+SCHEMA = 1
+MAX_FILE_BYTES = 4 * MIB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryShares:
+    """How much of the device the caching allocator may reserve; all None on a CPU."""
+
+    fraction: float | None = None
+    """The guard: the cap's share of the measured device's memory, above 0, at most 1."""
+    shared_memory_fraction: float | None = None
+    """Smallest share that keeps the throughput, with headroom: for people who share the device."""
+    shared_memory_bytes: int | None = None
+    """The same in bytes, which also holds on a device of another size."""
+
+    def __post_init__(self) -> None:
+        """Refuses shares that no allocator takes."""
+        for name in ("fraction", "shared_memory_fraction"):
+            share = getattr(self, name)
+            if share is not None and not 0 < share <= 1:
+                raise ValueError(f"{name} {share!r} is not above 0 and at most 1")
+        if self.shared_memory_bytes is not None and self.shared_memory_bytes < 1:
+            raise ValueError(f"shared_memory_bytes {self.shared_memory_bytes!r} is not positive")
+
+    def in_force(self, asked: float, *, total_bytes: int, share: bool) -> float:
+        """Share of a device's memory that training may reserve: the smallest of what is asked, the guard and sharing.
+
+        Args:
+            asked: memory_fraction of the settings.
+            total_bytes: Memory of the device that trains now.
+            share: Leave the rest of the device to others.
+        """
+        fraction = min(asked, self.fraction or 1.0)
+        if not share:
+            return fraction
+        if self.shared_memory_bytes is not None:
+            return min(fraction, self.shared_memory_bytes / total_bytes)
+        return min(fraction, self.shared_memory_fraction or 1.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """Where the figures come from."""
+
+    study: str
+    trial: int
+    """Number of the winning trial; 0 is the baseline."""
+    host: HostFingerprint
+    """The machine that was measured."""
+    world_size: int = 1
+    """Processes that trained together."""
+    created_at: str
+    """ISO date, or date and time, in UTC."""
+    autotune: str
+    """Version that wrote the file."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no search gives."""
+        if self.trial < 0 or self.world_size < 1:
+            raise ValueError(f"trial {self.trial} or world_size {self.world_size} is impossible")
+        datetime.fromisoformat(self.created_at)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TunedScript:
+    """The script that was tuned, and what is needed to apply the settings to it without an edit."""
+
+    path: str
+    """As the user wrote it; the module's name after `-m`."""
+    digest: str
+    """SHA-256 of the file in hexadecimal digits; empty where there is no file."""
+    natural: Settings
+    """What the script does by itself."""
+    maps: Mapping[str, str] = field(default_factory=dict)
+    """Setting -> template of the script's own argument, such as `--batch-size={}`."""
+    facts: ScriptFacts | None = None
+    """What the probe learned; None where nothing was injected."""
+
+    def __post_init__(self) -> None:
+        """Refuses templates that could not be filled in."""
+        for name, template in self.maps.items():
+            if "{}" not in template:
+                raise ValueError(f"maps.{name} {template!r} has no {{}} for the value")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TunedConfig:
+    """The answer of a search: settings, what they gave, and for which script and machine."""
+
+    schema: int = SCHEMA
+    settings: Settings
+    samples_per_second: float
+    """Throughput of the settings, in the finals."""
+    interval: tuple[float, float]
+    """Low and high end of it at 95 %."""
+    baseline_samples_per_second: float | None = None
+    """Throughput of the script's own settings; None where they need more memory than the cap."""
+    speedup: tuple[float, float, float] | None = None
+    """Ratio to the baseline with its low and high end; None without a real gain or without a baseline."""
+    peak_memory_bytes: int | None = None
+    """What was compared with the cap."""
+    memory_cap_bytes: int
+    bottleneck: str = ""
+    """Kind of the baseline's bottleneck; empty where unknown."""
+    memory: MemoryShares = field(default_factory=MemoryShares)
+    provenance: Provenance
+    script: TunedScript
+
+    def __post_init__(self) -> None:
+        """Refuses impossible figures."""
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema {self.schema!r} is not {SCHEMA}")
+        _check_interval("interval", self.interval)
+        if self.speedup is not None:
+            _check_interval("speedup", self.speedup[1:])
+        rates = (self.samples_per_second, self.baseline_samples_per_second or 1.0)
+        if not all(0 < rate < math.inf for rate in rates):
+            raise ValueError(f"samples_per_second {rates[0]!r} or the baseline's is not finite and positive")
+        if self.memory_cap_bytes < 1 or (self.peak_memory_bytes is not None and self.peak_memory_bytes < 0):
+            raise ValueError("peak_memory_bytes and memory_cap_bytes must be positive")
+
+
+def _check_interval(name: str, ends: tuple[float, ...]) -> None:
+    low, high = ends
+    if not 0 <= low <= high < math.inf:
+        raise ValueError(f"{name} [{low!r}, {high!r}] is not finite, positive and in order")
+
+
+def read_config(path: str | os.PathLike[str]) -> TunedConfig:
+    """The tuned config in a file; YAML, TOML or JSON by its suffix. Nothing in the file is ever executed.
+
+    Raises:
+        ConfigError: There is no such file, it cannot be read, is larger than 4 MiB, is not well formed, was written by
+            a newer release, or a value in it is impossible.
+    """
+    file = Path(path)
+    kind = formats.kind_of(file)
+    text = _read_text(file)
+    try:
+        values = formats.FORMATS[kind].parse(text)
+        return _build(values)
+    except AutotuneError as error:
+        raise ConfigError(f"{file} is not a tuned config: {error.message}", error.hint) from error
+    except (ValueError, RecursionError) as error:
+        hint = "Run `autotune search` again to write it."
+        raise ConfigError(f"{file} is not a tuned config: {error}.", hint) from error
+
+
+def _read_text(file: Path) -> str:
+    try:
+        if not file.is_file():
+            reason = "is not a regular file" if file.exists() else "does not exist"
+            raise ConfigError(f"{file} {reason}.", "`autotune search` writes a tuned config.")
+        with file.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"{file} is larger than {format_bytes(MAX_FILE_BYTES)}, so it is no tuned config.")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text.") from error
+
+
+def _build(values: Any) -> TunedConfig:
+    if not isinstance(values, Mapping) or "schema" not in values:
+        raise ValueError("it has no `schema`")
+    schema = values["schema"]
+    if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
+        raise ConfigError(
+            f"its schema {schema} is newer than this release reads ({SCHEMA}).", "Install a newer torch-autotune."
+        )
+    settings = values.get("settings")
+    knobs = settings.get("knobs", {}) if isinstance(settings, Mapping) else {}
+    for name, value in knobs.items() if isinstance(knobs, Mapping) else ():
+        if not isinstance(value, str):
+            raise ValueError(f"the knob {name} is {value!r}, not text; write it in quotes")
+    return from_plain(TunedConfig, _with_nulls(TunedConfig, values))
+
+
+def _with_nulls(kind: Any, value: Any) -> Any:
+    """The values with None for what may be None and is not said, since TOML cannot say it."""
+    options = [kind, *typing.get_args(kind)]
+    kind = next((option for option in options if dataclasses.is_dataclass(option)), None)
+    if kind is None or kind is Settings or not isinstance(value, Mapping):
+        return value
+    filled = dict(value)
+    hints = typing.get_type_hints(kind)
+    for member in dataclasses.fields(kind):
+        if member.name in filled:
+            filled[member.name] = _with_nulls(hints[member.name], filled[member.name])
+        elif type(None) in typing.get_args(hints[member.name]):
+            filled[member.name] = None
+    return filled
+
+
+def config_text(config: TunedConfig, kind: str) -> str:
+    """The text of a tuned config as `yaml`, `toml` or `json`; the first two begin with comments for people.
+
+    Raises:
+        ConfigError: A text in it cannot be written in this format.
+    """
+    try:
+        return formats.FORMATS[kind].render(to_plain(config), headline(config))
+    except ValueError as error:
+        raise ConfigError(f"The tuned config cannot be written as {kind}: {error}.") from error
+
+
+def check_overwrite(path: str | os.PathLike[str], *, script: str, digest: str, force: bool) -> None:
+    """Checks, before anything is spent, that a tuned config of this script may be written there.
+
+    Args:
+        path: Where the config is to go.
+        script: Path of the script as the user wrote it.
+        digest: SHA-256 of the script; empty where there is no file.
+        force: Any regular file may be replaced.
+
+    Raises:
+        ConfigError: The suffix is unknown, or the path is taken by what autotune did not write for this script.
+    """
+    file = Path(path)
+    formats.kind_of(file)
+    try:
+        is_there, is_file = file.exists(), file.is_file()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be reached: {error.strerror}.", "Use another --out.") from error
+    if not is_there or (force and is_file):
+        return
+    hint = "Use another --out, or --force to replace it." if is_file else "Use another --out."
+    try:
+        there = read_config(file).script
+    except ConfigError as error:
+        raise ConfigError(f"{file} is already there, and autotune did not write it.", hint) from error
+    if there.path != script and (not digest or there.digest != digest):
+        raise ConfigError(f"{file} is already there, and is the tuned config of {there.path}, not of {script}.", hint)
+
+
+def write_config(path: str | os.PathLike[str], config: TunedConfig, *, force: bool) -> None:
+    """Writes the tuned config in the format of the path's suffix: beside the file first, then renamed over it.
+
+    Missing folders are made. A symbolic link is followed.
+
+    Raises:
+        ConfigError: As of `check_overwrite`, or the file cannot be written.
+    """
+    check_overwrite(path, script=config.script.path, digest=config.script.digest, force=force)
+    content = config_text(config, formats.kind_of(Path(path))).encode("utf-8")
+    target = Path(path).resolve()
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("xb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.", "Choose another place with --out.") from error

@@ -1,0 +1,43 @@
+"""The first lines of a tuned config, for people: what wrote it, for which script, and what it claims."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autotune.units import format_bytes, format_rate
+
+if TYPE_CHECKING:
+    from autotune.emit.config import TunedConfig
+
+
+def headline(config: TunedConfig) -> tuple[str, ...]:
+    """Sentences about a tuned config, one line each; texts from outside are stripped of control characters."""
+    source = config.provenance
+    lines = (
+        f"Written by autotune {source.autotune} on {source.created_at} for {config.script.path}: "
+        f"trial {source.trial} of study {source.study}, measured on {source.host.device}.",
+        _gain(config),
+        _memory(config),
+        "autotune.load in the training code reads this file; `autotune run` applies it to an unedited script.",
+    )
+    return tuple("".join(char if char.isprintable() else "?" for char in line) for line in lines)
+
+
+def _gain(config: TunedConfig) -> str:
+    low, high = map(format_rate, config.interval)
+    rate = f"{format_rate(config.samples_per_second)} [{low}, {high}] samples per second"
+    if config.baseline_samples_per_second is None:
+        return f"{rate}; the script's own settings need more memory than the cap."
+    baseline = format_rate(config.baseline_samples_per_second)
+    if config.speedup is None:
+        return f"{rate}: no real gain over the script's own settings ({baseline})."
+    ratio, least, most = config.speedup
+    limit = f" The script was bound by: {config.bottleneck}." if config.bottleneck else ""
+    return f"{ratio:.2f}x [{least:.2f}, {most:.2f}] the script's own settings: {rate}, {baseline} before.{limit}"
+
+
+def _memory(config: TunedConfig) -> str:
+    cap = format_bytes(config.memory_cap_bytes)
+    if config.peak_memory_bytes is None:
+        return f"The memory cap was {cap}."
+    return f"Peak memory {format_bytes(config.peak_memory_bytes)} of the cap of {cap}."

@@ -1,0 +1,201 @@
+"""The machine as plain data: usable cores, memory, shared memory, devices. Read from the standard library alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceInfo:
+    """One device that can train. The CPU is a device like another; its memory is the host's."""
+
+    kind: str
+    """`cpu` or `cuda`."""
+    name: str
+    total_bytes: int
+    free_bytes: int
+    """Memory not in use when it was read; on a CPU what the kernel calls available."""
+    uuid: str = ""
+    capability: tuple[int, int] | None = None
+    """CUDA compute capability."""
+    driver: str = ""
+    num_other_processes: int = 0
+    """Processes of others that use this device."""
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether this is the CPU."""
+        return self.kind == "cpu"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostFingerprint:
+    """What must be equal for two measurements to be comparable."""
+
+    cpu: str
+    usable_cpus: float
+    """Cores by affinity and cgroup quota; a quota may be a fraction."""
+    memory_bytes: int
+    system: str
+    device: str
+    num_devices: int = 1
+    driver: str = ""
+    torch: str = ""
+    python: str = ""
+
+    def differences(self, other: HostFingerprint) -> tuple[str, ...]:
+        """Sentences that say what differs, empty when comparable; memory may differ by 5 % (kernels reserve some)."""
+        lines = []
+        for name in ("cpu", "usable_cpus", "system", "device", "num_devices", "driver", "torch"):
+            here, there = getattr(self, name), getattr(other, name)
+            if here != there and here and there:
+                lines.append(f"{name}: {here}, was {there}")
+        if abs(self.memory_bytes - other.memory_bytes) > 0.05 * max(self.memory_bytes, other.memory_bytes):
+            lines.append(f"memory_bytes: {self.memory_bytes}, was {other.memory_bytes}")
+        return tuple(lines)
+
+
+def fingerprint(device: DeviceInfo, *, num_devices: int, torch_version: str) -> HostFingerprint:
+    """The fingerprint of this machine with that device."""
+    return HostFingerprint(
+        cpu=cpu_model(),
+        usable_cpus=usable_cpus(),
+        memory_bytes=total_memory_bytes(),
+        system=platform.system().lower(),
+        device=device.name,
+        num_devices=num_devices,
+        driver=device.driver,
+        torch=torch_version,
+        python=".".join(map(str, sys.version_info[:2])),
+    )
+
+
+def usable_cpus() -> float:
+    """Cores that this process may use: the affinity mask, cut by the CPU quota of every cgroup above it.
+
+    `os.cpu_count()` knows neither; in containers it is often many times too high.
+    """
+    cpus = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
+    for quota in _cpu_quotas():
+        cpus = min(cpus, quota)
+    return cpus
+
+
+def _cpu_quotas() -> list[float]:
+    quotas = []
+    for folder in _cgroup_folders("cpu"):
+        try:
+            if (folder / "cpu.max").is_file():
+                limit, period = (folder / "cpu.max").read_text().split()[:2]
+            else:
+                limit = (folder / "cpu.cfs_quota_us").read_text().strip()
+                period = (folder / "cpu.cfs_period_us").read_text().strip()
+            if limit not in ("max", "-1"):
+                quotas.append(int(limit) / int(period))
+        except (OSError, ValueError, ZeroDivisionError):
+            continue
+    return [quota for quota in quotas if quota > 0]
+
+
+def _cgroup_folders(controller: str) -> list[Path]:
+    """Folders of this process's cgroup and of all above it, for version 2 and for a version 1 controller."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    folders: list[Path] = []
+    for line in lines:
+        number, names, place = [*line.split(":", 2), "", ""][:3]
+        if number == "0":
+            top = CGROUP_ROOT
+        elif controller in names.split(","):
+            top = CGROUP_ROOT / controller
+        else:
+            continue
+        folder = top / place.lstrip("/")
+        folders.extend([folder, *(parent for parent in folder.parents if parent == top or top in parent.parents)])
+    return folders
+
+
+def memory_limit_bytes() -> int | None:
+    """The smallest memory limit of the cgroups that this process is in; None without one."""
+    limits = []
+    for folder in _cgroup_folders("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdigit() and int(text) < 1 << 60:
+                limits.append(int(text))
+    return min(limits, default=None)
+
+
+def total_memory_bytes() -> int:
+    """Memory of the host, or of the container where that is less."""
+    total = int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
+    limit = memory_limit_bytes()
+    return total if limit is None else min(total, limit)
+
+
+def available_memory_bytes() -> int:
+    """Memory that new processes can have without swapping; on systems that do not say, half of the total."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return total_memory_bytes() // 2
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return min(int(line.split()[1]) * 1024, total_memory_bytes())
+    return total_memory_bytes() // 2
+
+
+def shared_memory_free_bytes() -> int | None:
+    """Free room of /dev/shm, where loader workers put their batches; None where there is no such place."""
+    try:
+        return shutil.disk_usage(SHARED_MEMORY).free
+    except OSError:
+        return None
+
+
+def cpu_model() -> str:
+    """Name of the processor, as the kernel gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def cpu_device() -> DeviceInfo:
+    """The CPU as a device."""
+    return DeviceInfo(
+        kind="cpu", name=cpu_model(), total_bytes=total_memory_bytes(), free_bytes=available_memory_bytes()
+    )
+
+
+def boot_id() -> str:
+    """Changes with every boot of the machine; empty where unknown. A process id is unique only within one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def process_start_ticks(pid: int) -> int | None:
+    """Kernel's start time of a process; with the pid it names a process for good. None when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(text.rpartition(")")[2].split()[19])

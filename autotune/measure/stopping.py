@@ -1,0 +1,206 @@
+"""When a measuring window may end, how long its blocks are, and when the warm-up is over."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotune.measure.block import Block
+from autotune.measure.interval import estimate_rate
+
+SCREENING_HALF_WIDTH_RATIO = 0.05
+"""Screening only ranks, and the finals measure the best few again: 5 % is a few seconds where 2 % is many."""
+
+FINALS_HALF_WIDTH_RATIO = 0.02
+"""The finals' figures are published."""
+
+FIRST_LOOK_NUM_BLOCKS = 8
+"""Below it the t-quantile alone makes intervals wide, and they cover less than they claim."""
+
+RACE_CONFIDENCE = 0.98
+"""Two-sided level whose upper end is the one-sided 99 % bound: a race is lost wrongly about once in a hundred
+looks."""
+
+LONGEST_COMMON_CYCLE = 64
+"""Micro-batches; when the common multiple of workers and accumulation is longer, blocks would take longer than the
+trial."""
+
+_SINGLE_BLOCK_PATIENCE = 4.0
+"""Times the time limit that a window with fewer than 2 blocks may take: without a second block there is no interval."""
+
+
+class StopReason(StrEnum):
+    """Why a window ended."""
+
+    CONVERGED = "converged"
+    """The interval is as narrow as the rule asks."""
+    RACED_OUT = "raced_out"
+    """Slower than the best feasible so far beyond doubt."""
+    TIME_LIMIT = "time_limit"
+    """Out of time; the interval is what it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WindowRule:
+    """What a window must reach before it ends; impossible values raise `ValueError`."""
+
+    half_width_ratio: float
+    """Converged when the 95 % interval's half-width is at most this share of the rate; above 0, below 1."""
+    min_blocks: int = FIRST_LOOK_NUM_BLOCKS
+    """Blocks at the first look, at least 2."""
+    min_window_s: float = 1.0
+    """No look before so much time was measured: clocks and caches settle over a second, not over a few blocks."""
+    max_window_s: float = 8.0
+    """Time limit."""
+    min_block_s: float = 0.05
+    """Shortest block (see `block_size`): 50 ms keep the meter's own cost and the clock's grain out of the figure."""
+    race_margin: float = 0.97
+    """Raced out below this share of the best rate, above 0, at most 1: what is 3 % slower may still win the finals."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.half_width_ratio < 1:
+            raise ValueError(f"half_width_ratio must be above 0 and below 1, not {self.half_width_ratio!r}")
+        if self.min_blocks < 2:
+            raise ValueError(f"min_blocks must be at least 2, not {self.min_blocks!r}")
+        if not (0 <= self.min_window_s <= self.max_window_s < math.inf and self.max_window_s > 0):
+            raise ValueError(
+                f"a window needs 0 <= min_window_s <= max_window_s, not {self.min_window_s!r} and {self.max_window_s!r}"
+            )
+        if not 0 < self.min_block_s < math.inf:
+            raise ValueError(f"min_block_s must be finite and positive, not {self.min_block_s!r}")
+        if not 0 < self.race_margin <= 1:
+            raise ValueError(f"race_margin must be above 0 and at most 1, not {self.race_margin!r}")
+
+
+def is_look(num_blocks: int, first_look: int = FIRST_LOOK_NUM_BLOCKS) -> bool:
+    """Whether the interval is looked at after so many blocks: at 8, 12, 18, 27, 40, 60, ...
+
+    Each look at a 95 % interval is a chance to stop by luck, so there are few: every one at 1.5 times the blocks of
+    the last.
+
+    Args:
+        num_blocks: Blocks measured so far.
+        first_look: Blocks at the first look, at least 2.
+
+    Raises:
+        ValueError: When `first_look` is below 2.
+    """
+    looks = _looks_up_to(num_blocks, first_look)
+    return bool(looks) and looks[-1] == num_blocks
+
+
+def decide(blocks: Sequence[Block], rule: WindowRule, incumbent_samples_per_second: float | None) -> StopReason | None:
+    """Why the window ends now, or None to go on; to be asked after every block.
+
+    A narrow interval over a nonstationary window is accepted only at the look after: the extension either steadies it
+    or shows that waiting does not help. A window that both converged and lost its race has converged: that says more.
+
+    Args:
+        blocks: All blocks of the window so far, in the order of time. A block that never ends is the caller's to time
+            out.
+        rule: What the window must reach.
+        incumbent_samples_per_second: Best feasible rate so far, > 0; None never races out.
+
+    Raises:
+        ValueError: When the incumbent's rate is not finite and positive.
+    """
+    if incumbent_samples_per_second is not None and not 0 < incumbent_samples_per_second < math.inf:
+        raise ValueError(f"the incumbent's rate must be finite and positive, not {incumbent_samples_per_second!r}")
+    if is_look(len(blocks), rule.min_blocks) and _elapsed_s(blocks) >= rule.min_window_s:
+        if _is_accepted(blocks, rule):
+            return StopReason.CONVERGED
+        if incumbent_samples_per_second is not None:
+            upper_bound = estimate_rate(blocks, RACE_CONFIDENCE).interval.high
+            if upper_bound < incumbent_samples_per_second * rule.race_margin:
+                return StopReason.RACED_OUT
+    return StopReason.TIME_LIMIT if _is_out_of_time(blocks, rule) else None
+
+
+def block_size(num_workers: int, grad_accum_steps: int, micro_step_s: float, min_block_s: float) -> int:
+    """Micro-batches per block.
+
+    A block is whole cycles of the workers, since a loader-bound job waits once per cycle and then gets a burst: with
+    a cycle cut in two, blocks differ for no reason and the interval is ten times wider. And it is whole optimizer
+    steps. So it is a multiple of the two's least common multiple. When that exceeds 64 it is relaxed to whole steps
+    with at least one batch of every worker: the part of a cycle that is then cut is at most one cycle in each block,
+    and merging evens it out.
+
+    Args:
+        num_workers: DataLoader workers, >= 0.
+        grad_accum_steps: Micro-batches per optimizer step, >= 1.
+        micro_step_s: Expected time of one micro-batch, > 0.
+        min_block_s: Shortest block, > 0.
+
+    Raises:
+        ValueError: When an argument is out of range.
+    """
+    if num_workers < 0 or grad_accum_steps < 1:
+        raise ValueError(
+            f"a block needs workers >= 0 and accumulation >= 1, not {num_workers!r} and {grad_accum_steps!r}"
+        )
+    if not (0 < micro_step_s < math.inf and 0 < min_block_s < math.inf):
+        raise ValueError(f"times must be finite and positive, not {micro_step_s!r} and {min_block_s!r}")
+    cycle = math.lcm(max(num_workers, 1), grad_accum_steps)
+    if cycle > LONGEST_COMMON_CYCLE:
+        cycle = grad_accum_steps * max(1, math.ceil(num_workers / grad_accum_steps))
+    # The allowance keeps 7 x 0.01 s from missing 0.07 s by the last digit of a float.
+    return cycle * max(1, math.ceil(min_block_s / (cycle * micro_step_s) - 1e-9))
+
+
+def warmed_up(step_s: Sequence[float], *, window: int = 3, tolerance: float = 0.03) -> bool:
+    """Whether step times are steady: the means of the last two windows differ by less than the tolerance.
+
+    Args:
+        step_s: Times of the optimizer steps so far, in order, each > 0.
+        window: Steps per window, at least 1.
+        tolerance: Largest relative difference, > 0.
+
+    Raises:
+        ValueError: When an argument is out of range.
+    """
+    if window < 1 or not tolerance > 0:
+        raise ValueError(f"warm-up needs window >= 1 and tolerance > 0, not {window!r} and {tolerance!r}")
+    if not all(0 < seconds < math.inf for seconds in step_s):
+        raise ValueError("step times must be finite and positive")
+    if len(step_s) < 2 * window:
+        return False
+    earlier, later = sum(step_s[-2 * window : -window]), sum(step_s[-window:])
+    return abs(later / earlier - 1) < tolerance
+
+
+def _looks_up_to(num_blocks: int, first_look: int) -> list[int]:
+    if first_look < 2:
+        raise ValueError(f"the first look needs at least 2 blocks, not {first_look!r}")
+    looks = []
+    look = first_look
+    while look <= num_blocks:
+        looks.append(look)
+        look = look * 3 // 2
+    return looks
+
+
+def _is_accepted(blocks: Sequence[Block], rule: WindowRule) -> bool:
+    """Whether this look ends the window as converged."""
+    estimate = estimate_rate(blocks)
+    if estimate.half_width_ratio > rule.half_width_ratio:
+        return False
+    return not estimate.nonstationary or _was_extended(blocks, rule)
+
+
+def _was_extended(blocks: Sequence[Block], rule: WindowRule) -> bool:
+    """Whether an earlier look was narrow enough already: the window went on only because it was nonstationary."""
+    earlier_windows = (blocks[:look] for look in _looks_up_to(len(blocks) - 1, rule.min_blocks))
+    return any(
+        _elapsed_s(window) >= rule.min_window_s and estimate_rate(window).half_width_ratio <= rule.half_width_ratio
+        for window in earlier_windows
+    )
+
+
+def _is_out_of_time(blocks: Sequence[Block], rule: WindowRule) -> bool:
+    if len(blocks) < 2:
+        return _elapsed_s(blocks) > _SINGLE_BLOCK_PATIENCE * rule.max_window_s
+    return _elapsed_s(blocks) >= rule.max_window_s
+
+
+def _elapsed_s(blocks: Sequence[Block]) -> float:
+    return sum(block.duration_s for block in blocks)

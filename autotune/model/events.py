@@ -1,0 +1,92 @@
+"""What the tuner tells its subscribers while it works: the terminal, a log, later a service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.model.facts import ScriptFacts
+from autotune.model.result import TrialResult
+from autotune.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchStarted:
+    """A search begins, or goes on."""
+
+    study: str
+    script: str
+    machine: str
+    memory_cap_bytes: int
+    max_trials: int | None
+    budget_s: float
+    num_finished: int
+    """Trials that an earlier run of the same study finished."""
+    storage: str
+    """Database URL with its secrets masked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeStarted:
+    """The script runs once under its own settings."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeFinished:
+    """The script is understood."""
+
+    facts: ScriptFacts
+    natural: Settings
+    refused: tuple[tuple[str, str], ...]
+    """(setting, reason) of what is left out of the space."""
+    wall_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialStarted:
+    """A trial runs."""
+
+    number: int
+    settings: Settings
+    stage: str
+    """Why these settings: the stage of the plan, or `sampled`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialFinished:
+    """A trial ended and is in the database."""
+
+    number: int
+    settings: Settings
+    stage: str
+    result: TrialResult
+    is_best: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinalsStarted:
+    """The best few and the baseline are measured again."""
+
+    numbers: tuple[int, ...]
+    num_rounds: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinalFinished:
+    """One run of the finals ended."""
+
+    round: int
+    number: int
+    result: TrialResult
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """Something that the user should know."""
+
+    message: str
+    is_warning: bool = True
+
+
+Event = (
+    SearchStarted | ProbeStarted | ProbeFinished | TrialStarted | TrialFinished | FinalsStarted | FinalFinished | Notice
+)

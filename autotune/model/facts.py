@@ -1,0 +1,110 @@
+"""What the probe learned of a script: enough to override it soundly, or to refuse by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotune.settings import Group
+
+
+class LossReduction(StrEnum):
+    """How the script's loss grows with the samples of a micro-batch; decides the scaling under accumulation."""
+
+    MEAN = "mean"
+    SUM = "sum"
+    UNKNOWN = "unknown"
+
+
+class BatchSamplerKind(StrEnum):
+    """Who makes the batches of a loader."""
+
+    DEFAULT = "default"
+    """torch, from batch_size."""
+    STANDARD = "standard"
+    """A torch BatchSampler that the script built; its size can be changed."""
+    CUSTOM = "custom"
+    """A class of the script's own; its size is the script's affair."""
+    NONE = "none"
+    """No automatic batching."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoaderFacts:
+    """The training loader, as the script builds it."""
+
+    keys: tuple[str, ...]
+    """Construction sites (`file:line#ordinal`) of all loaders over the trained dataset."""
+    dataset: str
+    """Class name of the dataset."""
+    is_iterable: bool
+    num_workers: int
+    prefetch_factor: int
+    pin_memory: bool
+    persistent_workers: bool
+    batch_size: int | None
+    drop_last: bool
+    batch_sampler: BatchSamplerKind
+    num_batches: int | None
+    """Batches of one epoch on one device; None where the loader has no length."""
+    num_samples: int | None
+    """Samples of the dataset; None where it has no length."""
+    batch_bytes: int
+    """Bytes of the tensors in one batch."""
+    is_read_before_training: bool
+    """The script runs through the loader once without training, for instance for statistics."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptFacts:
+    """The script, as one run under its own settings showed it."""
+
+    device: str
+    """Type of the device that trains: `cpu`, `cuda`, `mps`, ..."""
+    world_size: int
+    loader: LoaderFacts | None
+    """None where the script has no torch DataLoader that trains."""
+    num_micro_batches_per_step: int
+    """Batches taken per optimizer step: above 1 the script accumulates by itself."""
+    num_backwards_per_step: int
+    """Backward passes per optimizer step."""
+    num_optimizers: int
+    """torch optimizers that stepped; 0 = a hand-written update."""
+    optimizer: str
+    uses_closure: bool
+    num_batch_norms: int
+    num_convolutions: int
+    num_root_modules: int
+    """Modules that the script itself calls while it trains."""
+    own_autocast: str | None
+    """dtype of the script's own enabled autocast regions."""
+    own_grad_scaler: bool
+    own_compile: bool
+    own_threads: bool
+    """The script sets torch's number of threads by itself."""
+    own_cudnn_benchmark: bool
+    own_memory_fraction: bool
+    loss_reduction: LossReduction
+    first_loss: float | None
+    first_grad_norm: float | None
+    intra_op_threads: int
+    omp_wait_policy: str
+    precision: str
+    """Precision in force, as a value of settings.Precision."""
+    claims: tuple[Group, ...]
+    """Groups that the script applies itself through autotune.load."""
+    knobs: tuple[tuple[str, str], ...]
+    """Declared knobs and their defaults in the script's call of autotune.load."""
+    modules: tuple[str, ...]
+    """Top-level modules that the script imported."""
+    torch_version: str
+    num_parameters: int
+    first_step_s: float
+    """Seconds from the start of the process to the end of the first optimizer step."""
+    step_s: float
+    """Seconds of one optimizer step after the first, under the script's own settings."""
+    num_steps: int
+    """Optimizer steps that the probe saw."""
+    leading_size: int | None = None
+    """First dimension of the tensors in a batch; samples only where nothing better is known."""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,138 @@
+"""What a trial's processes report, and what the tuner makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autotune.measure.block import Block
+from autotune.model.facts import ScriptFacts
+from autotune.model.outcome import Outcome
+
+
+class RankStatus(StrEnum):
+    """How far one process of the trial came."""
+
+    PROBED = "probed"
+    MEASURED = "measured"
+    RACED_OUT = "raced_out"
+    ENDED = "ended"
+    """The script ended by itself before enough blocks were measured."""
+    RAISED = "raised"
+    """The script ended with an exception."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RaisedError:
+    """The exception that ended the script."""
+
+    kind: str
+    message: str
+    is_out_of_memory: bool
+    requested_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankResult:
+    """The report of one process that trained; it is read from the user's process and checked."""
+
+    rank: int
+    world_size: int
+    status: RankStatus
+    blocks: tuple[Block, ...] = ()
+    """Raw blocks in order, warm-up included."""
+    is_converged: bool = False
+    is_primed: bool = False
+    """The loader's queue may have been full when the clock started; the rate may be too high."""
+    compute_samples_per_second: float | None = None
+    """Rate on one cached batch, without the loader; this rank's samples."""
+    observed: Mapping[str, str] = field(default_factory=dict)
+    """Settings in force at the end, by field, as text (`str(value)`); a field that could not be seen is missing."""
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    held_host_bytes: int | None = None
+    """Anonymous and shared host memory of the process and its workers when the window ended."""
+    num_alloc_retries: int = 0
+    durations_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by part: imports, preparation, warm_up, window."""
+    first_losses: tuple[float, ...] = ()
+    is_loss_finite: bool = True
+    has_changed_parameters: bool = True
+    num_steps: int = 0
+    num_skipped_steps: int = 0
+    error: RaisedError | None = None
+    facts: ScriptFacts | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses impossible ranks."""
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank {self.rank} is not in a world of {self.world_size}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """Throughput of one trial over all its ranks."""
+
+    samples_per_second: float
+    low: float
+    high: float
+    """Interval of the rate at 95 %: repeatability within the trial, not certainty of a ranking."""
+    is_converged: bool
+    is_nonstationary: bool
+    is_primed: bool
+    num_blocks: int
+    window_s: float
+    data_wait_fraction: float
+    compute_samples_per_second: float | None
+
+    def __post_init__(self) -> None:
+        """Refuses rates that no training has."""
+        if not 0 < self.samples_per_second < float("inf") or not 0 <= self.low <= self.high:
+            raise ValueError(f"impossible rate {self.samples_per_second} [{self.low}, {self.high}]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialResult:
+    """How one trial ended, as the runner judged it."""
+
+    outcome: Outcome
+    reason: str = ""
+    """One sentence; empty for a plain success."""
+    measurement: Measurement | None = None
+    peak_memory_bytes: int | None = None
+    """What is compared with the cap: device memory of the trial, or its anonymous memory on a CPU."""
+    ranks: tuple[RankResult, ...] = ()
+    wall_s: float = 0.0
+    durations_s: Mapping[str, float] = field(default_factory=dict)
+    exit_code: int | None = None
+    signal: int | None = None
+    log_tail: str = ""
+    """The last lines that the script printed."""
+    start: str = "cold"
+    """How the trial was started: cold, forked, replayed or function."""
+    escaped: tuple[str, ...] = ()
+    """User's files that were written in spite of the layer."""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """A complete trial has a rate, no other has."""
+        if self.outcome.is_complete and self.measurement is None:
+            raise ValueError(f"a trial that ended {self.outcome} needs a measurement")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeResult:
+    """What a run of the script under its own settings taught."""
+
+    facts: ScriptFacts | None
+    """None when it taught nothing."""
+    reason: str = ""
+    """Why it taught nothing."""
+    first_losses: tuple[float, ...] = ()
+    is_out_of_memory: bool = False
+    is_interrupted: bool = False
+    peak_memory_bytes: int | None = None
+    wall_s: float = 0.0
+    log_tail: str = ""

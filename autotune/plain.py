@@ -1,0 +1,140 @@
+"""Dataclasses to plain JSON values and back, checked field by field.
+
+What a trial writes comes from the user's process and is not trusted: every value is checked against the annotation
+before an object is built. The standard library is enough, so that the user's process loads nothing for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+from autotune.errors import AutotuneError
+
+T = TypeVar("T")
+
+MAX_DEPTH = 24
+"""Deeper nesting than any of our data has; a hostile file ends here."""
+
+
+def to_plain(value: Any) -> Any:
+    """The value as lists, dicts with string keys, strings, numbers, booleans and None; ready for json.dumps.
+
+    Raises:
+        TypeError: The value holds something that has no plain form.
+    """
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "to_dict"):
+        return to_plain(value.to_dict())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no plain form")
+
+
+def from_plain(kind: type[T], value: Any) -> T:
+    """An object of the dataclass `kind` from plain values.
+
+    Unknown fields are refused, missing ones take their default.
+
+    Raises:
+        ValueError: A value does not fit its annotation, or the object's own checks refuse it.
+    """
+    try:
+        return typing.cast("T", _build(kind, value, kind.__name__, 0))
+    except (TypeError, OverflowError, RecursionError, AutotuneError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _build(annotation: Any, value: Any, where: str, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"{where} is nested too deeply")
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return _build_union(annotation, value, where, depth)
+    if origin is tuple:
+        return _build_tuple(annotation, value, where, depth)
+    if origin is not None and issubclass(origin, Mapping):
+        return _build_mapping(annotation, value, where, depth)
+    if dataclasses.is_dataclass(annotation):
+        return _build_dataclass(annotation, value, where, depth)
+    return _build_scalar(annotation, value, where)
+
+
+def _build_union(annotation: Any, value: Any, where: str, depth: int) -> Any:
+    errors = []
+    for option in typing.get_args(annotation):
+        if option is type(None):
+            if value is None:
+                return None
+            continue
+        try:
+            return _build(option, value, where, depth + 1)
+        except (ValueError, TypeError, AutotuneError) as error:
+            errors.append(str(error))
+    raise ValueError("; ".join(errors) or f"{where} must be null")
+
+
+def _build_tuple(annotation: Any, value: Any, where: str, depth: int) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{where} must be a list, not {type(value).__name__}")
+    items = typing.get_args(annotation)
+    if len(items) == 2 and items[1] is Ellipsis:
+        return tuple(_build(items[0], item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value))
+    if len(items) != len(value):
+        raise ValueError(f"{where} must have {len(items)} items, not {len(value)}")
+    pairs = enumerate(zip(items, value, strict=True))
+    return tuple(_build(kind, item, f"{where}[{i}]", depth + 1) for i, (kind, item) in pairs)
+
+
+def _build_mapping(annotation: Any, value: Any, where: str, depth: int) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{where} must be a mapping with string keys")
+    _, kind = typing.get_args(annotation)
+    return {key: _build(kind, item, f"{where}.{key}", depth + 1) for key, item in value.items()}
+
+
+def _build_dataclass(kind: Any, value: Any, where: str, depth: int) -> Any:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where} must be a mapping, not {type(value).__name__}")
+    hints = _hints(kind)
+    fields = {field.name for field in dataclasses.fields(kind) if field.init}
+    unknown = sorted(str(key) for key in value if key not in fields)
+    if unknown:
+        raise ValueError(f"{where} has no field {unknown[0]!r}")
+    if hasattr(kind, "from_dict"):
+        return kind.from_dict(value)
+    return kind(**{name: _build(hints[name], item, f"{where}.{name}", depth + 1) for name, item in value.items()})
+
+
+def _build_scalar(kind: Any, value: Any, where: str) -> Any:
+    if kind is Any:
+        return value
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{where} must be {kind.__name__}, not {type(value).__name__}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} must be finite")
+    return value
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)

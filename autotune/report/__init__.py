@@ -1,0 +1,1 @@
+"""What people and programs are told: lines while a search runs, its summary, and JSON documents."""

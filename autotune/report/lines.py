@@ -1,0 +1,177 @@
+"""The lines of the talk: one per event of a search. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from autotune.model.events import (
+    Event,
+    FinalFinished,
+    FinalsStarted,
+    Notice,
+    ProbeFinished,
+    ProbeStarted,
+    SearchStarted,
+    TrialFinished,
+    TrialStarted,
+)
+from autotune.model.facts import ScriptFacts
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.report.words import OUTCOME_WORDS, changes_text, clean
+from autotune.settings import Settings
+from autotune.units import format_bytes, format_rate, format_seconds
+
+HEADER = (
+    f"{'trial':>5}  {'outcome':<13}  {'samples/s':>9}  {'ratio':>6}  {'memory':>10}  settings that differ from yours"
+)
+MAX_NAMED_FILES = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """What the lines compare with: how the search stands."""
+
+    baseline: Settings | None = None
+    baseline_rate: float | None = None
+    best_rate: float | None = None
+    best_trial: int | None = None
+    num_finished: int = 0
+
+    def after(self, event: Event) -> Standing:
+        """The standing once the event has happened."""
+        if isinstance(event, SearchStarted):
+            return replace(self, num_finished=event.num_finished)
+        if isinstance(event, ProbeFinished):
+            return replace(self, baseline=event.natural)
+        if not isinstance(event, TrialFinished):
+            return self
+        standing = self
+        rate = event.result.measurement.samples_per_second if event.result.measurement is not None else None
+        if event.number == 0 or standing.baseline is None:
+            # The baseline as it really ran: the guard on memory is in it too.
+            standing = replace(standing, baseline=event.settings)
+        if event.settings == standing.baseline and event.result.outcome is Outcome.OK:
+            standing = replace(standing, baseline_rate=rate)
+        if event.is_best:
+            standing = replace(standing, best_rate=rate, best_trial=event.number)
+        return replace(standing, num_finished=standing.num_finished + event.result.outcome.is_finished)
+
+
+def event_lines(event: Event, standing: Standing) -> tuple[str, ...]:
+    """What is said of an event; `standing` is the one after it."""
+    if isinstance(event, SearchStarted):
+        return _started_lines(event)
+    if isinstance(event, ProbeStarted):
+        return ("probe: your script runs once, as it is; it may download and prepare what it needs",)
+    if isinstance(event, ProbeFinished):
+        return _probe_lines(event)
+    if isinstance(event, TrialFinished):
+        return _trial_lines(event, standing)
+    if isinstance(event, FinalsStarted):
+        numbers = ", ".join(map(str, event.numbers))
+        return (f"finals: trials {numbers} run again in turns, {event.num_rounds} rounds of fresh processes",)
+    if isinstance(event, FinalFinished):
+        return (f"final {event.round + 1}: trial {event.number}, {_final_words(event.result)}",)
+    if isinstance(event, Notice):
+        return (f"{'warning: ' if event.is_warning else ''}{clean(event.message)}",)
+    return ()
+
+
+def _started_lines(event: SearchStarted) -> tuple[str, ...]:
+    trials = f"{event.max_trials} trials or " if event.max_trials is not None else ""
+    lines = [
+        f"study {clean(event.study)}: {clean(PurePath(event.script).name)} on {clean(event.machine)}",
+        f"  memory cap {format_bytes(event.memory_cap_bytes)}, at most {trials}{format_seconds(event.budget_s)}",
+        f"  stored in {clean(event.storage)}",
+    ]
+    if event.num_finished:
+        lines.append(f"  goes on after {event.num_finished} finished trials")
+    return tuple(lines)
+
+
+def _probe_lines(event: ProbeFinished) -> tuple[str, ...]:
+    words = clean(facts_words(event.facts, event.natural))
+    lines = [f"probe done in {format_seconds(event.wall_s)}: {words}"]
+    lines += [f"  left out: {clean(name)}, {clean(reason)}" for name, reason in event.refused]
+    return (*lines, HEADER)
+
+
+def facts_words(facts: ScriptFacts, natural: Settings) -> str:
+    """What the probe learned of a script, in one line."""
+    words = [f"{facts.num_parameters:,} parameters trained on {facts.device}"]
+    if facts.world_size > 1:
+        words.append(f"{facts.world_size} processes")
+    if natural.batch_size is not None:
+        accumulation = f" x {natural.grad_accum_steps}" if natural.grad_accum_steps > 1 else ""
+        words.append(f"batch {natural.batch_size}{accumulation}")
+    words.append("no torch DataLoader" if facts.loader is None else f"{natural.num_workers} loader workers")
+    words.append(natural.precision.value)
+    if facts.step_s > 0:
+        words.append(f"{format_rate(1 / facts.step_s)} steps per second")
+    return ", ".join(words)
+
+
+def trial_line(
+    number: int, settings: Settings, result: TrialResult, *, baseline: Settings | None, baseline_rate: float | None
+) -> str:
+    """One finished trial under `HEADER`: how it ended, its rate, memory, and what was different from the baseline.
+
+    Args:
+        number: Of the trial.
+        settings: Of the trial.
+        result: How it ended.
+        baseline: Settings of the baseline, as far as they are known.
+        baseline_rate: Samples per second of the baseline, when it was measured.
+    """
+    rate, ratio = "-", "-"
+    if result.measurement is not None:
+        # The figure of a trial that was stopped early is the most that it could have reached.
+        bound = "<" if result.outcome is Outcome.RACED_OUT else ""
+        per_second = result.measurement.samples_per_second
+        rate = bound + format_rate(per_second)
+        ratio = f"{bound}{per_second / baseline_rate:.2f}x" if baseline_rate else "-"
+    memory = "-"
+    if result.peak_memory_bytes is not None:
+        memory = (">" if result.outcome.is_infeasible else "") + format_bytes(result.peak_memory_bytes)
+    changes = changes_text(settings, baseline if baseline is not None else Settings()) or "your settings"
+    reason = f" ({clean(result.reason)})" if result.reason and result.outcome is not Outcome.OK else ""
+    outcome = OUTCOME_WORDS[result.outcome]
+    return f"{number:>5}  {outcome:<13}  {rate:>9}  {ratio:>6}  {memory:>10}  {changes}{reason}"
+
+
+def _trial_lines(event: TrialFinished, standing: Standing) -> tuple[str, ...]:
+    line = trial_line(
+        event.number,
+        event.settings,
+        event.result,
+        baseline=standing.baseline,
+        baseline_rate=standing.baseline_rate,
+    )
+    if event.is_best and event.settings != standing.baseline:
+        line += "  <- best so far"
+    if not event.result.escaped:
+        return (line,)
+    escaped = event.result.escaped
+    named = ", ".join(clean(path) for path in escaped[:MAX_NAMED_FILES])
+    more = f" and {len(escaped) - MAX_NAMED_FILES} more" if len(escaped) > MAX_NAMED_FILES else ""
+    return line, f"warning: the trial wrote to your files: {named}{more}"
+
+
+def _final_words(result: TrialResult) -> str:
+    if result.measurement is None:
+        return f"{OUTCOME_WORDS[result.outcome]} ({clean(result.reason)})"
+    return f"{format_rate(result.measurement.samples_per_second)} per second"
+
+
+def running_words(event: Event, standing: Standing) -> str:
+    """What runs from this event on; empty for an event that starts nothing."""
+    if isinstance(event, ProbeStarted):
+        return "probe"
+    if isinstance(event, TrialStarted):
+        changes = changes_text(event.settings, standing.baseline) if standing.baseline is not None else ""
+        return f"trial {event.number}: {changes or 'your settings'}"
+    if isinstance(event, FinalsStarted):
+        return "finals"
+    return ""

@@ -1,0 +1,101 @@
+"""Standard output for the result, standard error for the talk; neither can stop a search by going away."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from typing import IO, TextIO
+
+from autotune.errors import HostError
+
+
+def prepare() -> None:
+    """Makes the three standard streams safe to use: closed ones lead nowhere, no character is unprintable.
+
+    A closed descriptor would be given to the next file that is opened, which may be the database.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: PTH123, SIM115 - kept for the life of the process
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def write_result(text: str) -> None:
+    """Writes the result of a verb to standard output. Where the reader has left, nothing is said.
+
+    Raises:
+        HostError: It cannot be written, for instance because the disk is full.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _lead_nowhere(sys.stdout)
+    except OSError as error:
+        _lead_nowhere(sys.stdout)
+        hint = "What was found is in the database; see autotune best."
+        raise HostError(f"The result cannot be written: {error.strerror}.", hint) from error
+
+
+def say(text: str) -> None:
+    """Writes one line to standard error, for people."""
+    Talk(sys.stderr).write(text + "\n")
+
+
+class Talk(io.TextIOBase):
+    """Standard error for people. When its reader has left, or its disk is full, what is said is lost, no more.
+
+    Args:
+        stream: Where the text goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_lost = False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Encoding of the stream below."""
+        return self._stream.encoding or "ascii"
+
+    def write(self, text: str) -> int:
+        """Writes and flushes; says nothing of a failure."""
+        if not self._is_lost:
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._is_lost = True
+                _lead_nowhere(self._stream)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing: every write is flushed."""
+
+    def isatty(self) -> bool:
+        """Whether a person watches."""
+        try:
+            return self._stream.isatty()
+        except ValueError:
+            return False
+
+    def fileno(self) -> int:
+        """Descriptor of the stream below."""
+        return self._stream.fileno()
+
+
+def _lead_nowhere(stream: IO[str]) -> None:
+    """What the stream still holds would be written, and fail, once more when the interpreter ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -1,0 +1,189 @@
+"""The end of a search in words: what it gained, what changed, what to do next. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from autotune.measure.bottleneck import BottleneckKind
+from autotune.model.summary import Contender, SearchResult, Status
+from autotune.report.words import bottleneck_text, clean, interval_text, ratio_text, value_text
+from autotune.units import format_bytes, format_rate, format_seconds
+
+LONG_RUN_H = 10.0
+"""A run of this length is what the gain is said of: long enough that what happens once does not matter."""
+INDENT = "  "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NextCommands:
+    """How the commands that a summary offers are written: ready to be pasted into a shell."""
+
+    resume: str
+    export: str
+    show: str
+    run: str
+    """With `--config` where the config is not where `run` looks for it."""
+    cwd: str = ""
+    """Folder that paths are shown relative to; empty = as they are."""
+
+
+@dataclass(slots=True)
+class _Page:
+    """Paragraphs under construction."""
+
+    text: Text = field(default_factory=Text)
+
+    def paragraph(self, lines: Sequence[str], *, style: str = "", indent: str = INDENT) -> None:
+        if lines:
+            self.text.append("\n" if self.text else "")
+            self.text.append("".join(f"{indent if line else ''}{line}\n" for line in lines), style=style)
+
+
+def summary(result: SearchResult, commands: NextCommands) -> Text:
+    """The summary of a search; `.plain` is the same without styles.
+
+    Args:
+        result: The result.
+        commands: What to type next.
+    """
+    page = _Page()
+    page.paragraph([headline(result)], style="bold", indent="")
+    page.paragraph(list(_contenders(result)))
+    page.paragraph(_changes(result))
+    page.paragraph(list(_explanation(result)))
+    page.paragraph(_counts(result))
+    page.paragraph([f"note: {clean(note)}" for note in result.notes], style="yellow")
+    page.paragraph(list(_next_steps(result, commands)))
+    return page.text
+
+
+def headline(result: SearchResult) -> str:
+    """The answer in one sentence."""
+    unit = result.samples_unit
+    if result.status is Status.IMPROVED and result.speedup is not None:
+        return f"These settings train {ratio_text(result.speedup)} as many {unit} per second as yours."
+    if result.status is Status.BASELINE_INFEASIBLE:
+        return "Your own settings need more memory than the cap; these are the fastest that were found under it."
+    cap = format_bytes(result.memory_cap_bytes)
+    return {
+        Status.IMPROVED: "These settings are faster than yours.",
+        Status.NO_GAIN: "No settings were found that are faster than yours beyond the noise: yours are kept.",
+        Status.NO_FEASIBLE: f"Everything that was tried needs more memory than the cap of {cap}.",
+        Status.INTERRUPTED: "The search was interrupted; what was finished is saved.",
+        Status.ALL_FAILED: "No trial could be measured.",
+    }[result.status]
+
+
+def _contenders(result: SearchResult) -> Iterator[str]:
+    """One line each for the baseline and the best, with what they reached and what they needed."""
+    best, baseline = result.best, result.baseline
+    is_same = best is not None and baseline is not None and best.settings == baseline.settings
+    rows = [("yours", baseline)]
+    if not is_same:
+        rows.append((f"trial {best.trial}" if best is not None and best.trial is not None else "best", best))
+    for name, contender in rows:
+        if contender is not None:
+            yield f"{name:<10}  {_figures(contender, result)}"
+
+
+def _figures(contender: Contender, result: SearchResult) -> str:
+    parts = []
+    if contender.samples_per_second is not None:
+        interval = f" {interval_text(contender.interval)}" if contender.interval is not None else ""
+        parts.append(f"{format_rate(contender.samples_per_second)}{interval} {result.samples_unit} per second")
+    elif contender.feasible:
+        parts.append("not confirmed by finals")
+    if contender.peak_memory_bytes is not None:
+        share = contender.peak_memory_bytes / result.memory_cap_bytes
+        cap = format_bytes(result.memory_cap_bytes)
+        parts.append(f"peak memory {format_bytes(contender.peak_memory_bytes)}, {share:.0%} of the cap of {cap}")
+    if not contender.feasible:
+        parts.append("over the cap")
+    return ", ".join(parts)
+
+
+def _changes(result: SearchResult) -> list[str]:
+    if result.best is None or result.baseline is None:
+        return []
+    differences = result.best.settings.differences(result.baseline.settings)
+    if not differences:
+        return []
+    width = max(len(name) for name in differences)
+    lines = [
+        f"{INDENT}{clean(name):<{width}}  {value_text(before)} -> {value_text(after)}"
+        for name, (after, before) in differences.items()
+    ]
+    return ["What changed:", *lines]
+
+
+def _explanation(result: SearchResult) -> Iterator[str]:
+    """What the job waited for and waits for now, and what the figure is good for."""
+    before, after = bottleneck_text(result.bottleneck), bottleneck_text(result.bottleneck_after)
+    if before:
+        yield f"Your settings are bound by {before}{_waiting(result)}."
+    if after and result.status is Status.IMPROVED:
+        yield f"{'Now it is still' if after == before else 'Now it is'} bound by {after}."
+    ceiling = result.ceiling_samples_per_second
+    if ceiling is not None and result.bottleneck in (BottleneckKind.LOADER, BottleneckKind.CPU_CONTENTION):
+        yield f"Without any loader your settings would train {format_rate(ceiling)} {result.samples_unit} per second."
+    if result.status is Status.IMPROVED and result.speedup is not None:
+        ratio, low, high = (format_seconds(LONG_RUN_H * 3600 / value) for value in result.speedup)
+        yield (
+            f"In the real run, what took {LONG_RUN_H:.0f} h takes about {ratio} (between {high} and {low}): measured "
+            "in fresh processes,"
+        )
+        yield "in turns with your settings, loading the data included, after the warm-up."
+
+
+def _waiting(result: SearchResult) -> str:
+    if not result.data_wait_fraction or result.data_wait_fraction < 0.01:
+        return ""
+    return f"; {result.data_wait_fraction:.0%} of the time goes into waiting for data"
+
+
+def _counts(result: SearchResult) -> list[str]:
+    counts = result.trials
+    named = [
+        (counts.complete, "measured"),
+        (counts.infeasible, "over the memory cap"),
+        (counts.failed, "failed"),
+        (counts.gated, "left out because they would have needed more memory than the cap"),
+    ]
+    words = ", ".join(f"{count} {word}" for count, word in named if count)
+    spent = f"{format_seconds(result.wall_s)}, {format_seconds(result.measuring_s)} of it measuring"
+    plural = "trial" if counts.total == 1 else "trials"
+    lines = [f"{counts.total} {plural} in {spent}" + (f": {words}." if words else ".")]
+    return lines + ([clean(result.reason)] if result.reason else [])
+
+
+def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
+    if result.config is not None:
+        yield from _how_to_use(result.config, commands)
+    elif result.status is Status.NO_FEASIBLE:
+        yield "Raise --memory-cap, or permit smaller batches with --effective-batch free."
+    if result.status in (Status.NO_FEASIBLE, Status.ALL_FAILED):
+        yield f"Why each trial ended: {commands.show}"
+    if result.status is Status.INTERRUPTED:
+        yield f"Go on: {commands.resume}"
+
+
+def _how_to_use(config: str, commands: NextCommands) -> Iterator[str]:
+    path = clean(_shown_path(config, commands.cwd))
+    yield f"Config: {path}"
+    yield ""
+    yield "Train with it, the script unedited:"
+    yield f"{INDENT}{commands.run}"
+    yield "or load it in the script, which has cfg.prepare(model), cfg.autocast() and cfg.backward(...) then as well:"
+    yield f"{INDENT}import autotune"
+    yield f"{INDENT}cfg = autotune.load({json.dumps(path, ensure_ascii=False)})"
+    yield f"{INDENT}loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
+    yield "or take it elsewhere:"
+    yield f"{INDENT}{commands.export}"
+
+
+def _shown_path(path: str, cwd: str) -> str:
+    return path.removeprefix(cwd.rstrip("/") + "/") if cwd else path

@@ -1,0 +1,72 @@
+"""The words for settings, rates, outcomes and bottlenecks, the same on every screen. Pure, and plain ASCII."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from autotune.measure.bottleneck import BottleneckKind
+from autotune.model.outcome import Outcome
+from autotune.settings import Settings
+from autotune.units import format_rate
+
+SCRIPTS_OWN = "the script's own"
+
+OUTCOME_WORDS: Mapping[Outcome, str] = {
+    Outcome.OK: "ok",
+    Outcome.RACED_OUT: "too slow",
+    Outcome.OVER_CAP: "over the cap",
+    Outcome.OUT_OF_MEMORY: "out of memory",
+    Outcome.INVALID: "invalid",
+    Outcome.CRASHED: "crashed",
+    Outcome.TIMED_OUT: "timed out",
+    Outcome.INTERRUPTED: "interrupted",
+}
+
+_BOTTLENECK_WORDS: Mapping[str, str] = {
+    BottleneckKind.LOADER: "the data loader, which does not deliver fast enough",
+    BottleneckKind.COMPUTE: "the training step itself, which runs as fast as it would without a loader",
+    BottleneckKind.HOST: "the host: the device waits for Python to give it work",
+    BottleneckKind.CPU_CONTENTION: "the processors: loader workers and the training step take them from each other",
+}
+
+
+def clean(text: str) -> str:
+    """The text on one line and without control characters: it may come from the user's script."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def value_text(value: Any) -> str:
+    """A value of a setting, as `--fix` takes it."""
+    if value is None or value == "":
+        return SCRIPTS_OWN
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return clean(str(value))
+
+
+def changes_text(settings: Settings, baseline: Settings) -> str:
+    """What differs from the baseline, as `num_workers=4 precision=bf16`; empty where nothing does."""
+    differences = settings.differences(baseline)
+    return " ".join(f"{name.removeprefix('knobs.')}={value_text(ours)}" for name, (ours, _) in differences.items())
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    """Both ends of a rate's interval: `[3,097, 3,140]`."""
+    return f"[{format_rate(interval[0])}, {format_rate(interval[1])}]"
+
+
+def ratio_text(speedup: tuple[float, float, float]) -> str:
+    """A ratio with its interval: `2.41x [2.35, 2.47]`."""
+    ratio, low, high = speedup
+    return f"{ratio:.2f}x [{low:.2f}, {high:.2f}]"
+
+
+def bottleneck_text(kind: str) -> str:
+    """What a job waits for, to be read after `bound by`; empty where that is unknown."""
+    return _BOTTLENECK_WORDS.get(kind, "")

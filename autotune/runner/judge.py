@@ -1,0 +1,217 @@
+"""What the ending of a trial means: timed out, killed, no result, unreadable result, then what the result says. Pure.
+
+Never from words in what the script printed.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.model.job import TrialJob
+from autotune.model.outcome import Outcome
+from autotune.model.result import Measurement, RankResult, RankStatus
+from autotune.runner.aggregate import measurement_of
+from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.units import format_bytes, format_seconds
+
+MAX_SKIPPED_SHARE = 0.05
+"""More skipped steps than this in the window, and the trial trains too little of what it measures."""
+FRACTION_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """What the runner saw of a trial from outside."""
+
+    exit_code: int | None
+    signal: int | None
+    is_start_overrun: bool = False
+    is_total_overrun: bool = False
+    is_over_cap: bool = False
+    is_cancelled: bool = False
+    launch_error: str = ""
+    """Why the command could not be started at all."""
+    peak_memory_bytes: int | None = None
+    wall_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Outcome, with its reason as one sentence, and the throughput where there is one."""
+
+    outcome: Outcome
+    reason: str = ""
+    measurement: Measurement | None = None
+
+
+def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str = "") -> Verdict:
+    """The verdict on a trial.
+
+    Args:
+        job: What was asked.
+        ending: How it ended.
+        ranks: The reports that were read, in order of rank.
+        unreadable: Why a report that exists could not be read; empty when all could.
+    """
+    return (
+        _from_outside(job, ending)
+        or _from_signal(ending, ranks)
+        or _from_missing(job, ending, ranks, unreadable)
+        or _from_error(job, ranks)
+        or _from_result(job, ending, ranks)
+    )
+
+
+def judge_probe(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str = "") -> str:
+    """Why a probe taught nothing, as one sentence; empty when its facts can be used."""
+    verdict = _from_outside(job, ending)
+    if verdict is None and not any(rank.facts is not None and rank.status is RankStatus.PROBED for rank in ranks):
+        verdict = (
+            _from_signal(ending, ranks)
+            or _from_missing(job, ending, ranks, unreadable)
+            or _from_error(job, ranks)
+            or _never_trained(ending)
+        )
+    return verdict.reason if verdict is not None else ""
+
+
+def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
+    if ending.is_cancelled:
+        return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended by the tuner.")
+    if ending.launch_error:
+        return Verdict(outcome=Outcome.CRASHED, reason=f"It could not be started: {ending.launch_error}.")
+    if ending.is_over_cap:
+        peak = format_bytes(ending.peak_memory_bytes or 0)
+        reason = f"It held {peak}, the cap is {format_bytes(job.cap_bytes)}."
+        return Verdict(outcome=Outcome.OVER_CAP, reason=reason)
+    if ending.is_start_overrun:
+        limit = format_seconds(job.start_limit_s)
+        return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It made no optimizer step in {limit}.")
+    if ending.is_total_overrun:
+        limit = format_seconds(job.total_limit_s)
+        return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It was not through after {limit}.")
+    return None
+
+
+def _from_signal(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
+    if ending.signal is None:
+        return None
+    if ending.signal == signal.SIGKILL:
+        reason = "It was killed by SIGKILL, which nobody but the kernel, short of memory, had a reason to send."
+        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason)
+    if any(rank.status in (RankStatus.MEASURED, RankStatus.RACED_OUT) for rank in ranks):
+        return None
+    return Verdict(outcome=Outcome.CRASHED, reason=f"It was ended by {_signal_name(ending.signal)}.")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _from_missing(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str) -> Verdict | None:
+    if unreadable:
+        return Verdict(outcome=Outcome.CRASHED, reason=f"Its report cannot be read: {unreadable}.")
+    raised = [rank for rank in ranks if rank.status is RankStatus.RAISED]
+    if raised:
+        return None
+    if not ranks:
+        reason = f"It ended with exit code {ending.exit_code} before it trained."
+        return Verdict(outcome=Outcome.CRASHED, reason=reason)
+    world_size = ranks[0].world_size
+    if len(ranks) < world_size:
+        reason = f"Only {len(ranks)} of {world_size} ranks reported."
+        return Verdict(outcome=Outcome.CRASHED, reason=reason)
+    return None
+
+
+def _from_error(job: TrialJob, ranks: Sequence[RankResult]) -> Verdict | None:
+    errors = [rank.error for rank in ranks if rank.error is not None]
+    for error in errors:
+        if error.is_out_of_memory:
+            return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=f"It ran out of memory: {_first_line(error.message)}")
+    if errors:
+        return Verdict(outcome=Outcome.CRASHED, reason=f"{errors[0].kind}: {_first_line(errors[0].message)}")
+    return None
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:300] if text.strip() else ""
+
+
+def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
+    if ranks[0].num_steps == 0:
+        return _never_trained(ending)
+    reason = _why_invalid(job, ranks)
+    if reason:
+        return Verdict(outcome=Outcome.INVALID, reason=reason)
+    measurement = measurement_of(ranks)
+    if measurement is None:
+        reason = "The script ended before enough was measured; give it more to do, for instance more epochs."
+        return Verdict(outcome=Outcome.INVALID, reason=reason)
+    if ending.peak_memory_bytes is not None and ending.peak_memory_bytes > job.cap_bytes:
+        peak = format_bytes(ending.peak_memory_bytes)
+        reason = f"It held {peak} at its peak, the cap is {format_bytes(job.cap_bytes)}."
+        return Verdict(outcome=Outcome.OVER_CAP, reason=reason)
+    if any(rank.status is RankStatus.RACED_OUT for rank in ranks):
+        return Verdict(outcome=Outcome.RACED_OUT, reason="It cannot be the fastest.", measurement=measurement)
+    return Verdict(outcome=Outcome.OK, measurement=measurement)
+
+
+def _never_trained(ending: Ending) -> Verdict:
+    reason = f"The script ended (exit code {ending.exit_code}) without one optimizer step."
+    return Verdict(outcome=Outcome.CRASHED, reason=reason)
+
+
+def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
+    for rank in ranks:
+        if not rank.is_loss_finite:
+            return "The loss is not finite under these settings."
+        if not rank.has_changed_parameters:
+            return "No parameter changed: it does not train under these settings."
+        window = [block for block in rank.blocks if block.phase == "window"]
+        num_steps = sum(block.num_steps for block in window)
+        num_skipped = sum(block.num_skipped_steps for block in window)
+        if num_steps and num_skipped > MAX_SKIPPED_SHARE * num_steps:
+            return f"{num_skipped} of {num_steps} optimizer steps were skipped because gradients overflowed."
+        difference = not_in_force(job, rank)
+        if difference:
+            return difference
+    return ""
+
+
+def not_in_force(job: TrialJob, rank: RankResult) -> str:
+    """How what was observed differs from what was asked, as one sentence; empty when nothing does."""
+    assert job.settings is not None and job.natural is not None
+    is_cpu = job.device == "cpu"
+    asked = job.settings.canonical(device_is_cpu=is_cpu)
+    for name in GROUP_OF_FIELD:
+        seen = rank.observed.get(name)
+        if seen is None or _is_excused(name, asked, job):
+            continue
+        value = getattr(asked, name)
+        if name == "memory_fraction":
+            limit = min(asked.memory_fraction, job.cap_fraction)
+            if abs(float(seen) - limit) <= FRACTION_TOLERANCE:
+                continue
+        elif str(value) == seen:
+            continue
+        return f"Asked for {name} {value}, in force was {seen}."
+    return ""
+
+
+def _is_excused(name: str, asked: Settings, job: TrialJob) -> bool:
+    """Inert fields, and fields that were left to the script, are not compared."""
+    if name in ("prefetch_factor", "persistent_workers") and asked.num_workers == 0:
+        return True
+    if name == "pin_memory" and job.device == "cpu":
+        return True
+    if name == "batch_size" and asked.batch_size is None:
+        return True
+    if name == "memory_fraction":
+        return job.device == "cpu"
+    return False

@@ -1,0 +1,215 @@
+"""The settings of one trial: what can be tuned, in which group, and which of two settings are the same thing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Self
+
+from autotune.errors import SearchSpaceError
+
+DEFAULT_PREFETCH_FACTOR = 2
+"""What torch's DataLoader takes with workers when nothing is said."""
+
+
+class Precision(StrEnum):
+    """Number format of the forward pass; weights stay in the script's own format."""
+
+    FP32 = "fp32"
+    """The script's own precision, unchanged."""
+    TF32 = "tf32"
+    """fp32 operands, matrix products and convolutions on TF32 units."""
+    BF16 = "bf16"
+    """An autocast region in bfloat16."""
+    FP16 = "fp16"
+    """An autocast region in float16, with a scaled loss."""
+
+
+class OmpWaitPolicy(StrEnum):
+    """What idle threads of an OpenMP team do."""
+
+    DEFAULT = "default"
+    """The runtime's own: they spin for a while, then sleep."""
+    PASSIVE = "passive"
+    """They sleep at once and leave the core to the loader's workers."""
+
+
+class Group(StrEnum):
+    """Settings that take effect at one place and are claimed or refused together."""
+
+    LOADER = "loader"
+    BATCH = "batch"
+    PRECISION = "precision"
+    MEMORY = "memory"
+    KERNELS = "kernels"
+    TRANSFER = "transfer"
+    THREADS = "threads"
+    OWN = "own"
+
+
+GROUP_OF_FIELD: Mapping[str, Group] = MappingProxyType(
+    {
+        "num_workers": Group.LOADER,
+        "prefetch_factor": Group.LOADER,
+        "pin_memory": Group.LOADER,
+        "persistent_workers": Group.LOADER,
+        "batch_size": Group.BATCH,
+        "grad_accum_steps": Group.BATCH,
+        "precision": Group.PRECISION,
+        "memory_fraction": Group.MEMORY,
+        "expandable_segments": Group.MEMORY,
+        "cudnn_benchmark": Group.KERNELS,
+        "channels_last": Group.KERNELS,
+        "compile": Group.KERNELS,
+        "non_blocking": Group.TRANSFER,
+        "stream_prefetch": Group.TRANSFER,
+        "intra_op_threads": Group.THREADS,
+        "omp_wait_policy": Group.THREADS,
+    }
+)
+"""Group of every field of Settings except `knobs`, whose group is OWN."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The values of one trial. Defaults are those of a plain torch script."""
+
+    num_workers: int = 0
+    """Worker processes of the training loader; 0 = the training process loads."""
+    prefetch_factor: int = DEFAULT_PREFETCH_FACTOR
+    """Batches ahead per worker; inert without workers."""
+    pin_memory: bool = False
+    """Batches are copied to page-locked memory."""
+    persistent_workers: bool = False
+    """Workers live on between epochs; inert without workers."""
+    batch_size: int | None = None
+    """Micro-batch: samples of one forward-backward on one device; None = the script's own, unknown to us."""
+    grad_accum_steps: int = 1
+    """Micro-batches per optimizer step."""
+    precision: Precision = Precision.FP32
+    """Number format of the forward pass."""
+    memory_fraction: float = 1.0
+    """Share of the device's memory that the caching allocator may reserve, above 0, at most 1; inert on a CPU."""
+    expandable_segments: bool = False
+    """Allocator segments that grow; inert on a CPU."""
+    cudnn_benchmark: bool = False
+    """cuDNN times its algorithms and keeps the fastest; inert on a CPU."""
+    channels_last: bool = False
+    """Four-dimensional weights and inputs in NHWC order."""
+    compile: bool = False
+    """The model runs through torch.compile."""
+    non_blocking: bool = False
+    """Copies to the device do not wait for their end; inert on a CPU."""
+    stream_prefetch: bool = False
+    """The next batch is copied on a side stream; inert on a CPU."""
+    intra_op_threads: int = 1
+    """Threads of one operation in the training process."""
+    omp_wait_policy: OmpWaitPolicy = OmpWaitPolicy.DEFAULT
+    """What idle threads do."""
+    knobs: tuple[tuple[str, str], ...] = ()
+    """The user's own knobs as (name, value), sorted by name."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that no machine could honour."""
+        object.__setattr__(self, "precision", _member(Precision, "precision", self.precision))
+        object.__setattr__(self, "omp_wait_policy", _member(OmpWaitPolicy, "omp_wait_policy", self.omp_wait_policy))
+        object.__setattr__(self, "knobs", tuple(sorted((str(k), str(v)) for k, v in self.knobs)))
+        _check_int("num_workers", self.num_workers, 0)
+        _check_int("prefetch_factor", self.prefetch_factor, 1)
+        _check_int("grad_accum_steps", self.grad_accum_steps, 1)
+        _check_int("intra_op_threads", self.intra_op_threads, 1)
+        if self.batch_size is not None:
+            _check_int("batch_size", self.batch_size, 1)
+        fraction = self.memory_fraction
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
+            raise SearchSpaceError(f"memory_fraction {fraction!r} is not a share.", "It is above 0 and at most 1.")
+        for name in BOOLEAN_FIELDS:
+            if not isinstance(getattr(self, name), bool):
+                raise SearchSpaceError(f"{name} {getattr(self, name)!r} is not true or false.")
+        names = [name for name, _ in self.knobs]
+        if len(set(names)) != len(names) or set(names) & set(GROUP_OF_FIELD):
+            raise SearchSpaceError(f"Knob names {names} are not unique, or one is the name of a setting.")
+
+    def canonical(self, *, device_is_cpu: bool) -> Settings:
+        """The same settings with every inert value at its default, so that equal behaviour compares equal."""
+        changes: dict[str, Any] = {}
+        if self.num_workers == 0:
+            changes.update(prefetch_factor=DEFAULT_PREFETCH_FACTOR, persistent_workers=False)
+        if device_is_cpu:
+            changes.update(INERT_ON_CPU)
+        return replace(self, **changes)
+
+    def effective_batch(self, world_size: int = 1) -> int | None:
+        """Samples per optimizer step over all devices; None where the batch is unknown."""
+        if self.batch_size is None:
+            return None
+        return self.batch_size * self.grad_accum_steps * world_size
+
+    def differences(self, other: Settings) -> dict[str, tuple[Any, Any]]:
+        """Fields in which the two differ, as name -> (value here, value there); knobs under `knobs.NAME`."""
+        result = {
+            name: (getattr(self, name), getattr(other, name))
+            for name in GROUP_OF_FIELD
+            if getattr(self, name) != getattr(other, name)
+        }
+        ours, theirs = dict(self.knobs), dict(other.knobs)
+        for name in sorted(ours.keys() | theirs.keys()):
+            if ours.get(name) != theirs.get(name):
+                result[f"knobs.{name}"] = (ours.get(name), theirs.get(name))
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON or YAML; knobs as a mapping."""
+        values = asdict(self)
+        values["precision"] = self.precision.value
+        values["omp_wait_policy"] = self.omp_wait_policy.value
+        values["knobs"] = dict(self.knobs)
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Settings from plain values; a missing field takes its default.
+
+        Raises:
+            SearchSpaceError: A field is unknown, or its value is impossible.
+        """
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise SearchSpaceError(f"{unknown[0]!r} is not a setting.", f"Settings are {', '.join(sorted(known))}.")
+        plain = dict(values)
+        knobs = plain.pop("knobs", {})
+        if not isinstance(knobs, Mapping):
+            raise SearchSpaceError(f"knobs {knobs!r} is not a mapping from name to value.")
+        return cls(**plain, knobs=tuple((str(name), str(value)) for name, value in knobs.items()))
+
+
+INERT_ON_CPU: Mapping[str, Any] = MappingProxyType(
+    {
+        "memory_fraction": 1.0,
+        "expandable_segments": False,
+        "cudnn_benchmark": False,
+        "non_blocking": False,
+        "stream_prefetch": False,
+        "pin_memory": False,
+    }
+)
+"""Settings that do nothing without an accelerator, and their defaults."""
+
+BOOLEAN_FIELDS = tuple(field.name for field in fields(Settings) if field.type == "bool")
+
+
+def _check_int(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or not math.isfinite(value):
+        raise SearchSpaceError(f"{name} {value!r} is not a whole number of at least {least}.")
+
+
+def _member(kind: type[StrEnum], name: str, value: Any) -> StrEnum:
+    try:
+        return kind(value)
+    except ValueError:
+        choices = ", ".join(member.value for member in kind)
+        raise SearchSpaceError(f"{name} {value!r} is unknown.", f"It is one of {choices}.") from None

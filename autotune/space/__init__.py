@@ -1,0 +1,1 @@
+"""What may be tried: the space, its encoding, and what is refused by name. Pure."""

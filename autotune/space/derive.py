@@ -1,0 +1,394 @@
+"""From the probe's facts, the machine and the user's wishes to the search space, with every refusal by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.errors import SearchSpaceError
+from autotune.host import DeviceInfo
+from autotune.model.facts import BatchSamplerKind, LoaderFacts, LossReduction, ScriptFacts
+from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, Group, OmpWaitPolicy, Precision, Settings
+from autotune.space.ranges import parse_range, parse_value
+from autotune.space.space import (
+    DOMAINS,
+    FREE_ACCUMULATION,
+    FREE_BATCH_SIZES,
+    KNOB_PREFIX,
+    SCRIPTS_OWN,
+    SPLIT,
+    SearchSpace,
+    Value,
+)
+from autotune.spec import SearchSpec
+
+WORKERS_PER_CPU = 2
+"""Workers beyond this many per usable core only take turns."""
+TF32_CAPABILITY = (8, 0)
+BF16_CAPABILITY = (8, 0)
+FP16_CAPABILITY = (7, 0)
+"""CUDA compute capabilities from which the units for a format exist (CUDA C++ Programming Guide)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What of the machine bounds the space."""
+
+    usable_cpus: float
+    device: DeviceInfo
+    shm_free_bytes: int | None
+    is_linux: bool = True
+
+
+def natural_settings(facts: ScriptFacts) -> Settings:
+    """What the script does by itself, as the probe saw it."""
+    loader = facts.loader
+    own_accumulation = facts.num_micro_batches_per_step
+    values: dict[str, object] = {
+        "precision": facts.precision,
+        "intra_op_threads": facts.intra_op_threads,
+        "omp_wait_policy": facts.omp_wait_policy,
+        "cudnn_benchmark": facts.own_cudnn_benchmark,
+        "compile": facts.own_compile,
+        "grad_accum_steps": own_accumulation,
+        "knobs": dict(facts.knobs),
+    }
+    if loader is not None:
+        values.update(
+            num_workers=loader.num_workers,
+            prefetch_factor=loader.prefetch_factor,
+            pin_memory=loader.pin_memory,
+            persistent_workers=loader.persistent_workers,
+            batch_size=loader.batch_size,
+        )
+    return Settings.from_dict(values)
+
+
+def derive_space(facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> SearchSpace:
+    """The space of this script on this machine, narrowed as the user asked.
+
+    Raises:
+        SearchSpaceError: The user asks for a setting that is refused here, or for a value that cannot be.
+    """
+    return _Derivation(facts, machine, spec).space()
+
+
+class _Derivation:
+    """Collects what is allowed parameter by parameter; a refusal leaves the script's own value alone."""
+
+    def __init__(self, facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> None:
+        self._facts, self._machine, self._spec = facts, machine, spec
+        self._natural = natural_settings(facts)
+        self._mapped = {name for name, _ in spec.maps}
+        self._refused: dict[str, str] = {}
+        self._is_fixed_batch = spec.effective_batch == "fixed"
+        self._batch = self._batch_per_device()
+
+    def space(self) -> SearchSpace:
+        domains, allowed = self._own_values()
+        self._refuse_values(allowed)
+        self._batch_parameters(domains, allowed)
+        self._knobs(domains, allowed)
+        self._narrow(domains, allowed)
+        loader = self._facts.loader
+        batch_size = self._natural.batch_size
+        return SearchSpace(
+            natural=self._natural,
+            domains={name: tuple(values) for name, values in domains.items()},
+            allowed={name: tuple(values) for name, values in allowed.items()},
+            refused=tuple(self._refused.items()),
+            device_is_cpu=self._machine.device.is_cpu,
+            world_size=self._facts.world_size,
+            batch_per_device=self._batch if self._is_fixed_batch else None,
+            shm_free_bytes=self._machine.shm_free_bytes,
+            sample_bytes=loader.batch_bytes / batch_size if loader is not None and batch_size else 0.0,
+        )
+
+    def _own_values(self) -> tuple[dict[str, list[Value]], dict[str, list[Value]]]:
+        """Static domains with the script's own value in each, and all of it allowed to begin with."""
+        plain = self._natural.to_dict()
+        domains = {name: list(values) for name, values in DOMAINS.items()}
+        for name, values in domains.items():
+            if plain[name] not in values:
+                values.append(plain[name])
+        return domains, {name: list(values) for name, values in domains.items()}
+
+    # Refusals, group by group -------------------------------------------------------------------------------
+
+    def _refuse_values(self, allowed: dict[str, list[Value]]) -> None:
+        self._loader(allowed)
+        self._precision(allowed)
+        self._kernels(allowed)
+        self._threads(allowed)
+        self._device_settings(allowed)
+
+    def _refuse(self, allowed: dict[str, list[Value]], name: str, reason: str) -> None:
+        """Leaves a parameter at the script's own value."""
+        allowed[name] = [self._natural.to_dict()[name]]
+        self._refused.setdefault(name, reason)
+
+    def _drop(self, allowed: dict[str, list[Value]], name: str, value: Value, reason: str) -> None:
+        """Takes one value away, unless it is the script's own."""
+        if value in allowed[name] and value != self._natural.to_dict()[name]:
+            allowed[name].remove(value)
+            self._refused.setdefault(f"{name}={value}", reason)
+
+    def _loader(self, allowed: dict[str, list[Value]]) -> None:
+        loader, names = self._facts.loader, ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+        most = max(1, round(self._machine.usable_cpus * WORKERS_PER_CPU))
+        own = self._natural.num_workers
+        allowed["num_workers"] = [n for n in allowed["num_workers"] if isinstance(n, int) and (n <= most or n == own)]
+        reason = _why_no_loader(loader, "several_loaders" in self._facts.notes)
+        if Group.LOADER in self._facts.claims:
+            reason = ""
+        for name in names:
+            if reason and name not in self._mapped:
+                self._refuse(allowed, name, reason)
+        if loader is not None and loader.is_iterable and loader.num_workers == 0 and "num_workers" not in self._mapped:
+            reason = "an IterableDataset shards itself among its workers, which is the script's affair"
+            self._refuse(allowed, "num_workers", reason)
+        if loader is not None and loader.num_batches is not None and not loader.is_read_before_training:
+            self._keep_workers_busy(allowed, loader.num_batches)
+
+    def _keep_workers_busy(self, allowed: dict[str, list[Value]], num_batches: int) -> None:
+        for value in list(allowed["num_workers"]):
+            if isinstance(value, int) and value > max(1, num_batches):
+                self._drop(allowed, "num_workers", value, f"an epoch has only {num_batches} batches")
+
+    def _precision(self, allowed: dict[str, list[Value]]) -> None:
+        facts, device = self._facts, self._machine.device
+        if Group.PRECISION not in facts.claims and "precision" not in self._mapped:
+            if facts.own_autocast is not None:
+                self._refuse(allowed, "precision", f"the script has its own autocast ({facts.own_autocast})")
+                return
+            if facts.own_grad_scaler:
+                self._refuse(allowed, "precision", "the script has its own GradScaler")
+                return
+            if facts.num_root_modules == 0:
+                self._refuse(allowed, "precision", "no module was seen to which an autocast region could be tied")
+                return
+            self._fp16(allowed)
+        if device.is_cpu:
+            self._drop(allowed, "precision", Precision.TF32.value, "a CPU has no TF32 units")
+            self._drop(allowed, "precision", Precision.FP16.value, "fp16 on a CPU is for storage, not for speed")
+            return
+        for precision, least in (
+            (Precision.TF32, TF32_CAPABILITY),
+            (Precision.BF16, BF16_CAPABILITY),
+            (Precision.FP16, FP16_CAPABILITY),
+        ):
+            if device.capability is not None and device.capability < least:
+                reason = f"{device.name} has compute capability {device.capability[0]}.{device.capability[1]}"
+                self._drop(allowed, "precision", precision.value, reason)
+
+    def _fp16(self, allowed: dict[str, list[Value]]) -> None:
+        reason = self._why_no_single_step()
+        if reason:
+            self._drop(allowed, "precision", Precision.FP16.value, reason)
+
+    def _why_no_single_step(self) -> str:
+        """Why backward and step cannot be taken apart soundly; empty when they can."""
+        facts = self._facts
+        if facts.num_optimizers == 0:
+            return "no torch optimizer steps: the script updates its parameters by hand"
+        if facts.num_optimizers > 1:
+            return f"the script steps {facts.num_optimizers} optimizers, whose gradients would mix"
+        if facts.uses_closure:
+            return "the script steps with a closure"
+        if facts.num_backwards_per_step != facts.num_micro_batches_per_step:
+            return f"the script runs {facts.num_backwards_per_step} backward passes per optimizer step"
+        return ""
+
+    def _kernels(self, allowed: dict[str, list[Value]]) -> None:
+        facts, is_claimed = self._facts, Group.KERNELS in self._facts.claims
+        if facts.num_convolutions == 0 and not is_claimed:
+            self._refuse(allowed, "channels_last", "the model has no two-dimensional convolution")
+        if is_claimed or "compile" in self._mapped:
+            return
+        if facts.own_compile:
+            self._refuse(allowed, "compile", "the script compiles by itself")
+        elif facts.num_root_modules != 1:
+            self._refuse(allowed, "compile", f"the script trains {facts.num_root_modules} models side by side")
+        elif self._machine.device.is_cpu and not self._asks("compile"):
+            self._refuse(allowed, "compile", "on a CPU it builds for minutes with a C++ compiler; ask with --set")
+
+    def _threads(self, allowed: dict[str, list[Value]]) -> None:
+        most, own = max(1, int(self._machine.usable_cpus)), self._natural.intra_op_threads
+        values = allowed["intra_op_threads"]
+        allowed["intra_op_threads"] = [n for n in values if isinstance(n, int) and (n <= most or n == own)]
+        if self._facts.own_threads and Group.THREADS not in self._facts.claims:
+            self._refuse(allowed, "intra_op_threads", "the script sets torch's number of threads by itself")
+        if not self._machine.is_linux:
+            self._refuse(allowed, "omp_wait_policy", "it is for the OpenMP runtime of torch on Linux")
+        elif int(self._machine.usable_cpus) < 2:
+            self._refuse(allowed, "omp_wait_policy", "with one core there is no team of threads")
+        elif self._natural.omp_wait_policy is OmpWaitPolicy.PASSIVE:
+            self._refuse(allowed, "omp_wait_policy", "OMP_WAIT_POLICY is set already")
+
+    def _device_settings(self, allowed: dict[str, list[Value]]) -> None:
+        if self._machine.device.is_cpu:
+            for name in INERT_ON_CPU:
+                self._refuse(allowed, name, "it does nothing without an accelerator")
+            return
+        if self._facts.own_memory_fraction:
+            self._refuse(allowed, "memory_fraction", "the script sets it by itself")
+        elif not self._asks("memory_fraction"):
+            # In force is the cap's share in any case; a smaller one only lowers what the winner may hold.
+            allowed["memory_fraction"] = [1.0]
+        self._refuse(allowed, "stream_prefetch", "a copy on a side stream needs the script's own loop")
+        self._refuse(
+            allowed, "expandable_segments", "it is the allocator's, and is tried when a trial ran out of memory"
+        )
+
+    # The batch ------------------------------------------------------------------------------------------------
+
+    def _batch_per_device(self) -> int | None:
+        natural = self._natural
+        return None if natural.batch_size is None else natural.batch_size * natural.grad_accum_steps
+
+    def _batch_parameters(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
+        reason = self._why_no_split()
+        if self._batch is None or (reason and not self._is_fixed_batch):
+            self._refused.setdefault("batch_size", reason)
+            self._refused.setdefault("grad_accum_steps", reason)
+            if not self._is_fixed_batch:
+                raise SearchSpaceError(f"--effective-batch {self._spec.effective_batch}: {reason}.", "Use fixed.")
+            return
+        if not self._is_fixed_batch:
+            self._free_batch(domains, allowed)
+            return
+        divisors = [value for value in range(1, self._batch + 1) if self._batch % value == 0]
+        domains[SPLIT] = list(range(len(divisors)))
+        own = self._natural.batch_size
+        assert own is not None
+        allowed[SPLIT] = [divisors.index(own)] if reason else list(domains[SPLIT])
+        if reason:
+            self._refused.setdefault("batch_size", reason)
+
+    def _why_no_split(self) -> str:
+        """Why the batch cannot be divided into micro-batches soundly; empty when it can."""
+        facts, loader = self._facts, self._facts.loader
+        if facts.num_batch_norms and not self._spec.allow_batchnorm_accumulation:
+            return (
+                f"the model has {facts.num_batch_norms} BatchNorm layers, whose statistics change with the micro-batch "
+                "(--allow-batchnorm-accumulation)"
+            )
+        if Group.BATCH in facts.claims:
+            return ""
+        if loader is None or loader.batch_size is None:
+            return "the batch size is not known from a torch DataLoader"
+        if "several_loaders" in facts.notes:
+            return "several loaders train side by side"
+        if loader.batch_sampler is BatchSamplerKind.CUSTOM and "batch_size" not in self._mapped:
+            return "the script has a batch sampler of its own"
+        if facts.num_micro_batches_per_step > 1:
+            return f"the script accumulates by itself, {facts.num_micro_batches_per_step} micro-batches per step"
+        reason = self._why_no_single_step()
+        if not reason and facts.loss_reduction is LossReduction.UNKNOWN:
+            reason = "the split loss did not add up to the whole one, neither as a mean nor as a sum"
+        return reason
+
+    def _free_batch(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
+        own = self._natural
+        low, high = 1, FREE_BATCH_SIZES[-1]
+        if self._spec.effective_batch != "free":
+            values = parse_range("batch_size", self._spec.effective_batch)
+            low, high = int(values[0]), int(values[-1])
+        assert own.batch_size is not None
+        domains["batch_size"] = sorted({*FREE_BATCH_SIZES, own.batch_size})
+        domains["grad_accum_steps"] = sorted({*FREE_ACCUMULATION, own.grad_accum_steps})
+        sizes = [n for n in domains["batch_size"] if isinstance(n, int) and low <= n * self._facts.world_size <= high]
+        allowed["batch_size"] = list(sizes) or [own.batch_size]
+        allowed["grad_accum_steps"] = [own.grad_accum_steps]
+
+    # The user's wishes ----------------------------------------------------------------------------------------
+
+    def _asks(self, name: str) -> bool:
+        return any(asked == name for asked, _ in (*self._spec.ranges, *self._spec.fixed))
+
+    def _knobs(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
+        declared = dict(self._facts.knobs)
+        wishes = {name: text for name, text in (*self._spec.ranges, *self._spec.fixed) if name not in GROUP_OF_FIELD}
+        for name, text in wishes.items():
+            if name not in declared and name not in self._mapped:
+                raise SearchSpaceError(
+                    f"{name!r} is neither a setting nor a knob of the script.",
+                    f"Settings are {', '.join(GROUP_OF_FIELD)}; declare a knob with --map {name}=--{name}={{}}.",
+                )
+            values: list[Value] = [part.strip() for part in text.split(",") if part.strip()]
+            if not values:
+                raise SearchSpaceError(f"The range {text!r} of {name} is empty.", f"Write {name}=a,b.")
+            own = declared.get(name, SCRIPTS_OWN)
+            domains[KNOB_PREFIX + name] = list(dict.fromkeys([own, *values]))
+            allowed[KNOB_PREFIX + name] = values if (name, text) in self._spec.fixed else domains[KNOB_PREFIX + name]
+
+    def _narrow(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
+        wishes = [(name, parse_range(name, text)) for name, text in self._spec.ranges if name in GROUP_OF_FIELD]
+        wishes += [(name, (parse_value(name, text),)) for name, text in self._spec.fixed if name in GROUP_OF_FIELD]
+        for name, values in wishes:
+            if name in ("batch_size", "grad_accum_steps") and self._is_fixed_batch:
+                self._narrow_split(allowed, name, values)
+            else:
+                self._narrow_field(domains, allowed, name, values)
+
+    def _narrow_field(
+        self,
+        domains: dict[str, list[Value]],
+        allowed: dict[str, list[Value]],
+        name: str,
+        values: tuple[Value, ...],
+    ) -> None:
+        reason = self._refused.get(name)
+        for value in values:
+            dropped = self._refused.get(f"{name}={value}", reason)
+            if dropped and value != self._natural.to_dict()[name]:
+                raise SearchSpaceError(f"{name} {value} cannot be searched: {dropped}.", f"Leave {name} out.")
+        domains[name] = list(dict.fromkeys([*domains[name], *values]))
+        allowed[name] = list(values)
+
+    def _narrow_split(self, allowed: dict[str, list[Value]], name: str, values: tuple[Value, ...]) -> None:
+        batch, reason = self._batch, self._refused.get("batch_size")
+        own = {"batch_size": self._natural.batch_size, "grad_accum_steps": self._natural.grad_accum_steps}[name]
+        if (reason or batch is None) and set(values) != {own}:
+            raise SearchSpaceError(f"{name} cannot be searched: {reason}.", f"Leave {name} out.")
+        if batch is None:
+            return
+        divisors = [value for value in range(1, batch + 1) if batch % value == 0]
+        exact = [int(value) for value in values if batch % int(value) == 0]
+        if not exact or (len(values) <= 4 and len(exact) < len(values)):
+            wrong = next(value for value in values if batch % int(value))
+            raise SearchSpaceError(
+                f"{name} {wrong} does not divide the effective batch of {batch} on one device.",
+                f"Its divisors are {', '.join(map(str, divisors))}; or search with --effective-batch free.",
+            )
+        sizes = exact if name == "batch_size" else [batch // value for value in exact]
+        kept = {divisors.index(size) for size in sizes}
+        allowed[SPLIT] = [index for index in allowed[SPLIT] if index in kept] or sorted(kept)
+
+
+def _why_no_loader(loader: LoaderFacts | None, has_several: bool) -> str:
+    if loader is None:
+        return "no torch DataLoader was seen to train"
+    if has_several:
+        return "several loaders train side by side, and which one to tune is not ours to guess"
+    return ""
+
+
+def mapped_arguments(settings: Settings, natural: Settings, maps: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Arguments that give the script its mapped settings; none for values that are the script's own.
+
+    Raises:
+        SearchSpaceError: A template has no `{}`.
+    """
+    plain: Mapping[str, object] = settings.to_dict()
+    own: Mapping[str, object] = natural.to_dict()
+    knobs = dict(settings.knobs)
+    arguments = []
+    for name, template in maps:
+        if "{}" not in template:
+            raise SearchSpaceError(f"--map {name}={template} has no place for the value.", "Put {} where it goes.")
+        value = plain.get(name, knobs.get(name, SCRIPTS_OWN))
+        if value == SCRIPTS_OWN or (name in own and value == own[name]):
+            continue
+        arguments.append(template.replace("{}", str(value)))
+    return tuple(arguments)

@@ -1,0 +1,157 @@
+"""The search space of a script on a machine: what may be tried, what is refused, and its encoding for Optuna."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autotune.settings import OmpWaitPolicy, Precision, Settings
+
+Value = bool | int | float | str
+
+SPLIT = "split"
+"""In fixed mode batch_size and grad_accum_steps are one parameter: an index into the divisors of the batch."""
+KNOB_PREFIX = "knobs."
+SCRIPTS_OWN = ""
+"""Value of a knob that is left to the script."""
+
+DOMAINS: Mapping[str, tuple[Value, ...]] = {
+    "num_workers": (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64),
+    "prefetch_factor": (1, 2, 4, 8),
+    "pin_memory": (False, True),
+    "persistent_workers": (False, True),
+    "precision": tuple(member.value for member in Precision),
+    "memory_fraction": (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
+    "expandable_segments": (False, True),
+    "cudnn_benchmark": (False, True),
+    "channels_last": (False, True),
+    "compile": (False, True),
+    "non_blocking": (False, True),
+    "stream_prefetch": (False, True),
+    "intra_op_threads": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64),
+    "omp_wait_policy": tuple(member.value for member in OmpWaitPolicy),
+}
+"""Every value that may ever be tried, the same on every host: a study's distributions never change."""
+
+FREE_BATCH_SIZES = tuple(2**power for power in range(15))
+FREE_ACCUMULATION = (1, 2, 4, 8, 16, 32)
+SHM_SAFETY = 1.2
+"""torch keeps a few more batches in /dev/shm than its queues hold (measured: it failed within 20 % of the count)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """What may be tried.
+
+    `domains` is static and is what Optuna sees; `allowed` is the part of it that this script, this machine and this
+    user permit, in the same order, never empty; `refused` says why the rest is not.
+    """
+
+    natural: Settings
+    domains: Mapping[str, tuple[Value, ...]]
+    allowed: Mapping[str, tuple[Value, ...]]
+    refused: tuple[tuple[str, str], ...]
+    device_is_cpu: bool
+    world_size: int = 1
+    batch_per_device: int | None = None
+    """Samples per optimizer step on one device in fixed mode; None where the batch is free or unknown."""
+    shm_free_bytes: int | None = None
+    sample_bytes: float = 0.0
+    """Bytes of one sample as the loader delivers it."""
+
+    def __post_init__(self) -> None:
+        """Refuses a space without its own baseline's parameters."""
+        if self.domains.keys() != self.allowed.keys():
+            raise ValueError("domains and allowed name different parameters")
+        for name, values in self.allowed.items():
+            if not values or any(value not in self.domains[name] for value in values):
+                raise ValueError(f"{name}: allowed {values} is not a part of {self.domains[name]}")
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Parameters with more than one allowed value."""
+        return tuple(name for name, values in self.allowed.items() if len(values) > 1)
+
+    @property
+    def num_settings(self) -> int:
+        """Combinations of allowed values, inert ones counted apart."""
+        return math.prod(len(values) for values in self.allowed.values())
+
+    def settings(self, params: Mapping[str, Any]) -> Settings:
+        """Canonical settings of Optuna's parameters; a missing parameter keeps the script's own value."""
+        changes: dict[str, Any] = {}
+        knobs = dict(self.natural.knobs)
+        for name, value in params.items():
+            if name == SPLIT:
+                micro_batch = self.divisors[int(value)]
+                changes.update(batch_size=micro_batch, grad_accum_steps=self._batch() // micro_batch)
+            elif name.startswith(KNOB_PREFIX):
+                knobs[name.removeprefix(KNOB_PREFIX)] = str(value)
+            else:
+                changes[name] = value
+        changes["knobs"] = tuple(knobs.items())
+        return replace(self.natural, **changes).canonical(device_is_cpu=self.device_is_cpu)
+
+    def params(self, settings: Settings) -> dict[str, Value]:
+        """Optuna's parameters of settings; the inverse of `settings` on canonical ones."""
+        plain = settings.to_dict()
+        params: dict[str, Value] = {}
+        for name in self.domains:
+            if name == SPLIT:
+                params[name] = self.divisors.index(settings.batch_size or 0)
+            elif name.startswith(KNOB_PREFIX):
+                params[name] = dict(settings.knobs).get(name.removeprefix(KNOB_PREFIX), SCRIPTS_OWN)
+            else:
+                params[name] = plain[name]
+        return params
+
+    def why_not(self, settings: Settings) -> str | None:
+        """Why these settings may not be tried, as one sentence; None when they may."""
+        canonical = settings.canonical(device_is_cpu=self.device_is_cpu)
+        if canonical == self.natural.canonical(device_is_cpu=self.device_is_cpu):
+            return None
+        try:
+            params = self.params(canonical)
+        except ValueError:
+            return f"batch_size {settings.batch_size} does not divide the effective batch."
+        inert = self.params(self.natural.canonical(device_is_cpu=self.device_is_cpu))
+        for name, value in params.items():
+            if value not in self.allowed[name] and not (_is_inert(name, canonical) or value == inert.get(name)):
+                return f"{name} = {value} is not in the search space."
+        return self._shared_memory_lack(canonical)
+
+    @property
+    def divisors(self) -> tuple[int, ...]:
+        """Micro-batches that divide the batch of one device, in rising order."""
+        batch = self._batch()
+        return tuple(value for value in range(1, batch + 1) if batch % value == 0)
+
+    def _batch(self) -> int:
+        if self.batch_per_device is None:
+            raise ValueError("this space has no fixed batch")
+        return self.batch_per_device
+
+    def _shared_memory_lack(self, settings: Settings) -> str | None:
+        """The loader holds W x P batches in the queues, W in the making and about two in the training process."""
+        if self.shm_free_bytes is None or settings.num_workers == 0 or settings.batch_size is None:
+            return None
+        num_batches = settings.num_workers * settings.prefetch_factor + settings.num_workers + 2
+        need_bytes = num_batches * settings.batch_size * self.sample_bytes * SHM_SAFETY
+        if need_bytes <= self.shm_free_bytes:
+            return None
+        return f"{num_batches} batches need {need_bytes:.0f} bytes of /dev/shm, {self.shm_free_bytes} are free."
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What makes two studies' spaces the same: the parameters, their domains, the baseline and the batch."""
+        return {
+            "domains": {name: list(values) for name, values in self.domains.items()},
+            "natural": self.natural.to_dict(),
+            "batch_per_device": self.batch_per_device,
+            "world_size": self.world_size,
+        }
+
+
+def _is_inert(name: str, settings: Settings) -> bool:
+    return name in ("prefetch_factor", "persistent_workers") and settings.num_workers == 0

@@ -1,0 +1,53 @@
+"""What the user asked of a search, resolved from flags, environment and files: plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_MAX_TRIALS = 40
+DEFAULT_BUDGET_S = 900.0
+DEFAULT_STORAGE = "sqlite:///studies/autotune.db"
+DEFAULT_CONFIG = "autotune.yaml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchSpec:
+    """One search, as asked. It is stored with the study and used again by a resume."""
+
+    command: tuple[str, ...]
+    """What starts the script: `python train.py args`, `python -m pkg.train args`, `torchrun ... train.py args`."""
+    script: str
+    """Absolute path of the script, or the module's name after `-m`: what people know the job by."""
+    cwd: str
+    study: str
+    storage: str = DEFAULT_STORAGE
+    memory_cap: str | None = None
+    """As written: `16GiB` or `80%`; None = 90 % of what is free (CPU: 80 % of what is available)."""
+    max_trials: int | None = None
+    """None = 40, and the search may stop early; a number given is spent in full, within the time."""
+    budget_s: float = DEFAULT_BUDGET_S
+    """Longest wall time, probe and finals included."""
+    effective_batch: str = "fixed"
+    """`fixed`, `free`, or a range such as `64..1024`."""
+    ranges: tuple[tuple[str, str], ...] = ()
+    """--set: setting and range, as written."""
+    fixed: tuple[tuple[str, str], ...] = ()
+    """--fix: setting and value, as written."""
+    maps: tuple[tuple[str, str], ...] = ()
+    """--map: setting and the template of the script's own argument, with `{}` for the value."""
+    samples_per_step: float | None = None
+    out: str = DEFAULT_CONFIG
+    """Where the tuned config goes; relative to cwd."""
+    force: bool = False
+    seed: int = 0
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda` or `cuda:N`."""
+    num_processes_per_node: int = 1
+    require_gain: bool = False
+    share_gpu: bool = False
+    allow_batchnorm_accumulation: bool = False
+
+    @property
+    def trials_limit(self) -> int:
+        """Most trials of the search, baseline included."""
+        return self.max_trials if self.max_trials is not None else DEFAULT_MAX_TRIALS

@@ -1,0 +1,160 @@
+"""One open database: reads and writes with patience, Optuna's storage on it, and studies found by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from sqlalchemy import Connection, Engine, select, update
+
+from autotune.errors import StoreError, StudyNotFoundError
+from autotune.store import schema
+from autotune.store.engine import open_engine, reading, transaction
+from autotune.store.faults import display_name, is_transient
+from autotune.store.retry import Patience
+from autotune.store.url import sqlite_path
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
+
+T = TypeVar("T")
+
+
+class Database:
+    """A database with our tables in it. Once it is open, its operations wait a bounded time for it when it is gone."""
+
+    def __init__(self, engine: Engine, url: str, patience: Patience) -> None:
+        self.url = url
+        self._engine = engine
+        self._patience = patience
+        self._optuna_storage: RDBStorage | None = None
+
+    @classmethod
+    def open(cls, url: str, *, must_exist: bool, patience: Patience) -> Self:
+        """The database of that URL, our tables made or migrated where needed; see `Repository.open`."""
+        engine = open_engine(url)
+        path = sqlite_path(url)
+        if must_exist and path is not None and not path.exists():
+            raise StoreError(f"There is no database {path}.", "Name it with --storage, or start a search.")
+        try:
+            schema.migrate(engine)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine, url, patience)
+
+    def close(self) -> None:
+        """Closes all connections."""
+        if self._optuna_storage is not None:
+            self._optuna_storage.remove_session()
+            self._optuna_storage.engine.dispose()
+            self._optuna_storage = None
+        self._engine.dispose()
+
+    @property
+    def display_name(self) -> str:
+        """The database as it may be shown."""
+        return display_name(self._engine.url)
+
+    def read(self, operation: Callable[[Connection], T]) -> T:
+        """What the operation reads, in one snapshot.
+
+        Raises:
+            StoreError: The database failed, or was away for too long.
+        """
+
+        def run() -> T:
+            with reading(self._engine) as connection:
+                return operation(connection)
+
+        return self._patience.attempt(run, _may_pass)
+
+    def write(self, name: str, operation: Callable[[Connection, int], T]) -> T:
+        """What the operation gives back, done on the study of that name in one commit.
+
+        Args:
+            name: The study.
+            operation: Takes the connection and the study's id. When the answer to a commit is lost it runs twice.
+
+        Raises:
+            StudyNotFoundError: There is no such study.
+            StoreError: The database failed, or was away for too long.
+        """
+
+        def run() -> T:
+            with transaction(self._engine) as connection:
+                return operation(connection, self.study_id(connection, name))
+
+        return self._patience.attempt(run, _may_pass)
+
+    def update_study(self, name: str, values: dict[str, Any]) -> None:
+        """Writes columns of the study of that name."""
+        table = schema.studies
+        self.write(
+            name,
+            lambda connection, study_id: connection.execute(
+                update(table).where(table.c.study_id == study_id).values(**values)
+            ),
+        )
+
+    def add(self, operation: Callable[[Connection], object]) -> None:
+        """Runs an operation that adds something, once: tried again it would find its own work in the way."""
+        with transaction(self._engine) as connection:
+            operation(connection)
+
+    def names(self) -> list[str]:
+        """Names of all studies."""
+        return self.read(_names)
+
+    def study_id(self, connection: Connection, name: str) -> int:
+        """Key of the study in our tables.
+
+        Raises:
+            StudyNotFoundError: There is no such study; names that are close are in the hint.
+        """
+        table = schema.studies
+        study_id: int | None = connection.execute(select(table.c.study_id).where(table.c.name == name)).scalar()
+        if study_id is not None:
+            return study_id
+        names = _names(connection)
+        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        if close:
+            hint = f"Did you mean {' or '.join(repr(other) for other in close)}?"
+        else:
+            hint = f"It holds {len(names)} others; see `autotune studies`." if names else "It holds no study."
+        raise StudyNotFoundError(f"The database {self.display_name} holds no study {name!r}.", hint)
+
+    @property
+    def optuna_storage(self) -> RDBStorage:
+        """Optuna's storage on the same database, made at the first use.
+
+        Raises:
+            StoreError: The database failed, or its Optuna tables are of another release of Optuna.
+        """
+        if self._optuna_storage is None:
+            # Here and not above: whoever lists studies need not wait for optuna's import.
+            from autotune.store.optuna_storage import open_optuna_storage
+
+            self._optuna_storage = open_optuna_storage(self.url, self._patience)
+        return self._optuna_storage
+
+    def has_optuna_study(self, name: str) -> bool:
+        """Whether Optuna's tables hold a study of that name."""
+        from autotune.store.optuna_storage import find_study
+
+        return find_study(self.optuna_storage, name) is not None
+
+    def delete_optuna_study(self, name: str) -> None:
+        """Deletes Optuna's study of that name, if there is one."""
+        from autotune.store.optuna_storage import delete_study
+
+        delete_study(self.optuna_storage, name)
+
+
+def _names(connection: Connection) -> list[str]:
+    return list(connection.execute(select(schema.studies.c.name)).scalars())
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, StoreError) and is_transient(error.__cause__)

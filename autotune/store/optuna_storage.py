@@ -1,0 +1,103 @@
+"""Optuna's storage class on our database: its tables lie beside ours, and it makes them itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from autotune.errors import StoreError
+from autotune.store.engine import engine_options, wait_on_reconnect
+from autotune.store.faults import display_name, explain, is_transient
+from autotune.store.retry import Patience
+
+_CREATION_LIMIT_S = 10.0
+
+
+def open_optuna_storage(url: str, patience: Patience) -> RDBStorage:
+    """Optuna's storage on that database, its tables made where they are missing.
+
+    A connection that is lost later is opened again with patience.
+
+    Args:
+        url: URL as `resolve_url` gives it.
+        patience: How long a lost connection is waited for.
+
+    Raises:
+        StoreError: The database failed, or its Optuna tables are of another release of Optuna.
+    """
+
+    def create() -> RDBStorage:
+        # Optuna fills a template, so braces of the URL are doubled.
+        template = url.replace("{", "{{").replace("}", "}}")
+        storage = RDBStorage.__new__(RDBStorage)
+        try:
+            RDBStorage.__init__(storage, template, engine_kwargs=engine_options(url))
+        except BaseException:
+            # In two steps, so that the connections of one that is half made can be closed.
+            if hasattr(storage, "engine"):
+                storage.engine.dispose()
+            raise
+        return storage
+
+    with optuna_faults(url):
+        # Two processes that make the same tables at once disturb each other; the second attempt finds them.
+        storage = replace(patience, retry_for_s=_CREATION_LIMIT_S).attempt(create, _is_lost_race)
+    wait_on_reconnect(storage.engine, patience)
+    return storage
+
+
+def find_study(storage: RDBStorage, name: str) -> int | None:
+    """Optuna's id of the study of that name; None when there is none.
+
+    Raises:
+        StoreError: The database failed.
+    """
+    with optuna_faults(storage.url):
+        try:
+            return storage.get_study_id_from_name(name)
+        except KeyError:
+            return None
+
+
+def delete_study(storage: RDBStorage, name: str) -> None:
+    """Deletes Optuna's study of that name with its trials, if there is one.
+
+    Raises:
+        StoreError: The database failed.
+    """
+    study_id = find_study(storage, name)
+    if study_id is not None:
+        with optuna_faults(storage.url):
+            storage.delete_study(study_id)
+
+
+@contextmanager
+def optuna_faults(url: str) -> Iterator[None]:
+    """Turns the storage's own errors into StoreError."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise explain(error, make_url(url)) from error
+    except StorageInternalError as error:
+        if isinstance(error.__cause__, SQLAlchemyError):
+            raise explain(error.__cause__, make_url(url)) from error.__cause__
+        raise StoreError(f"The database {display_name(make_url(url))} failed: {error}.") from error
+    except RuntimeError as error:
+        raise StoreError(
+            f"Optuna's tables in the database {display_name(make_url(url))} are of another release of Optuna.",
+            "Bring them up to date with `optuna storage upgrade --storage URL`, or choose another with --storage.",
+        ) from error
+
+
+def _is_lost_race(error: Exception) -> bool:
+    if isinstance(error, StorageInternalError):
+        error = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    if isinstance(error, IntegrityError) or is_transient(error):
+        return True
+    return isinstance(error, DBAPIError) and "already exists" in str(error.orig)

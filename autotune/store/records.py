@@ -1,0 +1,161 @@
+"""What is stored, as plain data: a study, its trials, its finals, and who is searching it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+from autotune.host import boot_id, process_start_ticks
+from autotune.model.facts import ScriptFacts
+from autotune.model.result import TrialResult
+from autotune.settings import Settings
+from autotune.spec import SearchSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyRecord:
+    """One study. The probe's part is None until the probe ran."""
+
+    name: str
+    spec: SearchSpec
+    """What was asked. Its command is stored as typed, tokens included, since a resume starts it again; show it with
+    `secrets.masked_command`. Its storage is not stored: a read fills in the URL that the study was read from."""
+    fingerprint: dict[str, Any]
+    """What must be equal for a resume, as plain JSON; digests, never secrets."""
+    created_at: datetime
+    status: str = "running"
+    """`running`, or the status of the result."""
+    memory_cap_bytes: int | None = None
+    facts: ScriptFacts | None = None
+    natural: Settings | None = None
+    """The script's own settings."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """(setting, reason) of what is left out of the space."""
+    layer_folder: str = ""
+    """The study's copy-on-write layer; empty before there is one."""
+    spent_s: float = 0.0
+    """Wall time that all runs of the study took together."""
+    result: dict[str, Any] | None = None
+    """The document of `--json`, once there is one."""
+
+    def __post_init__(self) -> None:
+        """Refuses a moment that could mean several."""
+        _check_aware("created_at", self.created_at)
+        if not self.name:
+            raise ValueError("a study needs a name")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRecord:
+    """One finished or interrupted trial."""
+
+    number: int
+    """Optuna's number of the trial, from 0."""
+    settings: Settings
+    stage: str
+    """Why these settings: the stage of the plan, or `sampled`."""
+    result: TrialResult
+    started_at: datetime
+    finished_at: datetime
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables of the trial; what `secrets.allowed_environment` does not let through is not stored."""
+    attempt: int = 1
+    """1 for the first run of these settings, more after an interruption."""
+    optuna_told: bool
+    """Whether Optuna has this outcome; a resume tells it where it has not."""
+
+    def __post_init__(self) -> None:
+        """Refuses impossible trials."""
+        _check_aware("started_at", self.started_at)
+        _check_aware("finished_at", self.finished_at)
+        if self.number < 0 or self.attempt < 1:
+            raise ValueError(f"a trial's number is at least 0 and its attempt 1, not {self.number} and {self.attempt}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinalRecord:
+    """One run of the finals."""
+
+    round: int
+    """From 0; within one round every finalist runs once."""
+    number: int
+    """The trial whose settings ran again."""
+    settings: Settings
+    result: TrialResult
+    finished_at: datetime
+
+    def __post_init__(self) -> None:
+        """Refuses impossible finals."""
+        _check_aware("finished_at", self.finished_at)
+        if self.round < 0 or self.number < 0:
+            raise ValueError(f"a final's round and number are at least 0, not {self.round} and {self.number}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """A process that searches a study, named so that no other process can be taken for it."""
+
+    host: str
+    boot_id: str
+    """Boot of the kernel and process namespace that the pid belongs to; empty where unknown."""
+    pid: int
+    start_ticks: int | None
+    """Kernel's start time of the process; None where unknown."""
+
+    @classmethod
+    def this_process(cls) -> Self:
+        """The calling process."""
+        pid = os.getpid()
+        return cls(host=socket.gethostname(), boot_id=_boot(), pid=pid, start_ticks=process_start_ticks(pid))
+
+    def is_alive_here(self) -> bool | None:
+        """Whether the process runs on this machine.
+
+        None when that cannot be known from here: it is of another host, boot or container, or the kernel hides it.
+        """
+        if self.start_ticks is None or not self.boot_id:
+            return None
+        if self.host != socket.gethostname() or self.boot_id != _boot():
+            return None
+        ticks = process_start_ticks(self.pid)
+        if ticks is None:
+            return None if _is_hidden(self.pid) else False
+        return ticks == self.start_ticks and not _is_zombie(self.pid)
+
+
+def _boot() -> str:
+    # Containers on one machine share its boot id, and with host networking its name, but not its process ids.
+    boot = boot_id()
+    try:
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}" if boot else ""
+    except OSError:
+        return boot
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is such a process although /proc does not show it (mounted with hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_zombie(pid: int) -> bool:
+    # A killed tuner whose parent never asks for its exit status stays in the process table, and does nothing.
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return text.rpartition(")")[2].split()[0] in ("Z", "X")
+
+
+def _check_aware(name: str, moment: datetime) -> None:
+    if moment.tzinfo is None:
+        raise ValueError(f"{name} {moment} has no time zone")

@@ -1,0 +1,296 @@
+"""The studies of one database: made, read, written trial by trial, and held by one tuner at a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from sqlalchemy import Connection, Delete, Table, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from autotune.errors import StoreError, StudyExistsError, UsageError
+from autotune.model.facts import ScriptFacts
+from autotune.settings import Settings
+from autotune.store import leases, rows, schema
+from autotune.store.database import Database
+from autotune.store.records import FinalRecord, Owner, StudyRecord, TrialRecord
+from autotune.store.retry import Patience
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
+
+_LEASE_ATTEMPTS = 10
+
+
+class Repository:
+    """Studies in one database. Every write is one commit.
+
+    After it was opened, each operation waits a bounded time for a database that is locked or gone (see `Patience`), and
+    then raises StoreError. Every method with a study's name raises StudyNotFoundError where there is no such study.
+    Its methods may be called from several threads. Close it, or use it as a context manager.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(cls, url: str, *, must_exist: bool = False, patience: Patience | None = None) -> Self:
+        """The repository in that database, its tables made or migrated where needed.
+
+        Args:
+            url: URL as `resolve_url` gives it.
+            must_exist: Refuse an SQLite file that is not there, instead of making one.
+            patience: How long a locked or lost database is waited for; None = 30 s.
+
+        Raises:
+            StoreError: The database cannot be reached within 10 s, read or written, or its driver is missing.
+            SchemaVersionError: A newer release wrote it.
+        """
+        return cls(Database.open(url, must_exist=must_exist, patience=patience or Patience()))
+
+    def close(self) -> None:
+        """Closes all connections; the repository is not used after it."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The database's URL, secrets included; show it through `mask_url`."""
+        return self._database.url
+
+    @property
+    def optuna_storage(self) -> RDBStorage:
+        """Optuna's storage on the same database, made at the first use.
+
+        Raises:
+            StoreError: The database failed, or its Optuna tables are of another release of Optuna.
+        """
+        return self._database.optuna_storage
+
+    # Studies
+
+    def create_study(self, record: StudyRecord) -> None:
+        """Stores a new study.
+
+        Raises:
+            StudyExistsError: There is a study of that name, ours or another program's in Optuna's tables.
+            UsageError: The name cannot be stored.
+        """
+        _check_name(record.name)
+        in_use = StudyExistsError(
+            f"The database {self._database.display_name} already holds a study {record.name!r}.",
+            f"Go on with it: autotune resume {record.name}; or give another name with --study.",
+        )
+        if record.name in self._database.names():
+            raise in_use
+        if self._database.has_optuna_study(record.name):
+            raise StudyExistsError(
+                f"The database {self._database.display_name} holds a study {record.name!r} that another program made.",
+                "Give another name with --study.",
+            )
+        row = rows.study_to_row(record)
+
+        def add(connection: Connection) -> None:
+            try:
+                connection.execute(insert(schema.studies).values(**row))
+            except IntegrityError:
+                raise in_use from None
+
+        self._database.add(add)
+
+    def study(self, name: str) -> StudyRecord:
+        """The study of that name."""
+
+        def read(connection: Connection) -> StudyRecord:
+            study_id = self._database.study_id(connection, name)
+            row = connection.execute(select(schema.studies).where(schema.studies.c.study_id == study_id)).mappings()
+            return rows.study_from_row(row.one(), self.url)
+
+        return self._database.read(read)
+
+    def studies(self) -> tuple[StudyRecord, ...]:
+        """All studies, newest first."""
+        newest_first = schema.studies.c.created_at.desc(), schema.studies.c.study_id.desc()
+
+        def read(connection: Connection) -> tuple[StudyRecord, ...]:
+            found = connection.execute(select(schema.studies).order_by(*newest_first)).mappings()
+            return tuple(rows.study_from_row(row, self.url) for row in found)
+
+        return self._database.read(read)
+
+    def delete_study(self, name: str) -> None:
+        """Deletes the study with its trials, here and in Optuna's tables.
+
+        Raises:
+            StudyExistsError: Another live tuner searches it.
+        """
+        holder = self.live_owner(name, now=datetime.now(UTC))
+        if holder is not None and holder != Owner.this_process():
+            raise leases.refusal(name, holder, leases.STALE_AFTER_S)
+        # Optuna's part first: when this is cut off between the two, the study is still listed and can be deleted again.
+        self._database.delete_optuna_study(name)
+        self._database.write(name, lambda connection, study_id: connection.execute(_delete(schema.studies, study_id)))
+
+    def save_probe(
+        self,
+        name: str,
+        *,
+        facts: ScriptFacts,
+        natural: Settings,
+        refused: tuple[tuple[str, str], ...],
+        memory_cap_bytes: int,
+        layer_folder: str,
+    ) -> None:
+        """Stores what the probe learned."""
+        row = rows.probe_to_row(
+            facts=facts,
+            natural=natural,
+            refused=refused,
+            memory_cap_bytes=memory_cap_bytes,
+            layer_folder=layer_folder,
+        )
+        self._database.update_study(name, row)
+
+    def add_spent(self, name: str, seconds: float) -> None:
+        """Adds wall time to what the study has used of its budget."""
+        self._database.update_study(name, {"spent_s": schema.studies.c.spent_s + seconds})
+
+    def set_status(self, name: str, status: str, result: dict[str, Any] | None = None) -> None:
+        """Stores how the study stands, and the document of its result; None takes an earlier one away."""
+        document = None if result is None else rows.result_to_json(result)
+        self._database.update_study(name, {"status": status, "result": document})
+
+    # Trials and finals
+
+    def record_trial(self, name: str, record: TrialRecord) -> None:
+        """Stores a trial in one commit; one of the same number is replaced."""
+        row = rows.trial_to_row(record)
+        self._database.write(name, lambda connection, study_id: _upsert(connection, schema.trials, study_id, row))
+
+    def mark_told(self, name: str, number: int) -> None:
+        """Notes that Optuna has the outcome of a stored trial.
+
+        Raises:
+            StoreError: There is no trial of that number.
+        """
+
+        def mark(connection: Connection, study_id: int) -> None:
+            trials = schema.trials
+            statement = update(trials).where(trials.c.study_id == study_id, trials.c.number == number)
+            if connection.execute(statement.values(optuna_told=True)).rowcount == 0:
+                raise StoreError(f"Study {name!r} has no trial {number} in its database.")
+
+        self._database.write(name, mark)
+
+    def trials(self, name: str) -> tuple[TrialRecord, ...]:
+        """All stored trials of the study, by number."""
+
+        def read(connection: Connection) -> tuple[TrialRecord, ...]:
+            query = select(schema.trials).where(schema.trials.c.study_id == self._database.study_id(connection, name))
+            found = connection.execute(query.order_by(schema.trials.c.number)).mappings()
+            return tuple(rows.trial_from_row(row) for row in found)
+
+        return self._database.read(read)
+
+    def record_final(self, name: str, record: FinalRecord) -> None:
+        """Stores one run of the finals; one of the same round and number is replaced."""
+        row = rows.final_to_row(record)
+        self._database.write(name, lambda connection, study_id: _upsert(connection, schema.finals, study_id, row))
+
+    def finals(self, name: str) -> tuple[FinalRecord, ...]:
+        """All stored runs of the finals, round by round in the order in which they ended."""
+
+        def read(connection: Connection) -> tuple[FinalRecord, ...]:
+            finals = schema.finals
+            query = select(finals).where(finals.c.study_id == self._database.study_id(connection, name))
+            found = connection.execute(query.order_by(finals.c.round, finals.c.finished_at)).mappings()
+            return tuple(rows.final_from_row(row) for row in found)
+
+        return self._database.read(read)
+
+    def clear_finals(self, name: str) -> None:
+        """Forgets the finals: they are compared only within one session of measuring."""
+        self._database.write(name, lambda connection, study_id: connection.execute(_delete(schema.finals, study_id)))
+
+    # The lease
+
+    def acquire_lease(
+        self, name: str, owner: Owner, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S
+    ) -> None:
+        """Makes the owner the only one who searches the study; once more is no error.
+
+        Args:
+            name: The study.
+            owner: Who will search it.
+            now: The present moment, with its time zone.
+            stale_after_s: Age from which the sign of life of an owner elsewhere is too old.
+
+        Raises:
+            StudyExistsError: Another live owner holds it.
+        """
+
+        def take(connection: Connection, study_id: int) -> bool:
+            return leases.take(connection, study_id, name, owner, now=now, stale_after_s=stale_after_s)
+
+        # Whoever loses a race finds a live winner at the next look, and is refused.
+        for _ in range(_LEASE_ATTEMPTS):
+            if self._database.write(name, take):
+                return
+        raise StudyExistsError(f"Several tuners want study {name!r} at once.", "Start one of them again.")
+
+    def renew_lease(self, name: str, owner: Owner, *, now: datetime) -> None:
+        """Notes that the owner is alive; to be called every `leases.STALE_AFTER_S` / 4 or so.
+
+        Raises:
+            StudyExistsError: The owner does not hold the lease any more.
+        """
+
+        def renew(connection: Connection, study_id: int) -> bool:
+            return leases.renew(connection, study_id, owner, now=now)
+
+        if not self._database.write(name, renew):
+            raise StudyExistsError(
+                f"Study {name!r} was taken over from process {owner.pid} on {owner.host} by another tuner.",
+                "That happens after a long pause of this machine; what was finished is stored.",
+            )
+
+    def release_lease(self, name: str, owner: Owner) -> None:
+        """Gives the study up; nothing where the owner does not hold it."""
+        self._database.write(name, lambda connection, study_id: leases.release(connection, study_id, owner))
+
+    def live_owner(self, name: str, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S) -> Owner | None:
+        """Who searches the study at this moment; None when nobody does."""
+
+        def read(connection: Connection) -> Owner | None:
+            study_id = self._database.study_id(connection, name)
+            return leases.live_owner(connection, study_id, now=now, stale_after_s=stale_after_s)
+
+        return self._database.read(read)
+
+
+def _delete(table: Table, study_id: int) -> Delete:
+    return delete(table).where(table.c.study_id == study_id)
+
+
+def _upsert(connection: Connection, table: Table, study_id: int, row: dict[str, Any]) -> None:
+    """Replaces the row with the same key, or adds it; the lease sees to it that nobody else does at the same time."""
+    values = {"study_id": study_id, **row}
+    same_key = [column == values[column.name] for column in table.primary_key]
+    if connection.execute(update(table).where(*same_key).values(**row)).rowcount == 0:
+        connection.execute(insert(table).values(**values))
+
+
+def _check_name(name: str) -> None:
+    if len(name) > schema.MAX_NAME_LENGTH or not name.isprintable() or name != name.strip():
+        raise UsageError(
+            f"{name[:80]!r} cannot be the name of a study.",
+            f"A name has at most {schema.MAX_NAME_LENGTH} printable characters, and no space at its ends.",
+        )

@@ -1,0 +1,185 @@
+"""Records to rows of our tables and back; JSON through `autotune.plain`, which checks every value it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import RowMapping
+
+from autotune.errors import AutotuneError, StoreError
+from autotune.model.facts import ScriptFacts
+from autotune.model.result import TrialResult
+from autotune.plain import from_plain, to_plain
+from autotune.settings import Settings
+from autotune.spec import SearchSpec
+from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.store.secrets import allowed_environment, mask_plain
+
+
+def study_to_row(record: StudyRecord) -> dict[str, Any]:
+    """Columns of a new study; its spec goes without the storage, which may hold a password and is known to a reader."""
+    return {
+        "name": record.name,
+        "created_at": moment_to_text(record.created_at),
+        "status": record.status,
+        "spec": to_json(to_plain(replace(record.spec, storage=""))),
+        "fingerprint": to_json(record.fingerprint),
+        "spent_s": record.spent_s,
+        "result": None if record.result is None else result_to_json(record.result),
+        **probe_to_row(
+            facts=record.facts,
+            natural=record.natural,
+            refused=record.refused,
+            memory_cap_bytes=record.memory_cap_bytes,
+            layer_folder=record.layer_folder,
+        ),
+    }
+
+
+def probe_to_row(
+    *,
+    facts: ScriptFacts | None,
+    natural: Settings | None,
+    refused: tuple[tuple[str, str], ...],
+    memory_cap_bytes: int | None,
+    layer_folder: str,
+) -> dict[str, Any]:
+    """Columns of a study that its probe fills."""
+    return {
+        "facts": None if facts is None else to_json(to_plain(facts)),
+        "natural_settings": None if natural is None else to_json(natural.to_dict()),
+        "refused": to_json([list(pair) for pair in refused]),
+        "memory_cap_bytes": memory_cap_bytes,
+        # As JSON, since a path need not be valid text.
+        "layer_folder": to_json(layer_folder),
+    }
+
+
+def study_from_row(row: RowMapping, storage: str) -> StudyRecord:
+    """The study of a row; `storage` is the URL that it was read from.
+
+    Raises:
+        StoreError: A column cannot be read.
+    """
+    with _readable(f"study {row['name']!r}"):
+        facts, natural = _load_optional(row["facts"]), _load_optional(row["natural_settings"])
+        return StudyRecord(
+            name=row["name"],
+            spec=replace(from_plain(SearchSpec, json.loads(row["spec"])), storage=storage),
+            fingerprint=json.loads(row["fingerprint"]),
+            created_at=moment_from_text(row["created_at"]),
+            status=row["status"],
+            memory_cap_bytes=row["memory_cap_bytes"],
+            facts=None if facts is None else from_plain(ScriptFacts, facts),
+            natural=None if natural is None else Settings.from_dict(natural),
+            refused=tuple((str(name), str(reason)) for name, reason in json.loads(row["refused"])),
+            layer_folder=json.loads(row["layer_folder"]),
+            spent_s=row["spent_s"],
+            result=_load_optional(row["result"]),
+        )
+
+
+def trial_to_row(record: TrialRecord) -> dict[str, Any]:
+    """Columns of a trial; what the script printed is masked, and of its environment the allow-list is kept."""
+    return {
+        "number": record.number,
+        "stage": record.stage,
+        "outcome": record.result.outcome.value,
+        "attempt": record.attempt,
+        "optuna_told": record.optuna_told,
+        "started_at": moment_to_text(record.started_at),
+        "finished_at": moment_to_text(record.finished_at),
+        "settings": to_json(record.settings.to_dict()),
+        "result": to_json(mask_plain(to_plain(record.result))),
+        "environment": to_json(allowed_environment(record.environment)),
+    }
+
+
+def trial_from_row(row: RowMapping) -> TrialRecord:
+    """The trial of a row.
+
+    Raises:
+        StoreError: A column cannot be read.
+    """
+    with _readable(f"trial {row['number']}"):
+        return TrialRecord(
+            number=row["number"],
+            settings=Settings.from_dict(json.loads(row["settings"])),
+            stage=row["stage"],
+            result=from_plain(TrialResult, json.loads(row["result"])),
+            started_at=moment_from_text(row["started_at"]),
+            finished_at=moment_from_text(row["finished_at"]),
+            environment=json.loads(row["environment"]),
+            attempt=row["attempt"],
+            optuna_told=bool(row["optuna_told"]),
+        )
+
+
+def final_to_row(record: FinalRecord) -> dict[str, Any]:
+    """Columns of one run of the finals; what the script printed is masked."""
+    return {
+        "round": record.round,
+        "number": record.number,
+        "finished_at": moment_to_text(record.finished_at),
+        "settings": to_json(record.settings.to_dict()),
+        "result": to_json(mask_plain(to_plain(record.result))),
+    }
+
+
+def final_from_row(row: RowMapping) -> FinalRecord:
+    """The run of the finals of a row.
+
+    Raises:
+        StoreError: A column cannot be read.
+    """
+    with _readable(f"final {row['number']} of round {row['round']}"):
+        return FinalRecord(
+            round=row["round"],
+            number=row["number"],
+            settings=Settings.from_dict(json.loads(row["settings"])),
+            result=from_plain(TrialResult, json.loads(row["result"])),
+            finished_at=moment_from_text(row["finished_at"]),
+        )
+
+
+def result_to_json(document: dict[str, Any]) -> str:
+    """The document of a result as it is stored: what looks like a secret is masked."""
+    return to_json(mask_plain(document))
+
+
+def to_json(value: Any) -> str:
+    """The plain value as ASCII text, which every database keeps whatever its character set.
+
+    Raises:
+        ValueError: It holds infinity or not-a-number, which could not be read back.
+    """
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def moment_to_text(moment: datetime) -> str:
+    """The moment in UTC with microseconds: sorts as text, and is the same on every database."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def moment_from_text(text: str) -> datetime:
+    """The moment that `moment_to_text` wrote, in UTC."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def _load_optional(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, AutotuneError) as error:
+        raise StoreError(
+            f"The stored {what} cannot be read: {error}.", "Another release wrote it, or the database was edited."
+        ) from error

@@ -1,0 +1,191 @@
+"""Our tables beside Optuna's, and their own version.
+
+A column is text wherever a type would behave differently on SQLite, PostgreSQL and MySQL: JSON is ASCII text, a moment
+is ISO 8601 in UTC. A released table is never edited here alone: append a migration, raise nothing else, and keep a
+database file of the old version in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Engine,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import mysql
+
+from autotune.errors import SchemaVersionError
+from autotune.store.engine import reading, transaction
+from autotune.store.faults import display_name
+
+MAX_NAME_LENGTH = 512
+"""Longest study name, in characters; Optuna's own limit."""
+
+Migration = Callable[[Connection], None]
+MIGRATIONS: tuple[Migration, ...] = ()
+"""The n-th brings a database from version n to n + 1."""
+
+_LOCK_NAME = "autotune_schema"
+_LOCK_KEY = 0x6175746F74756E65  # "autotune" in ASCII, an advisory lock's number in PostgreSQL
+
+# MySQL's TEXT ends at 64 KiB; the raw blocks of one trial are more.
+_LongText = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+_Moment = String(40)
+_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in (("engine", "InnoDB"), ("charset", "utf8mb4"))
+}
+
+metadata = MetaData()
+
+schema_version = Table(
+    "autotune_schema", metadata, Column("version", Integer, primary_key=True, autoincrement=False), **_OPTIONS
+)
+
+studies = Table(
+    "autotune_studies",
+    metadata,
+    Column("study_id", Integer, primary_key=True),
+    Column("name", String(MAX_NAME_LENGTH), nullable=False, unique=True),
+    Column("created_at", _Moment, nullable=False),
+    Column("status", String(64), nullable=False),
+    # The only place with the user's command as it was typed: a resume starts it again.
+    Column("spec", _LongText, nullable=False),
+    Column("fingerprint", _LongText, nullable=False),
+    Column("memory_cap_bytes", BigInteger),
+    Column("facts", _LongText),
+    Column("natural_settings", _LongText),
+    Column("refused", _LongText, nullable=False),
+    Column("layer_folder", _LongText, nullable=False),
+    Column("spent_s", Double, nullable=False),
+    Column("result", _LongText),
+    **_OPTIONS,
+)
+
+
+def _study_column() -> Column[int]:
+    return Column("study_id", Integer, ForeignKey("autotune_studies.study_id", ondelete="CASCADE"), primary_key=True)
+
+
+trials = Table(
+    "autotune_trials",
+    metadata,
+    _study_column(),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("stage", _LongText, nullable=False),
+    Column("outcome", String(64), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("optuna_told", Boolean, nullable=False),
+    Column("started_at", _Moment, nullable=False),
+    Column("finished_at", _Moment, nullable=False),
+    Column("settings", _LongText, nullable=False),
+    Column("result", _LongText, nullable=False),
+    Column("environment", _LongText, nullable=False),
+    **_OPTIONS,
+)
+
+finals = Table(
+    "autotune_finals",
+    metadata,
+    _study_column(),
+    Column("round", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("finished_at", _Moment, nullable=False),
+    Column("settings", _LongText, nullable=False),
+    Column("result", _LongText, nullable=False),
+    **_OPTIONS,
+)
+
+leases = Table(
+    "autotune_leases",
+    metadata,
+    _study_column(),
+    Column("host", String(255), nullable=False),
+    Column("boot_id", String(255), nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("start_ticks", BigInteger),
+    Column("heartbeat_at", _Moment, nullable=False),
+    **_OPTIONS,
+)
+
+
+def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Brings our tables to this release's version: made where they are missing, else one migration after the other.
+
+    Each migration is a transaction of its own (MySQL commits table changes at once whatever one says), so a database is
+    left at a version between, never within one. A database that is up to date is only read. Optuna's tables are not
+    touched.
+
+    Raises:
+        SchemaVersionError: A newer release has written the database.
+        StoreError: The database failed.
+    """
+    newest = len(migrations) + 1
+    with reading(engine) as connection:
+        version = _read_version(connection)
+    if version == newest:
+        return
+    with _only_migrator(engine):
+        while version != newest:
+            with transaction(engine) as connection:
+                # Read again: another process may have been here first.
+                version = _read_version(connection)
+                if version is None:
+                    metadata.create_all(connection)
+                    connection.execute(insert(schema_version).values(version=newest))
+                    version = newest
+                elif version > newest:
+                    raise SchemaVersionError(
+                        f"The database {display_name(engine.url)} is of version {version}; this release reads up to "
+                        f"version {newest}.",
+                        "Install the newest release, or choose another database with --storage.",
+                    )
+                elif version < newest:
+                    migrations[version - 1](connection)
+                    version += 1
+                    connection.execute(update(schema_version).values(version=version))
+
+
+def _read_version(connection: Connection) -> int | None:
+    if not inspect(connection).has_table(schema_version.name):
+        return None
+    return connection.execute(select(func.max(schema_version.c.version))).scalar()
+
+
+@contextmanager
+def _only_migrator(engine: Engine) -> Iterator[None]:
+    """Keeps other processes from migrating the same server's database; on SQLite the transaction does."""
+    lock, unlock = {
+        "postgresql": (f"SELECT pg_advisory_lock({_LOCK_KEY})", f"SELECT pg_advisory_unlock({_LOCK_KEY})"),
+        "mysql": (f"SELECT GET_LOCK('{_LOCK_NAME}', 60)", f"SELECT RELEASE_LOCK('{_LOCK_NAME}')"),
+        "mariadb": (f"SELECT GET_LOCK('{_LOCK_NAME}', 60)", f"SELECT RELEASE_LOCK('{_LOCK_NAME}')"),
+    }.get(engine.dialect.name, ("", ""))
+    if not lock:
+        yield
+        return
+    with reading(engine) as guard:
+        guard.execute(text(lock))
+        try:
+            yield
+        finally:
+            guard.execute(text(unlock))

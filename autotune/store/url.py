@@ -1,0 +1,156 @@
+"""Where the database is: from what the user wrote to a full URL, and from a URL to what may be shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from autotune.errors import StoreError
+from autotune.spec import DEFAULT_STORAGE
+from autotune.store.secrets import MASK, is_secret_name
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+_DRIVER_OF_SCHEME = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+_BACKENDS = ("sqlite", "postgresql", "mysql", "mariadb")
+_HINT = "Write a path such as studies/autotune.db, or a URL such as postgresql://user@host/database."
+_NETWORK_TYPES = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "davfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb", "smb2"}
+    | {"smb3", "smbfs", "fuse.beegfs", "fuse.ceph", "fuse.davfs2", "fuse.gcsfuse", "fuse.glusterfs"}
+    | {"fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"}
+)
+# Up to the last @ of all, since people do not escape one inside a password, nor what else would end it. A host and port
+# before a query with an @ are masked too; telling them apart is not worth a password shown.
+_LOGIN = re.compile(r"([^:/@?]*):.*@", re.DOTALL)
+_QUERY_VALUE = re.compile(r"([^?&;=]+)=([^&;]*)")
+
+
+def resolve_url(text: str, cwd: Path) -> str:
+    """The URL of the database, with a driver named and the path of an SQLite file absolute.
+
+    The folder of an SQLite file is made where it is missing.
+
+    Args:
+        text: A SQLAlchemy URL, or the path of an SQLite file; empty means the default storage.
+        cwd: What a relative path is relative to.
+
+    Raises:
+        StoreError: The text is no URL that can be used, or the file's folder cannot be made.
+    """
+    text = text.strip() or DEFAULT_STORAGE
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        if text.partition(":")[0].partition("+")[0] in (*_BACKENDS, *_DRIVER_OF_SCHEME):
+            raise StoreError(f"{mask_url(text)!r} is not the URL of a database.", _HINT)
+        return _sqlite_url(Path(text), cwd)
+    url = _parse(f"{_DRIVER_OF_SCHEME.get(scheme, scheme)}://{rest}", text)
+    backend = url.get_backend_name()
+    if backend not in _BACKENDS:
+        raise StoreError(f"Databases of the kind {backend!r} are not supported.", _HINT)
+    if backend != "sqlite":
+        return url.render_as_string(hide_password=False)
+    if url.database in (None, "", ":memory:") or url.query.get("mode") == "memory":
+        raise StoreError(f"{text!r} is a database in memory, which would be lost with the tuner.", _HINT)
+    if url.database is not None and url.database.startswith("file:"):
+        path = _absolute(Path(unquote(url.database.removeprefix("file:"))), cwd)
+        return url.set(database=f"file:{quote(str(path))}").render_as_string(hide_password=False)
+    return _sqlite_url(Path(url.database or ""), cwd, url)
+
+
+def mask_url(url: str) -> str:
+    """The URL as it may be shown: the password and secret values of its query are `***`. Never raises."""
+    start, separator, rest = str(url).partition("://")
+    if not separator:
+        return re.sub(r":[^@\s]*@", f":{MASK}@", start)
+    login = _LOGIN.match(rest)
+    if login:
+        rest = f"{login[1]}:{MASK}@{rest[login.end() :]}"
+    address, question_mark, query = rest.partition("?")
+    return f"{start}://{address}{question_mark}{_QUERY_VALUE.sub(_mask_value, query)}"
+
+
+def _mask_value(match: re.Match[str]) -> str:
+    return f"{match[1]}={MASK}" if is_secret_name(match[1]) else match[0]
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file of an SQLite database; None for a database server."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        return None
+    if parsed.database.startswith("file:"):  # SQLite's own URI, with its own escapes
+        return Path(unquote(parsed.database.removeprefix("file:")))
+    return Path(parsed.database)
+
+
+def network_file_system(url: str, mounts: Path = MOUNTS) -> str | None:
+    """Type of the network file system that an SQLite file lies on; None when it is local, a server, or unknown.
+
+    SQLite relies on file locks that such systems keep badly, so the caller warns.
+
+    Args:
+        url: URL as `resolve_url` gives it.
+        mounts: The kernel's table of mounts.
+    """
+    path = sqlite_path(url)
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    if path is None:
+        return None
+    real = path.resolve()
+    found, depth = None, -1
+    for line in lines:
+        left, separator, right = line.partition(" - ")
+        columns = left.split()
+        if not separator or len(columns) < 5 or not right.split():
+            continue
+        point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), columns[4]))
+        # Of two mounts on one point the later hides the earlier.
+        if (point == real or point in real.parents) and len(point.parts) >= depth:
+            found, depth = right.split()[0], len(point.parts)
+    return found if found in _NETWORK_TYPES else None
+
+
+def _parse(url: str, written: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        raise StoreError(f"{mask_url(written)!r} is not the URL of a database.", _HINT) from None
+
+
+def _sqlite_url(path: Path, cwd: Path, url: URL | None = None) -> str:
+    path = _absolute(path, cwd)
+    rendered = (url or URL.create("sqlite")).set(database=str(path)).render_as_string(hide_password=False)
+    if make_url(rendered).database != str(path):
+        raise StoreError(f"The path {str(path)!r} cannot be written as the URL of a database.", "Rename it without ?.")
+    return rendered
+
+
+def _absolute(path: Path, cwd: Path) -> Path:
+    """The path from the root, in a folder that is there."""
+    try:
+        path = cwd.absolute() / path.expanduser()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_folder = path.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, (FileExistsError, NotADirectoryError)):
+            reason = "a file is in its place"
+        raise StoreError(
+            f"The folder of the database {str(path)!r} cannot be made: {reason}.",
+            "Choose another place with --storage.",
+        ) from error
+    if is_folder:
+        raise StoreError(f"{str(path)!r} is a folder, not a database file.", _HINT)
+    return path

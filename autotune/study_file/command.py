@@ -1,0 +1,231 @@
+"""What starts the user's script: from what was typed to a command, and whether that script can run at all.
+
+Nothing here executes or imports the user's code.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from autotune.errors import UsageError
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
+"""How N processes of one machine are started; restarts are the tuner's affair."""
+NO_RESTARTS = "--max-restarts=0"
+LAUNCHER_MODULES = frozenset(
+    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner"}
+)
+"""After `python -m` these start another script, which is the one that people know the job by."""
+
+_NUM_PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus)(?:=(.*))?")
+_COMMAND_HINT = "A whole command goes after --, as in: autotune search -- torchrun --nproc-per-node 2 train.py"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptCommand:
+    """A command that starts a script."""
+
+    command: tuple[str, ...]
+    script: str
+    """Absolute path of the script, or the module's name after `-m`."""
+    is_module: bool = False
+    num_processes_per_node: int = 1
+
+    @property
+    def default_study(self) -> str:
+        """What a study of it is called when nobody says: the module's name, or the script's without its suffix."""
+        return self.script if self.is_module else Path(self.script).stem
+
+
+def script_command(script: str, args: Sequence[str], cwd: Path, *, num_processes: int = 1) -> ScriptCommand:
+    """The command of `SCRIPT args`, with the Python that runs the tuner.
+
+    Args:
+        script: Path as it was typed; relative to `cwd`.
+        args: Arguments of the script.
+        cwd: Where it will be started.
+        num_processes: Processes that train together; above 1 torchrun starts them.
+    """
+    return ScriptCommand(
+        command=(*_launcher(num_processes), script, *args),
+        script=_absolute(cwd, script),
+        num_processes_per_node=num_processes,
+    )
+
+
+def module_command(module: str, args: Sequence[str], *, num_processes: int = 1) -> ScriptCommand:
+    """The command of `-m MODULE args`; otherwise as `script_command`."""
+    return ScriptCommand(
+        command=(*_launcher(num_processes), "-m", module, *args),
+        script=module,
+        is_module=True,
+        num_processes_per_node=num_processes,
+    )
+
+
+def _launcher(num_processes: int) -> tuple[str, ...]:
+    if num_processes == 1:
+        return (sys.executable,)
+    return (sys.executable, *TORCHRUN, f"--nproc_per_node={num_processes}", NO_RESTARTS)
+
+
+def whole_command(words: Sequence[str], cwd: Path) -> ScriptCommand:
+    """The command as it was typed, such as `torchrun --nproc-per-node 2 train.py --epochs 90`.
+
+    The script is the first word that is a Python file, or the module after `-m`. A program that is not on the PATH is
+    looked for beside this Python, where `torchrun` is when the environment was not activated.
+
+    Raises:
+        UsageError: There is no such program, or no word of the command is a script.
+    """
+    program = _find_program(words[0], cwd)
+    script, is_module = _script_among(words, cwd)
+    return ScriptCommand(
+        command=(program, *words[1:]),
+        script=script,
+        is_module=is_module,
+        num_processes_per_node=_num_processes(words),
+    )
+
+
+def _find_program(word: str, cwd: Path) -> str:
+    if os.sep in word:
+        if os.access(cwd / word, os.X_OK):
+            return word
+    elif shutil.which(word):
+        return word
+    else:
+        beside = Path(sys.executable).with_name(word)
+        if os.access(beside, os.X_OK):
+            return str(beside)
+    raise UsageError(f"There is no program {word!r}.", _COMMAND_HINT)
+
+
+def _script_among(words: Sequence[str], cwd: Path) -> tuple[str, bool]:
+    """The script or module that a command runs, and whether it is a module."""
+    follows_m = False
+    for word in words[1:]:
+        if follows_m and word not in LAUNCHER_MODULES:
+            return word, True
+        follows_m = word in ("-m", "--module")
+        if not word.startswith("-") and word.endswith(".py") and (cwd / word).is_file():
+            return _absolute(cwd, word), False
+    if Path(words[0]).name.startswith("python"):
+        for word in words[1:]:
+            if not word.startswith("-") and (cwd / word).is_file():
+                return _absolute(cwd, word), False
+    raise UsageError(f"No word of the command {' '.join(words)!r} is a Python script that is there.", _COMMAND_HINT)
+
+
+def _absolute(cwd: Path, word: str) -> str:
+    # Not resolved: people know a script by the link that they called.
+    return os.path.normpath(cwd / word)
+
+
+def _num_processes(words: Sequence[str]) -> int:
+    """Processes that a launcher's own option asks for; 1 where there is none, or where it is no number."""
+    for position, word in enumerate(words):
+        match = _NUM_PROCESSES.fullmatch(word)
+        if match is None:
+            continue
+        value = match[1] if match[1] is not None else "".join(words[position + 1 : position + 2])
+        return int(value) if value.isdecimal() and int(value) > 0 else 1
+    return 1
+
+
+def as_typed(command: Sequence[str]) -> tuple[str, ...]:
+    """The words that say the same command to `autotune run`: the inverse of the functions above."""
+    words = list(command)
+    if not words or words[0] != sys.executable:
+        return ("--", *words)
+    words, options = words[1:], []
+    if tuple(words[: len(TORCHRUN)]) == TORCHRUN and NO_RESTARTS in words:
+        num_processes = words[len(TORCHRUN)].partition("=")[2]
+        words, options = words[words.index(NO_RESTARTS) + 1 :], ["--nproc-per-node", num_processes]
+    num_named = 2 if words[:1] == ["-m"] else 1
+    if len(words) < num_named or (num_named == 1 and words[0].startswith("-")):
+        return ("--", *command)
+    arguments = ["--", *words[num_named:]] if words[num_named:] else []
+    return (*words[:num_named], *options, *arguments)
+
+
+def check_script(job: ScriptCommand, cwd: Path) -> None:
+    """Checks, before anything is started, that the script is there and is Python that can be parsed.
+
+    Raises:
+        UsageError: It is not.
+    """
+    path = _module_file(job.script, cwd) if job.is_module else Path(job.script)
+    if path is None:
+        return
+    shown = job.script if job.is_module else os.path.relpath(path, cwd)
+    if path.is_dir():
+        raise UsageError(f"{shown} is a folder, not a script.", "Name a file, or a package with -m.")
+    if not path.is_file():
+        hint = _COMMAND_HINT if os.sep not in shown and shutil.which(shown) else "Paths are relative to this folder."
+        raise UsageError(f"There is no script {shown}.", hint)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{shown} cannot be read: {error.strerror}.") from error
+    _check_syntax(content, shown)
+
+
+def _check_syntax(content: bytes, shown: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape is the script's affair
+            ast.parse(content, filename=shown)
+    except SyntaxError as error:
+        where = f" line {error.lineno}" if error.lineno else ""
+        raise UsageError(f"{shown}{where}: {error.msg}.", f"Mend it, and try it with: python {shown}") from error
+    except ValueError as error:
+        raise UsageError(f"{shown} is not a Python script: {error}.") from error
+    except (RecursionError, MemoryError):
+        return  # the parser's own limits; whether the script runs, its first run will tell
+
+
+def _module_file(name: str, cwd: Path) -> Path | None:
+    """The file that `python -m NAME` runs; None where it is not a plain source file.
+
+    Packages are found without being imported, which would run the user's code here.
+
+    Raises:
+        UsageError: There is no such module.
+    """
+    top, *parts = name.split(".")
+    spec = _find_top(top, [str(cwd), *sys.path])
+    for part in parts:
+        spec = PathFinder.find_spec(part, _folders(spec))
+    if spec is None:
+        raise UsageError(f"There is no module {name!r}.", "Modules are looked for from this folder on.")
+    if _folders(spec):
+        spec = PathFinder.find_spec("__main__", _folders(spec))
+        if spec is None:
+            raise UsageError(f"The package {name!r} has no __main__, so python -m cannot run it.")
+    return Path(spec.origin) if spec.has_location and spec.origin and spec.origin.endswith(".py") else None
+
+
+def _find_top(name: str, folders: list[str]) -> ModuleSpec | None:
+    # All finders of the interpreter, since editable installations bring their own; importlib.util.find_spec would
+    # import the packages above a module.
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec: ModuleSpec | None = find(name, folders) if find is not None else None
+        if spec is not None:
+            return spec
+    return None
+
+
+def _folders(spec: ModuleSpec | None) -> list[str]:
+    """Folders of a package; none for a plain module."""
+    return list(spec.submodule_search_locations or ()) if spec is not None else []

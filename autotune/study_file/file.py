@@ -1,0 +1,119 @@
+"""Finding and reading a study file, and the database that it names.
+
+A study file is `study.toml` in the working directory, `[tool.autotune]` of the `pyproject.toml` there, or a file that
+is named. Its keys are the long options with underscores; its paths are relative to its own folder.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import ConfigError
+from autotune.spec import DEFAULT_STORAGE
+
+STUDY_FILE = "study.toml"
+PROJECT_FILE = "pyproject.toml"
+PREFIX = "AUTOTUNE_"
+STUDY_FILE_VARIABLE = PREFIX + "STUDY_FILE"
+MAX_FILE_BYTES = 1 << 20
+
+_SQLITE_URL = re.compile(r"(sqlite(?:\+\w+)?:///)(?!file:|:memory:)([^?]+)(\?.*)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyFile:
+    """The values of a study file, as they stand there."""
+
+    path: Path
+    label: str
+    """The file as it is called in messages."""
+    values: Mapping[str, Any]
+
+
+def find_study_file(cwd: Path, environ: Mapping[str, str], asked: str | None = None) -> StudyFile | None:
+    """The study file that holds: the one asked for, or what lies in the working directory; None without one.
+
+    Args:
+        cwd: The working directory.
+        environ: The environment, where AUTOTUNE_STUDY_FILE asks for a file too.
+        asked: Path of the file, relative to `cwd`.
+
+    Raises:
+        ConfigError: The file cannot be read or is not TOML, or the one asked for is not there.
+    """
+    asked = asked or environ.get(STUDY_FILE_VARIABLE) or None
+    if asked is not None:
+        path = cwd / asked
+        return _study_file(path, asked, is_project=path.name == PROJECT_FILE)
+    if (cwd / STUDY_FILE).is_file():
+        return _study_file(cwd / STUDY_FILE, STUDY_FILE, is_project=False)
+    if (cwd / PROJECT_FILE).is_file():
+        file = _study_file(cwd / PROJECT_FILE, PROJECT_FILE, is_project=True)
+        return file if file.values else None
+    return None
+
+
+def _study_file(path: Path, label: str, *, is_project: bool) -> StudyFile:
+    values = _read_toml(path, label)
+    if is_project:
+        label = f"[tool.autotune] of {label}"
+        tool = values.get("tool", {})
+        values = tool.get("autotune", {}) if isinstance(tool, dict) else {}
+        if not isinstance(values, dict):
+            raise ConfigError(f"{label} is not a table.")
+    return StudyFile(path=path, label=label, values=values)
+
+
+def _read_toml(path: Path, label: str) -> dict[str, Any]:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"The study file {label} cannot be read: {error.strerror}.") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"{label} is larger than {MAX_FILE_BYTES} bytes, so it is no study file.")
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{label} is not well-formed TOML: {str(error).rstrip('.')}.", "Mend that line.") from error
+
+
+def resolve_storage(asked: str | None, *, environ: Mapping[str, str], cwd: Path) -> str:
+    """The database that a verb reads: by its flag, AUTOTUNE_STORAGE, the study file, or the default.
+
+    Raises:
+        ConfigError: The study file cannot be read, or its storage is no text.
+    """
+    said = asked or environ.get(f"{PREFIX}STORAGE")
+    if said:
+        return said
+    file = find_study_file(cwd, environ)
+    if file is None or "storage" not in file.values:
+        return DEFAULT_STORAGE
+    value = file.values["storage"]
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{file.label}: storage {value!r} is not text.")
+    return rebase_storage(value, file.path.parent, cwd)
+
+
+def rebase_storage(text: str, folder: Path, cwd: Path) -> str:
+    """A database as a study file in that folder names it, in words that mean the same in the working directory."""
+    if folder == cwd:
+        return text
+    if "://" not in text:
+        return str(folder / Path(text).expanduser())
+    match = _SQLITE_URL.fullmatch(text)
+    return f"{match[1]}{folder / match[2]}{match[3] or ''}" if match is not None else text
+
+
+def sqlite_file(text: str, cwd: Path) -> Path | None:
+    """The file of a database that is written as a path or as an SQLite URL; None for anything else."""
+    if "://" not in text:
+        return cwd / Path(text).expanduser()
+    match = _SQLITE_URL.fullmatch(text)
+    return cwd / match[2] if match is not None else None

@@ -1,0 +1,39 @@
+"""The hand-over from a trial to `autotune.load`: the session that is active in this process, if there is one.
+
+The trial's start-up sets `session` before the user's code runs; the public API reads it. This module imports neither
+torch nor the rest of the room, because a training job outside a search imports it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from autotune.settings import Group, Settings
+
+
+class TrialSession(Protocol):
+    """What a trial offers to a script that applies settings itself."""
+
+    @property
+    def settings(self) -> Settings | None:
+        """Settings to apply; None in the probe and the baseline, where the defaults of the call hold."""
+
+    def claim(self, group: Group) -> None:
+        """Tells that the script applies this group itself: its seams stand down and only observe."""
+
+    def declare_knobs(self, defaults: Mapping[str, str]) -> None:
+        """Tells the script's own knobs and the defaults in its call, as text."""
+
+    def wrap_loader(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches of a loader that is no torch DataLoader, with the boundaries of micro-steps seen."""
+
+    def optimizer_stepped(self, skipped: bool) -> None:
+        """Tells that a step was due; `skipped` when the loss scaler held it back."""
+
+    def observe(self, field: str, value: str) -> None:
+        """Tells the value of a setting that is in force, as `str(value)`."""
+
+
+session: TrialSession | None = None
+"""The session of this process; None outside a search. Read it as `active.session`, it is set after import."""

@@ -1,0 +1,120 @@
+"""Settings put in force at torch's seams: the part that a trial and a real run share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autotune.model.job import TrialJob
+from autotune.settings import GROUP_OF_FIELD, Group, Precision, Settings
+from autotune.trial import environment_seams, observed
+from autotune.trial.gradients import Gradients
+from autotune.trial.loaders import Loaders, override_arguments
+from autotune.trial.precision import AutocastRegion, OperandWitness, use_tf32
+from autotune.trial.roots import Roots
+from autotune.trial.steps import Steps
+
+LOADER_FIELDS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+
+
+class AppliedSettings:
+    """Installs the seams for one job, and says afterwards what is in force.
+
+    A field that equals what the script does by itself is left alone; so is every group that the script claims (it
+    applies these through `autotune.load`) and every field that is mapped to an argument of the script.
+    """
+
+    def __init__(self, job: TrialJob) -> None:
+        assert job.settings is not None and job.natural is not None and job.facts is not None
+        self.loaders, self.steps, self.roots = Loaders(), Steps(), Roots()
+        self.claims: set[Group] = set(job.facts.claims)
+        self.training_loader: Any = None
+        self._job, self._facts = job, job.facts
+        self._is_cpu = job.device == "cpu"
+        self._natural = job.natural.canonical(device_is_cpu=self._is_cpu)
+        self._asked = self._without_mapped(job.settings.canonical(device_is_cpu=self._is_cpu))
+        self._operands = OperandWitness()
+        self._region: AutocastRegion | None = None
+        self._gradients: Gradients | None = None
+
+    def install(self) -> None:
+        """Attaches everything that the settings need; nothing for settings that are the script's own."""
+        self.loaders.override = self._override
+        self.loaders.install()
+        self.roots.prepare.append(self._operands.attach)
+        self.steps.on_step.append(lambda _: self.roots.stop())
+        self._install_precision_and_gradients()
+        # Last, so that it is the outermost: losses are seen as the script gave them, before scaling.
+        self.steps.install()
+        if Group.THREADS not in self.claims:
+            environment_seams.apply_threads(self._asked, self._natural)
+        if Group.KERNELS not in self.claims:
+            environment_seams.apply_kernels(self._asked, self._natural, self.roots)
+        if not self._is_cpu:
+            environment_seams.apply_memory(self._asked, self._job.cap_fraction)
+            environment_seams.apply_transfer(self._asked, self._natural)
+        self.roots.install()
+
+    def is_training(self, key: str) -> bool:
+        """Whether a loader built at this place is the one that trains."""
+        loader = self._facts.loader
+        return loader is not None and key in loader.keys
+
+    def before_batch(self) -> None:
+        """Ends what belongs to the micro-step before."""
+        if self._region is not None:
+            self._region.close()
+
+    def epoch_ends(self) -> None:
+        """Steps what is pending, before the script goes on."""
+        if self._gradients is not None:
+            self._gradients.epoch_ends()
+
+    def observed(self) -> dict[str, str]:
+        """Settings in force, by field; what cannot be seen is missing."""
+        result = observed.process_settings(self._job.device)
+        result.update(observed.model_settings(self.roots.modules, self._operands.precision))
+        if self.training_loader is not None:
+            result.update(observed.loader_settings(self.training_loader))
+        return result
+
+    def _override(self, key: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if not self.is_training(key):
+            return arguments
+        changes: dict[str, Any] = {}
+        if Group.LOADER not in self.claims and self._differs(*LOADER_FIELDS):
+            changes = {name: getattr(self._asked, name) for name in LOADER_FIELDS}
+            if self._is_cpu:
+                changes.pop("pin_memory")
+        if Group.BATCH not in self.claims and self._differs("batch_size"):
+            changes["batch_size"] = self._asked.batch_size
+        return override_arguments(arguments, changes) if changes else arguments
+
+    def _install_precision_and_gradients(self) -> None:
+        precision = self._asked.precision if self._differs("precision") else Precision.FP32
+        if Group.PRECISION in self.claims:
+            precision = Precision.FP32
+        is_scaled = precision is Precision.FP16
+        accumulation = self._asked.grad_accum_steps if self._differs("grad_accum_steps") else 1
+        if Group.BATCH in self.claims:
+            accumulation = 1
+        if accumulation > 1 or is_scaled:
+            scaler = torch.amp.GradScaler(self._job.device) if is_scaled else None
+            reduction = self._facts.loss_reduction
+            self._gradients = Gradients(self.steps, grad_accum_steps=accumulation, reduction=reduction, scaler=scaler)
+            self._gradients.install()
+        if precision is Precision.TF32:
+            use_tf32()
+        elif precision in (Precision.BF16, Precision.FP16):
+            self._region = AutocastRegion(self._job.device, precision)
+            self._region.install(self.roots)
+
+    def _differs(self, *names: str) -> bool:
+        return any(getattr(self._asked, name) != getattr(self._natural, name) for name in names)
+
+    def _without_mapped(self, asked: Settings) -> Settings:
+        """Mapped fields reach the script through its own arguments; the seams treat them as the script's own."""
+        plain, natural = asked.to_dict(), self._natural.to_dict()
+        plain.update({name: natural[name] for name in self._job.mapped if name in GROUP_OF_FIELD})
+        return Settings.from_dict(plain)

@@ -1,0 +1,100 @@
+"""Batches of any structure: copied, counted, and handed out endlessly for the length of a trial."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler
+
+
+def tensors_of(batch: Any) -> list[torch.Tensor]:
+    """All tensors in a batch of nested lists, tuples, mappings and objects with attributes."""
+    found: list[torch.Tensor] = []
+    queue = [batch]
+    while queue:
+        value = queue.pop()
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, Mapping):
+            queue.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            queue.extend(value)
+        elif hasattr(value, "__dict__"):
+            queue.extend(vars(value).values())
+    return found
+
+
+def clone_batch(batch: Any) -> Any:
+    """A copy whose tensors are the caller's to change: scripts normalise batches in place."""
+    if isinstance(batch, torch.Tensor):
+        return batch.clone().pin_memory() if batch.device.type == "cpu" and batch.is_pinned() else batch.clone()
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(clone_batch(item) for item in batch))
+    if type(batch) in (list, tuple):
+        return type(batch)(clone_batch(item) for item in batch)
+    if type(batch) is dict:
+        return {name: clone_batch(item) for name, item in batch.items()}
+    if isinstance(batch, (str, bytes, int, float, bool, type(None))):
+        return batch
+    return copy.deepcopy(batch)
+
+
+def batch_bytes(batch: Any) -> int:
+    """Bytes of a batch's tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(batch))
+
+
+def leading_size(batch: Any) -> int | None:
+    """Most common first dimension of a batch: its samples, where nothing better is known; None without tensors."""
+    sizes = Counter(tensor.shape[0] for tensor in tensors_of(batch) if tensor.dim() > 0)
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+class EndlessBatchSampler(BatchSampler):
+    """The script's batches, beginning again at their end while training goes on, and their sizes in order.
+
+    A window then holds no epoch's end by accident. The length stays that of one epoch: the script counts with it.
+
+    Args:
+        inner: The script's own batch sampler.
+        may_repeat: Asked at the end of an epoch with the pass's number of backward passes at its begin.
+        num_backwards: Backward passes so far.
+    """
+
+    def __init__(self, inner: Any, *, may_repeat: Callable[[int], bool], num_backwards: Callable[[], int]) -> None:
+        # BatchSampler's own checks are for what it builds itself; isinstance is what frameworks ask.
+        self.inner = inner.inner if isinstance(inner, EndlessBatchSampler) else inner
+        self.sampler = getattr(inner, "sampler", None)  # type: ignore[assignment]
+        self.batch_size = getattr(inner, "batch_size", None)  # type: ignore[assignment]
+        self.drop_last = getattr(inner, "drop_last", False)
+        self.latest_sizes: deque[int] = deque()
+        """Sizes of the batches that the latest pass has asked for and that were not taken from here yet."""
+        self._may_repeat = may_repeat
+        self._num_backwards = num_backwards
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Batches of indices; each size is queued when its batch is asked for."""
+        self.latest_sizes = deque()
+        return self._batches(self.latest_sizes, self._num_backwards())
+
+    def _batches(self, sizes: deque[int], num_backwards_before: int) -> Iterator[list[int]]:
+        while True:
+            num_batches = 0
+            for indices in self.inner:
+                num_batches += 1
+                sizes.append(len(indices))
+                yield indices
+            if num_batches == 0 or not self._may_repeat(num_backwards_before):
+                return
+
+    def __len__(self) -> int:
+        """Batches of one epoch."""
+        return len(self.inner)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the script's own sampler's."""
+        return getattr(self.__dict__["inner"], name)

@@ -1,0 +1,45 @@
+"""The first thing that runs after `import torch` in a process of a trial."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from autotune.model.job import Mode, TrialJob, TrialPaths
+from autotune.plain import from_plain
+from autotune.trial import active
+from autotune.trial.probe_session import ProbeSession
+from autotune.trial.run_session import RunSession
+from autotune.trial.session import MeasuredSession
+
+
+def install() -> None:
+    """Reads the job of this process and attaches to torch accordingly."""
+    if "AUTOTUNE_JOB" in os.environ:
+        RunSession(from_plain(TrialJob, json.loads(os.environ["AUTOTUNE_JOB"]))).install()
+        return
+    paths = TrialPaths(Path(os.environ["AUTOTUNE_TRIAL"]))
+    job = from_plain(TrialJob, json.loads(paths.job.read_text()))
+    started_at = float(os.environ.get("AUTOTUNE_STARTED_AT", time.monotonic()))
+    _seed(job.seed)
+    session: ProbeSession | MeasuredSession
+    if job.mode is Mode.TRIAL:
+        session = MeasuredSession(job, paths, started_at)
+    else:
+        session = ProbeSession(job, paths, started_at)
+    session.install()
+    active.session = session
+
+
+def _seed(seed: int) -> None:
+    """The same random numbers in every trial, so that two see the same samples; a script may still seed itself."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)

@@ -1,0 +1,77 @@
+"""Marks on the clock of the device that trains: host time on a CPU, events on the compute stream on CUDA.
+
+Event to event includes the device's idle time, and the host running ahead cannot distort it; nothing is synchronised
+inside a window.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import torch
+
+
+class Clock(Protocol):
+    """What the meter needs of a clock."""
+
+    def mark(self) -> Any:
+        """A mark at this place of the device's work."""
+
+    def is_reached(self, mark: Any) -> bool:
+        """Whether the device has come to the mark."""
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Seconds between two reached marks."""
+
+    def finish(self) -> None:
+        """Waits until all marks are reached."""
+
+
+class HostClock:
+    """The monotonic clock: the CPU has done its work when the call returns."""
+
+    mark = staticmethod(time.perf_counter)
+
+    def is_reached(self, mark: float) -> bool:
+        """Always."""
+        return True
+
+    def seconds(self, start: float, end: float) -> float:
+        """Difference of two marks."""
+        return end - start
+
+    def finish(self) -> None:
+        """Nothing is pending."""
+
+
+class CudaClock:
+    """Events on the current stream of the current device."""
+
+    def __init__(self) -> None:
+        torch.cuda.synchronize()
+
+    def mark(self) -> torch.cuda.Event:
+        """An event behind all work queued so far."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def is_reached(self, mark: torch.cuda.Event) -> bool:
+        """Whether the event has happened; does not wait."""
+        return bool(mark.query())
+
+    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        """Device time from event to event."""
+        return float(start.elapsed_time(end)) / 1000.0
+
+    def finish(self) -> None:
+        """Waits for the device."""
+        torch.cuda.synchronize()
+
+
+def clock_for(device: str) -> Clock:
+    """The clock of a device by its type."""
+    if device == "cuda" and torch.cuda.is_initialized():
+        return CudaClock()
+    return HostClock()

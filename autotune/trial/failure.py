@@ -1,0 +1,71 @@
+"""What an exception that ends the script means: out of memory, or something else. Decided from the exception itself."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from autotune.model.result import RaisedError
+from autotune.trial import torch_names
+
+OUT_OF_MEMORY_TEXTS = (
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "can't allocate memory",
+    "unable to allocate shared memory",
+    "Cannot allocate memory",
+)
+"""Texts of RuntimeErrors that torch and its libraries raise when memory is refused; read in their sources."""
+SUSPECT_TEXTS = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_SUPPORTED", "CUDNN_STATUS_INTERNAL_ERROR")
+"""Texts that in practice mean memory only when the device is nearly full."""
+NEARLY_FULL = 0.9
+MAX_MESSAGE_CHARS = 2000
+_REQUESTED = re.compile(r"Tried to allocate ([0-9.]+) (KiB|MiB|GiB)|you tried to allocate ([0-9]+) bytes")
+_UNIT_BYTES = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+
+
+def describe(error: BaseException) -> RaisedError:
+    """The exception as data, with its kind, its message, and whether memory was refused."""
+    message = str(error)[:MAX_MESSAGE_CHARS]
+    return RaisedError(
+        kind=type(error).__name__,
+        message=message,
+        is_out_of_memory=any(_is_out_of_memory(cause) for cause in _chain(error)),
+        requested_bytes=_requested_bytes(message),
+    )
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        current = current.__cause__ or current.__context__
+    return chain
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, (torch_names.OUT_OF_MEMORY, MemoryError)):
+        return True
+    text = str(error)
+    if not isinstance(error, (RuntimeError, OSError)):
+        return False
+    if any(part in text for part in OUT_OF_MEMORY_TEXTS):
+        return True
+    return any(part in text for part in SUSPECT_TEXTS) and _is_device_nearly_full()
+
+
+def _is_device_nearly_full() -> bool:
+    if not torch.cuda.is_initialized():
+        return False
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    return free_bytes < (1 - NEARLY_FULL) * total_bytes
+
+
+def _requested_bytes(message: str) -> int | None:
+    match = _REQUESTED.search(message)
+    if match is None:
+        return None
+    return int(match[3]) if match[3] else int(float(match[1]) * _UNIT_BYTES[match[2]])

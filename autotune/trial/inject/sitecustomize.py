@@ -1,0 +1,58 @@
+"""Found by every Python process of a trial through PYTHONPATH: arms autotune when torch is imported.
+
+It chains to the user's own sitecustomize, and costs a process that never imports torch nothing but this file.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+
+
+class _TorchWatcher:
+    """A finder that steps aside for every module and arms autotune once torch is there."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            _make_importable()
+            from autotune.trial.bootstrap import install
+
+            install()
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def _make_importable():
+    """Lets this process import the autotune that runs the trial, even when the script's environment has none."""
+    if importlib.util.find_spec("autotune") is None:
+        sys.path.append(_PACKAGE_PARENT)
+
+
+def _chain():
+    """Runs the sitecustomize that this one hides."""
+    others = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+if os.environ.get("AUTOTUNE_TRIAL") or os.environ.get("AUTOTUNE_JOB"):
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
+    sys.meta_path.insert(0, _TorchWatcher())
+_chain()

@@ -1,0 +1,215 @@
+"""Finding the training loader, and building it with other arguments.
+
+A loader's role is unknown when it is built. The probe watches which loader has a backward pass between two of its
+batches and learns where it was built; later trials override by that place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import weakref
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader
+
+from autotune.trial import torch_names
+from autotune.trial.batches import EndlessBatchSampler
+from autotune.trial.patching import wrap
+
+CHAIN_FRAMES = 8
+"""Callers that tell two loaders of one helper function apart."""
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+_TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
+_STANDARD_LIBRARY = str(Path(inspect.__file__).resolve().parent) + os.sep
+
+
+class LoaderRecord:
+    """One DataLoader of the script and where it was built; does not keep the loader alive."""
+
+    __slots__ = ("__weakref__", "_loader", "_place", "key")
+
+    def __init__(self, loader: Any, key: str, place: _Place) -> None:
+        self.key = key
+        self._loader = weakref.ref(loader)
+        self._place = place
+
+    @property
+    def loader(self) -> Any:
+        """The loader; None once the script has let go of it."""
+        return self._loader()
+
+    def iterated(self) -> None:
+        """Notes that the loader is in use: a later one like it takes its place."""
+        self._place.is_used = True
+
+
+class _Place:
+    """One dataset that a construction site builds loaders over."""
+
+    __slots__ = ("dataset_id", "is_used", "likeness")
+
+    def __init__(self, dataset: Any, likeness: object) -> None:
+        self.dataset_id = id(dataset)
+        self.likeness = likeness
+        self.is_used = False
+
+
+class Loaders:
+    """All DataLoaders of this process, and what happens at each batch of one."""
+
+    def __init__(self) -> None:
+        self.override: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
+        """Given key and bound arguments, the arguments to build with."""
+        self.built: Callable[[LoaderRecord], None] | None = None
+        """Told of every loader that was built."""
+        self.iterates: Callable[[LoaderRecord], None] | None = None
+        """Told that a loader is about to be iterated."""
+        self.iterated: Callable[[LoaderRecord, Any], None] | None = None
+        """Told of the iterator that a loader has given: a new one, or the one of its persistent workers again."""
+        self.next_batch: Callable[[LoaderRecord, Any, Callable[[Any], Any]], Any] | None = None
+        """Takes the place of an iterator's `__next__`: (record, iterator, original)."""
+        self.length_asked: Callable[[LoaderRecord], None] | None = None
+        """Told that somebody asked for a loader's length."""
+        self._places: dict[str, list[_Place]] = {}
+        self._signature = inspect.signature(DataLoader.__init__)
+
+    def install(self) -> None:
+        """Attaches to the construction and the iteration of loaders."""
+        wrap(DataLoader, "__init__", self._wrap_init)
+        wrap(DataLoader, "__iter__", self._wrap_iter)
+        if torch_names.ITERATOR is not None:
+            wrap(torch_names.ITERATOR, "__next__", self._wrap_next)
+        if self.length_asked is not None:
+            wrap(DataLoader, "__len__", self._wrap_len)
+
+    def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(loader: Any, *args: Any, **kwargs: Any) -> None:
+            bound = self._signature.bind(loader, *args, **kwargs)
+            arguments = dict(bound.arguments)
+            arguments.pop("self")
+            key, place = self._key(arguments.get("dataset"))
+            if self.override is not None:
+                arguments = self.override(key, arguments)
+            original(loader, **arguments)
+            record = LoaderRecord(loader, key, place)
+            loader._autotune_record = record
+            if self.built is not None:
+                self.built(record)
+
+        return init
+
+    def _wrap_iter(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def iterate(loader: Any) -> Any:
+            record = getattr(loader, "_autotune_record", None)
+            if record is None:
+                return original(loader)
+            if self.iterates is not None:
+                self.iterates(record)
+            iterator = original(loader)
+            iterator._autotune_record = record
+            record.iterated()
+            if self.iterated is not None:
+                self.iterated(record, iterator)
+            return iterator
+
+        return iterate
+
+    def _wrap_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def next_batch(iterator: Any) -> Any:
+            record = getattr(iterator, "_autotune_record", None)
+            if record is None or self.next_batch is None:
+                return original(iterator)
+            return self.next_batch(record, iterator, original)
+
+        return next_batch
+
+    def _wrap_len(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def length(loader: Any) -> Any:
+            record = getattr(loader, "_autotune_record", None)
+            if record is not None and self.length_asked is not None:
+                self.length_asked(record)
+            return original(loader)
+
+        return length
+
+    def _key(self, dataset: Any) -> tuple[str, _Place]:
+        """`file:line~callers#ordinal`, and what the ordinal stands for.
+
+        The ordinal counts distinct datasets, so a loader per epoch keeps its key. A dataset that is built anew each
+        time is taken for the one before when it is of the same class and length, and that one was in use.
+        """
+        nearest, chain = _user_frames()
+        site = f"{nearest}~{zlib.crc32(chain.encode()):08x}"
+        places = self._places.setdefault(site, [])
+        likeness = (type(dataset), length_of(dataset))
+        same = (n for n, place in enumerate(places) if place.dataset_id == id(dataset) and place.likeness == likeness)
+        alike = (n for n, place in enumerate(places) if place.is_used and place.likeness == likeness)
+        ordinal = next(same, next(alike, len(places)))
+        if ordinal == len(places):
+            places.append(_Place(dataset, likeness))
+        places[ordinal].dataset_id = id(dataset)
+        return f"{site}#{ordinal}", places[ordinal]
+
+
+def length_of(sized: Any) -> int | None:
+    """`len(sized)`; None where it has none, or its own code fails."""
+    try:
+        return len(sized)
+    except Exception:
+        return None
+
+
+def _user_frames() -> tuple[str, str]:
+    """Nearest frame of the user's code, and the chain of its callers."""
+    places: list[str] = []
+    current: Any = sys._getframe(2)
+    while current is not None and len(places) < CHAIN_FRAMES:
+        name = current.f_code.co_filename
+        if not name.startswith(("<frozen", _PACKAGE, _TORCH)) and not _is_standard_library(name):
+            places.append(f"{Path(name).name}:{current.f_lineno}")
+        current = current.f_back
+    return (places[0] if places else "unknown:0"), "<".join(places)
+
+
+def _is_standard_library(name: str) -> bool:
+    return name.startswith(_STANDARD_LIBRARY) and "site-packages" not in name and "dist-packages" not in name
+
+
+def override_arguments(arguments: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A loader's arguments with our changes: what torch refuses without workers is dropped.
+
+    Args:
+        arguments: Bound arguments of `DataLoader.__init__`, by name, without defaults.
+        changes: Any of num_workers, prefetch_factor, pin_memory, persistent_workers, batch_size.
+    """
+    result = dict(arguments)
+    batch_size = changes.get("batch_size")
+    result.update({name: value for name, value in changes.items() if name != "batch_size"})
+    if batch_size is not None:
+        sampler = result.get("batch_sampler")
+        if sampler is None:
+            result["batch_size"] = batch_size
+        else:
+            result["batch_sampler"] = resized_batch_sampler(sampler, batch_size)
+    if result.get("num_workers", 0) == 0:
+        for name in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
+            result.pop(name, None)
+    return result
+
+
+def resized_batch_sampler(sampler: Any, batch_size: int) -> Any:
+    """A torch BatchSampler over the same indices with another size.
+
+    Any other class is left as it is: a framework's shard of a sampler whose size was changed already, or one of the
+    script's own, whose size is compared with what was asked at the end.
+    """
+    inner = sampler.inner if isinstance(sampler, EndlessBatchSampler) else sampler
+    if type(inner) is not BatchSampler:
+        return sampler
+    return BatchSampler(inner.sampler, batch_size, inner.drop_last)

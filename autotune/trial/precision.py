@@ -1,0 +1,93 @@
+"""Number formats without an edit: an autocast region per step around forward and loss, closed before backward.
+
+A region that is never left keeps the casts of the weights and the model stops learning (measured: a toy loss stayed
+at 1.35 for 30 steps); so there is one region per forward-backward, opened at the root's call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autotune.settings import Precision
+from autotune.trial.patching import wrap
+from autotune.trial.roots import Roots
+
+DTYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+
+
+class AutocastRegion:
+    """Opens at a root's call when none is open; closes at backward, at the next batch, and at a step."""
+
+    def __init__(self, device: str, precision: Precision) -> None:
+        self._device = device
+        self._dtype = DTYPES[precision]
+        self._region: torch.autocast | None = None
+
+    def install(self, roots: Roots) -> None:
+        """Attaches to the roots and to backward; the loader's and the optimizer's seam call `close` too."""
+        roots.before_call.append(self.open)
+        wrap(torch.autograd, "backward", self._wrap_backward)
+
+    def open(self) -> None:
+        """Begins the region of this step."""
+        if self._region is None:
+            self._region = torch.autocast(self._device, dtype=self._dtype)
+            self._region.__enter__()
+
+    def close(self) -> None:
+        """Ends the region of this step."""
+        region, self._region = self._region, None
+        if region is not None:
+            region.__exit__(None, None, None)
+
+    def _wrap_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            self.close()
+            return original(*args, **kwargs)
+
+        return backward
+
+
+def use_tf32() -> None:
+    """Lets fp32 matrix products and convolutions run on TF32 units, for the whole process."""
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+class OperandWitness:
+    """Sees in which format the model really computes: dtype of the first weighty module's output in a forward pass."""
+
+    def __init__(self) -> None:
+        self.dtype: torch.dtype | None = None
+        self._hook: Any = None
+
+    def attach(self, root: torch.nn.Module) -> None:
+        """Looks at the first linear or convolution layer of a root, once."""
+        if self._hook is not None or torch.compiler.is_compiling():
+            return
+        kinds = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+        module = next((part for part in root.modules() if isinstance(part, kinds)), None)
+        if module is not None:
+            self._hook = module.register_forward_hook(self._see)
+
+    def _see(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
+            self.dtype = output.dtype
+            self._hook.remove()
+
+    @property
+    def precision(self) -> Precision | None:
+        """The precision in force, None where nothing was seen."""
+        if self.dtype is None:
+            return None
+        for precision, dtype in DTYPES.items():
+            if dtype is self.dtype:
+                return precision
+        return Precision.TF32 if _is_tf32() else Precision.FP32
+
+
+def _is_tf32() -> bool:
+    return torch.cuda.is_initialized() and torch.get_float32_matmul_precision() != "highest"

@@ -1,0 +1,115 @@
+"""The probe in this process: nothing is changed, or only the batch is split to see how the loss is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from autotune.model.job import Mode, TrialJob, TrialPaths
+from autotune.model.result import RankResult, RankStatus
+from autotune.settings import Group, Settings
+from autotune.trial import rank_report
+from autotune.trial.applied import AppliedSettings
+from autotune.trial.failure import describe
+from autotune.trial.loaders import Loaders
+from autotune.trial.ranks import Mark, Progress
+from autotune.trial.roots import Roots
+from autotune.trial.session import is_main_process, report_endings
+from autotune.trial.steps import Steps
+from autotune.trial.witness import NUM_STEPS, Witness
+
+
+class ProbeSession:
+    """A probe: from the import of torch to the facts."""
+
+    def __init__(self, job: TrialJob, paths: TrialPaths, started_at: float) -> None:
+        self._job, self._paths = job, paths
+        self._applied = AppliedSettings(job) if job.mode is Mode.SPLIT_PROBE else None
+        self._loaders = self._applied.loaders if self._applied else Loaders()
+        self._steps = self._applied.steps if self._applied else Steps()
+        self._roots = self._applied.roots if self._applied else Roots()
+        num_steps = NUM_STEPS if self._applied is None else 1
+        self._witness = Witness(
+            loaders=self._loaders, steps=self._steps, roots=self._roots, started_at=started_at, num_steps=num_steps
+        )
+        self._progress = Progress(paths.progress)
+        self._is_reported = False
+
+    def install(self) -> None:
+        """Attaches to torch, and to the ways in which the script can end."""
+        if self._applied is not None:
+            self._applied.install()
+        else:
+            self._loaders.install()
+            self._roots.install()
+        self._witness.install()
+        if self._applied is None:
+            self._steps.policy = self._watched_step
+            self._steps.install()
+        else:
+            policy = self._steps.policy
+            self._steps.policy = lambda optimizer, call: policy(optimizer, lambda: self._noted(optimizer, call))
+        self._steps.on_step.append(lambda _: self._progress.put(Mark.STEPS, self._steps.num_steps))
+        self._witness.is_done = self._finish
+        report_endings(self._report_error, self._report_end)
+
+    @property
+    def settings(self) -> Settings | None:
+        """A probe runs under the defaults of the script's call."""
+        return None
+
+    def claim(self, group: Group) -> None:
+        """Learned: the script applies this group itself."""
+        self._witness.claims.add(group)
+
+    def declare_knobs(self, defaults: Mapping[str, str]) -> None:
+        """Learned: the script's knobs."""
+        self._witness.knobs.update(defaults)
+
+    def wrap_loader(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches as they come."""
+        return iter(batches)
+
+    def optimizer_stepped(self, skipped: bool) -> None:
+        """Nothing is counted in a probe."""
+
+    def observe(self, field: str, value: str) -> None:
+        """Nothing is compared in a probe."""
+
+    def _watched_step(self, optimizer: torch.optim.Optimizer, call: Any) -> tuple[Any, bool]:
+        return self._noted(optimizer, call), True
+
+    def _noted(self, optimizer: torch.optim.Optimizer, call: Any) -> Any:
+        self._witness.grad_norm_before(optimizer)
+        return call()
+
+    def _finish(self) -> None:
+        self._report(RankStatus.PROBED)
+        rank_report.end_process()
+
+    def _report_end(self) -> None:
+        if not self._is_reported and (is_main_process() or self._steps.num_backwards):
+            self._report(RankStatus.PROBED if self._steps.num_backwards else RankStatus.ENDED)
+
+    def _report(self, status: RankStatus) -> None:
+        self._is_reported = True
+        rank, world_size = rank_report.identity()
+        result = RankResult(
+            rank=rank,
+            world_size=world_size,
+            status=status,
+            first_losses=tuple(self._witness.first_losses),
+            num_steps=self._steps.num_steps,
+            facts=self._witness.facts(world_size),
+        )
+        rank_report.write(self._paths, result)
+
+    def _report_error(self, error: BaseException) -> None:
+        if self._is_reported or not (is_main_process() or self._steps.num_backwards):
+            return
+        self._is_reported = True
+        rank, world_size = rank_report.identity()
+        result = RankResult(rank=rank, world_size=world_size, status=RankStatus.RAISED, error=describe(error))
+        rank_report.write(self._paths, result, replace=False)

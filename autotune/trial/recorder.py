@@ -1,0 +1,79 @@
+"""Blocks as they end: marks on the device's clock, turned into durations once the device has come to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.measure.block import Block, Phase
+from autotune.trial.clock import Clock
+
+
+class Count:
+    """What the running block holds so far."""
+
+    __slots__ = ("num_micro_batches", "num_samples", "num_skipped_steps", "num_steps", "wait_s")
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+        self.num_micro_batches = 0
+        self.num_samples = 0.0
+        self.num_skipped_steps = 0
+        self.wait_s = 0.0
+
+
+class Recorder:
+    """All blocks of a trial in order, raw, warm-up included."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.count = Count()
+        self.phase = Phase.WARMUP
+        self._clock = clock
+        self._last_mark: Any = None
+        self._pending: list[tuple[Any, Phase, Count]] = []
+        self._blocks: list[Block] = []
+
+    def begin(self, phase: Phase) -> None:
+        """Starts a phase here; a block that was not ended is dropped."""
+        self.finish()
+        self.phase = phase
+        self.count = Count()
+        self._last_mark = self._clock.mark()
+
+    def end_block(self) -> None:
+        """Ends the running block here."""
+        self._pending.append((self._clock.mark(), self.phase, self.count))
+        self.count = Count()
+        self._settle()
+
+    def blocks(self, phase: Phase) -> list[Block]:
+        """Blocks of a phase that the device has finished."""
+        return [block for block in self._blocks if block.phase is phase]
+
+    def finish(self) -> tuple[Block, ...]:
+        """All blocks; waits for the device."""
+        self._clock.finish()
+        self._settle()
+        return tuple(self._blocks)
+
+    def discard(self, phase: Phase) -> None:
+        """Forgets the blocks of a phase."""
+        self.finish()
+        self._blocks = [block for block in self._blocks if block.phase is not phase]
+
+    def _settle(self) -> None:
+        while self._pending and self._clock.is_reached(self._pending[0][0]):
+            mark, phase, count = self._pending.pop(0)
+            duration_s = max(self._clock.seconds(self._last_mark, mark), 1e-9)
+            self._last_mark = mark
+            if count.num_steps and count.num_samples:
+                self._blocks.append(
+                    Block(
+                        phase=phase,
+                        num_steps=count.num_steps,
+                        num_micro_batches=max(1, count.num_micro_batches),
+                        num_samples=count.num_samples,
+                        duration_s=duration_s,
+                        data_wait_s=count.wait_s,
+                        num_skipped_steps=count.num_skipped_steps,
+                    )
+                )

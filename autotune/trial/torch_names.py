@@ -1,0 +1,71 @@
+"""The private names of torch that this room uses, each checked on import, with what happens without it.
+
+Everything else in `trial/` is built on public names. Read in torch 2.4 to 2.13.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils.data import dataloader
+
+ITERATOR: Any = getattr(dataloader, "_BaseDataLoaderIter", None)
+"""Base of the loader's iterators, whose `__next__` is a step's boundary. Without it the loader is not seen: the script
+counts as one without a DataLoader."""
+
+
+OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
+"""torch's own out-of-memory error, which had its older name alone up to torch 2.4."""
+
+
+def fetchers() -> tuple[Any, ...]:
+    """The classes whose `fetch` builds a batch, in worker and main process; empty where torch has moved them.
+
+    Without them there is no gate, and the measurement is marked `primed`.
+    """
+    try:
+        from torch.utils.data._utils import fetch
+    except ImportError:
+        return ()
+    classes = tuple(getattr(fetch, name, None) for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"))
+    return classes if all(hasattr(cls, "fetch") for cls in classes) else ()
+
+
+HAS_CALL_SLOT = hasattr(torch.nn.Module, "_compiled_call_impl") and hasattr(torch.nn.Module, "_call_impl")
+"""Whether a module has the slot that `Module.compile()` fills: a wrapper for one root, no hook on the hot path.
+Without it a forward pre-hook is used, and `compile` is refused."""
+
+
+def outer_call(module: Any) -> Any:
+    """What `module(...)` calls: the compiled call where there is one."""
+    return module._compiled_call_impl or module._call_impl
+
+
+def set_outer_call(module: Any, call: Any) -> None:
+    """Makes `module(...)` call `call`."""
+    module._compiled_call_impl = call
+
+
+_compiled_roots: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def compile_in_place(module: Any) -> None:
+    """Compiles a module as `module.compile()` does, and remembers it."""
+    module.compile()
+    _compiled_roots.add(module)
+
+
+def is_compiled(module: Any) -> bool:
+    """Whether a root runs through torch.compile: compiled here, or an OptimizedModule of the script's own."""
+    return module in _compiled_roots or type(module).__name__ == "OptimizedModule"
+
+
+def call_when_cuda_starts(action: Any) -> bool:
+    """Queues an action for the moment when the script initialises CUDA; False where torch has no such queue."""
+    lazy_call = getattr(torch.cuda, "_lazy_call", None)
+    if lazy_call is None:
+        return False
+    lazy_call(action)
+    return True

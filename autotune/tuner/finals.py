@@ -1,0 +1,175 @@
+"""The finals: best few and baseline once more, interleaved, in fresh processes. All published figures are theirs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autotune.measure.interval import student_t_quantile
+from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
+from autotune.model.events import Event, FinalFinished, FinalsStarted
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.search.history import FinishedTrial
+from autotune.settings import Precision
+from autotune.store.records import FinalRecord
+from autotune.store.repository import Repository
+from autotune.tuner.budget import MAX_ROUNDS, NUM_FINALISTS, NUM_ROUNDS, Budget
+from autotune.tuner.loop import TrialLoop
+from autotune.tuner.stop import StopRequest
+
+PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinalsResult:
+    """Who won, and by how much."""
+
+    winner: FinishedTrial
+    baseline: FinishedTrial | None
+    comparison: Comparison | None
+    """Winner against baseline; None where the baseline is the winner, or is not feasible."""
+    records: tuple[FinalRecord, ...]
+
+
+class Finals:
+    """Runs the finals of one study, and goes on with those that a killed tuner left."""
+
+    def __init__(
+        self,
+        *,
+        study: str,
+        loop: TrialLoop,
+        repository: Repository,
+        budget: Budget,
+        stop: StopRequest,
+        on_event: Callable[[Event], None],
+        seed: int,
+    ) -> None:
+        self._study, self._loop, self._repository = study, loop, repository
+        self._budget, self._stop, self._on_event, self._seed = budget, stop, on_event, seed
+
+    def run(self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult | None:
+        """Measures until the winner is known; None when it was asked to stop before that, or nobody can be measured."""
+        contenders = {trial.number: trial for trial in finalists[:NUM_FINALISTS]}
+        if baseline is not None and baseline.is_feasible:
+            contenders[baseline.number] = baseline
+        if not contenders:
+            return None
+        self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=NUM_ROUNDS))
+        for round_index in range(MAX_ROUNDS):
+            if round_index >= NUM_ROUNDS and not self._needs_more(contenders, baseline):
+                break
+            self._round(round_index, contenders)
+            if self._stop.level:
+                return None
+        return self._result(contenders, baseline)
+
+    def _round(self, round_index: int, contenders: dict[int, FinishedTrial]) -> None:
+        done = {record.number for record in self._records(contenders) if record.round == round_index}
+        for number in round_order(sorted(contenders), round_index, self._seed):
+            if number in done or self._stop.level:
+                continue
+            result = self._loop.measure(contenders[number].settings, is_final=True)
+            if result.outcome is Outcome.INTERRUPTED:
+                return
+            record = FinalRecord(
+                round=round_index,
+                number=number,
+                settings=contenders[number].settings,
+                result=result,
+                finished_at=datetime.now(UTC),
+            )
+            self._repository.record_final(self._study, record)
+            self._repository.add_spent(self._study, self._budget.unsaved_s())
+            self._on_event(FinalFinished(round=round_index, number=number, result=result))
+
+    def _records(self, contenders: dict[int, FinishedTrial]) -> tuple[FinalRecord, ...]:
+        return tuple(record for record in self._repository.finals(self._study) if record.number in contenders)
+
+    def _needs_more(self, contenders: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> bool:
+        """Whether the best looks faster than the baseline, but not beyond doubt, and another round can be afforded."""
+        if baseline is None or not baseline.is_feasible or len(contenders) < 2:
+            return False
+        if self._budget.left_s < len(contenders) * self._budget.final_s:
+            return False
+        finals = _as_finals(self._records(contenders))
+        ratios = [_compare(finals, number, baseline.number) for number in contenders if number != baseline.number]
+        known = [comparison for comparison in ratios if comparison is not None]
+        best = max(known, key=lambda comparison: comparison.ratio, default=None)
+        return best is not None and best.ratio > 1.0 and not best.is_gain
+
+    def _result(self, contenders: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult | None:
+        records = self._records(contenders)
+        finals = _as_finals(records)
+        if not any(final.feasible for final in finals):
+            return None
+        numbers = {final.candidate for final in finals}
+        against = baseline.number if baseline is not None and baseline.number in numbers else None
+        if against is None:
+            number = _fastest(finals)
+            return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=records)
+        number, comparisons = choose_winner(finals, against, lambda n: _tie_key(contenders[n], records))
+        comparison = comparisons.get(number) if number != against else None
+        return FinalsResult(winner=contenders[number], baseline=baseline, comparison=comparison, records=records)
+
+
+def _as_finals(records: Sequence[FinalRecord]) -> list[Final]:
+    return [
+        Final(
+            candidate=record.number,
+            round=record.round,
+            samples_per_second=_rate(record.result),
+            peak_memory_bytes=record.result.peak_memory_bytes or 0,
+            feasible=record.result.outcome is Outcome.OK,
+        )
+        for record in records
+    ]
+
+
+def _rate(result: TrialResult) -> float:
+    return result.measurement.samples_per_second if result.measurement is not None else 0.0
+
+
+def _compare(finals: Sequence[Final], candidate: int, against: int) -> Comparison | None:
+    feasible = [final for final in finals if final.feasible]
+    try:
+        return compare(feasible, candidate, against)
+    except ValueError:
+        return None
+
+
+def _fastest(finals: Sequence[Final]) -> int:
+    """The fastest candidate that was feasible in every round."""
+    failed = {final.candidate for final in finals if not final.feasible}
+    rates: dict[int, list[float]] = {}
+    for final in finals:
+        if final.candidate not in failed:
+            rates.setdefault(final.candidate, []).append(final.samples_per_second)
+    if not rates:
+        return next(final.candidate for final in finals if final.feasible)
+    return max(rates, key=lambda number: sum(rates[number]) / len(rates[number]))
+
+
+def _tie_key(trial: FinishedTrial, records: Sequence[FinalRecord]) -> tuple[float, int, int, int]:
+    """Less memory (in steps of a tenth: less is chance), fewer workers, higher precision, the earlier trial."""
+    peaks = [record.result.peak_memory_bytes or 0 for record in records if record.number == trial.number]
+    peak = round(math.log(max(peaks, default=1) or 1) / math.log(1.1))
+    return (peak, trial.settings.num_workers, PRECISION_ORDER.index(trial.settings.precision), trial.number)
+
+
+def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, tuple[float, float]] | None:
+    """Geometric mean of a finalist's rounds with its t-interval at 95 %; None where it was never measured."""
+    logs = [
+        math.log(_rate(record.result)) for record in records if record.number == number and _rate(record.result) > 0
+    ]
+    if not logs:
+        return None
+    mean = sum(logs) / len(logs)
+    if len(logs) < 2:
+        return math.exp(mean), (math.exp(mean), math.exp(mean))
+    variance = sum((value - mean) ** 2 for value in logs) / (len(logs) - 1)
+    half = student_t_quantile(0.975, len(logs) - 1) * math.sqrt(variance / len(logs))
+    return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))

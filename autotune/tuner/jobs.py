@@ -1,0 +1,126 @@
+"""From settings to the job that runs them: command, environment and limits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from autotune.measure.stopping import FINALS_HALF_WIDTH_RATIO, SCREENING_HALF_WIDTH_RATIO, WindowRule
+from autotune.model.facts import LossReduction, ScriptFacts
+from autotune.model.job import Mode, TrialJob
+from autotune.settings import OmpWaitPolicy, Settings
+from autotune.space.derive import mapped_arguments
+from autotune.spec import SearchSpec
+from autotune.tuner.site import Site
+
+PROBE_START_LIMIT_S = 900.0
+"""A probe may download its dataset."""
+PROBE_TOTAL_LIMIT_S = 1200.0
+START_SLACK_S = 60.0
+START_FACTOR = 5.0
+"""A trial may take so many times as long as the probe to its first step, plus a slack: compilation, a busy disk."""
+TOTAL_SLACK_S = 60.0
+STEPS_IN_TRIAL = 150
+"""Optimizer steps that a trial may need, at a few times the baseline's duration each."""
+WINDOW_S = 8.0
+STEPS_IN_WINDOW = 12
+"""A window of long steps lasts at least so many of them."""
+FINAL_WINDOW_FACTOR = 1.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Jobs:
+    """Makes the jobs of one study."""
+
+    spec: SearchSpec
+    site: Site
+    facts: ScriptFacts | None = None
+    natural: Settings | None = None
+
+    def probe(self) -> TrialJob:
+        """The script as it is."""
+        return self._job(
+            mode=Mode.PROBE,
+            command=self.spec.command,
+            settings=None,
+            start_limit_s=PROBE_START_LIMIT_S,
+            total_limit_s=PROBE_TOTAL_LIMIT_S,
+        )
+
+    def split_probe(self, settings: Settings) -> TrialJob:
+        """One step with the batch in parts, the loss taken for a mean."""
+        assert self.facts is not None
+        facts = replace(self.facts, loss_reduction=LossReduction.MEAN)
+        return replace(self.trial(settings), mode=Mode.SPLIT_PROBE, facts=facts)
+
+    def trial(self, settings: Settings, *, incumbent: float | None = None, is_final: bool = False) -> TrialJob:
+        """A measurement under these settings; finals measure longer and never race."""
+        assert self.facts is not None and self.natural is not None
+        start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s
+        arguments = mapped_arguments(settings, self.natural, self.spec.maps)
+        return self._job(
+            mode=Mode.TRIAL,
+            command=(*self.spec.command, *arguments),
+            settings=settings,
+            environment=tuple(environment_for(settings, self.natural).items()),
+            window=self._window(is_final=is_final),
+            incumbent=None if is_final else incumbent,
+            start_limit_s=start_limit_s,
+            total_limit_s=start_limit_s + TOTAL_SLACK_S + STEPS_IN_TRIAL * self.facts.step_s,
+        )
+
+    def _window(self, *, is_final: bool) -> WindowRule:
+        step_s = self.facts.step_s if self.facts is not None else 0.0
+        longest_s = max(WINDOW_S, STEPS_IN_WINDOW * step_s)
+        if is_final:
+            return WindowRule(
+                half_width_ratio=FINALS_HALF_WIDTH_RATIO, max_window_s=FINAL_WINDOW_FACTOR * longest_s, min_window_s=3.0
+            )
+        return WindowRule(half_width_ratio=SCREENING_HALF_WIDTH_RATIO, max_window_s=longest_s)
+
+    def _job(
+        self,
+        *,
+        mode: Mode,
+        command: tuple[str, ...],
+        settings: Settings | None,
+        start_limit_s: float,
+        total_limit_s: float,
+        environment: tuple[tuple[str, str], ...] = (),
+        window: WindowRule | None = None,
+        incumbent: float | None = None,
+    ) -> TrialJob:
+        return TrialJob(
+            mode=mode,
+            command=command,
+            cwd=self.spec.cwd,
+            settings=settings,
+            natural=self.natural,
+            facts=self.facts,
+            mapped=tuple(name for name, _ in self.spec.maps),
+            environment=environment,
+            device=self.site.device.kind,
+            devices=self.site.devices if self.spec.num_processes_per_node == 1 else (),
+            world_size=self.spec.num_processes_per_node,
+            seed=self.spec.seed,
+            cap_bytes=self.site.cap_bytes,
+            cap_fraction=self.site.cap_fraction,
+            window=window or self._window(is_final=False),
+            incumbent_samples_per_second=incumbent,
+            samples_per_step=self.spec.samples_per_step,
+            start_limit_s=start_limit_s,
+            total_limit_s=total_limit_s,
+        )
+
+
+def environment_for(settings: Settings, natural: Settings) -> Mapping[str, str]:
+    """Variables that must be set before the interpreter starts; none for what the script does by itself."""
+    environment: dict[str, str] = {}
+    if settings.intra_op_threads != natural.intra_op_threads:
+        environment["OMP_NUM_THREADS"] = str(settings.intra_op_threads)
+        environment["MKL_NUM_THREADS"] = str(settings.intra_op_threads)
+    if settings.omp_wait_policy is OmpWaitPolicy.PASSIVE and natural.omp_wait_policy is not OmpWaitPolicy.PASSIVE:
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"
+    if settings.expandable_segments and not natural.expandable_segments:
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    return environment

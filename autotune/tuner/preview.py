@@ -1,0 +1,93 @@
+"""What a search would do: with nothing started, or after the probe alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.model.events import Event, ProbeFinished, ProbeStarted
+from autotune.runner.cold import ColdRunner
+from autotune.runner.workspace import Workspace
+from autotune.search.history import History
+from autotune.search.plan import PlanFinished, plan
+from autotune.search.walk import PlanLimits
+from autotune.settings import Settings
+from autotune.space.derive import derive_space
+from autotune.space.space import SearchSpace, Value
+from autotune.spec import SearchSpec
+from autotune.store.url import mask_url
+from autotune.tuner.jobs import Jobs
+from autotune.tuner.probing import probe_script
+from autotune.tuner.site import Site, open_site
+from autotune.tuner.stop import StopRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """The plan of a search. What only the probe can know is empty or None without it."""
+
+    spec: SearchSpec
+    machine: str
+    device: str
+    memory_cap_bytes: int
+    storage: str
+    """Database URL with its secrets masked."""
+    probe: ProbeFinished | None
+    searched: tuple[tuple[str, tuple[Value, ...]], ...]
+    """(setting, allowed values) of what would be searched."""
+    num_settings: int | None
+    first: tuple[tuple[Settings, str], ...]
+    """First settings of the plan, with their stage."""
+
+
+def preview(
+    spec: SearchSpec, *, run_probe: bool, on_event: Callable[[Event], None], stop: StopRequest | None = None
+) -> Preview:
+    """What a search would do. Creates no study and no database.
+
+    Args:
+        spec: The search.
+        run_probe: Run the script once under its own settings; otherwise nothing is started.
+        on_event: Told of the probe.
+        stop: May end the probe.
+    """
+    site = open_site(spec)
+    if not run_probe:
+        return _preview(spec, site, None, None)
+    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command)
+    try:
+        on_event(ProbeStarted())
+        runner = ColdRunner(workspace, site.device)
+        jobs = Jobs(spec=spec, site=site)
+        facts = probe_script(jobs, runner, workspace.probe_is_through, stop or StopRequest())
+    finally:
+        workspace.remove()
+        shutil.rmtree(workspace.folder, ignore_errors=True)
+    site = site.on_cpu(spec) if facts.device == "cpu" and not site.device.is_cpu else site
+    space = derive_space(facts, site.machine, spec)
+    probe = ProbeFinished(facts=facts, natural=space.natural, refused=space.refused, wall_s=facts.first_step_s)
+    on_event(probe)
+    return _preview(spec, site, probe, space)
+
+
+def _preview(spec: SearchSpec, site: Site, probe: ProbeFinished | None, space: SearchSpace | None) -> Preview:
+    return Preview(
+        spec=spec,
+        machine=f"{site.host.cpu}, {site.host.usable_cpus:g} usable cores, torch {site.host.torch}",
+        device=site.device.name,
+        memory_cap_bytes=site.cap_bytes,
+        storage=mask_url(spec.storage),
+        probe=probe,
+        searched=tuple((name, space.allowed[name]) for name in space.searched) if space is not None else (),
+        num_settings=space.num_settings if space is not None else None,
+        first=_first(space, site) if space is not None else (),
+    )
+
+
+def _first(space: SearchSpace, site: Site) -> tuple[tuple[Settings, str], ...]:
+    """The beginning of the plan; what follows depends on the figures."""
+    limits = PlanLimits(usable_cpus=site.usable_cpus, cap_bytes=site.cap_bytes)
+    candidate = plan(History((), space.natural), space, limits)
+    return () if isinstance(candidate, PlanFinished) else ((candidate.settings, candidate.stage),)

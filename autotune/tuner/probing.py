@@ -1,0 +1,128 @@
+"""The probe: what the script is, and how its loss is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
+from autotune.model.facts import LossReduction, ScriptFacts
+from autotune.model.job import TrialJob
+from autotune.model.result import ProbeResult
+from autotune.runner.protocol import Runner
+from autotune.settings import Group
+from autotune.space.derive import natural_settings
+from autotune.tuner.jobs import Jobs
+from autotune.tuner.stop import StopRequest, wait_for
+
+AGREEMENT = 0.2
+"""Relative difference up to which a split loss (or its gradient's norm) is taken to equal the whole one: dropout and
+augmentation draw other numbers for the parts."""
+GRADIENT_AGREEMENT = 0.35
+
+
+def probe_script(jobs: Jobs, runner: Runner, is_through: Callable[[], None], stop: StopRequest) -> ScriptFacts:
+    """Runs the script as it is, then once with its batch in parts where that could be of use.
+
+    Args:
+        jobs: Makes the jobs.
+        runner: Runs them.
+        is_through: Called after the first run: what it wrote is there for all that follow.
+        stop: May end it.
+
+    Raises:
+        EveryTrialFailedError: The script failed, or never trained.
+        NoFeasibleSettingsError: It needs more than the cap before its first steps are through.
+        InterruptedError: A stop was asked for.
+    """
+    result = _run(jobs.probe(), runner, stop)
+    facts = result.facts
+    if facts is None:
+        if result.is_out_of_memory:
+            raise NoFeasibleSettingsError(
+                f"The script under its own settings does not fit: {result.reason}",
+                "Raise --memory-cap, or start from a smaller batch.",
+            )
+        raise EveryTrialFailedError(
+            f"The script did not train in its probe: {result.reason}",
+            f"The last lines that it printed:\n{result.log_tail.strip()[-2000:]}" if result.log_tail.strip() else "",
+        )
+    is_through()
+    if not _is_split_of_use(facts, jobs):
+        return facts
+    return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop))
+
+
+def _run(job: TrialJob, runner: Runner, stop: StopRequest) -> ProbeResult:
+    handle = runner.start(job)
+    wait_for(handle, stop)
+    result = handle.probe_result()
+    if result.is_interrupted:
+        raise InterruptedError
+    return result
+
+
+def _is_split_of_use(facts: ScriptFacts, jobs: Jobs) -> bool:
+    loader = facts.loader
+    return (
+        loader is not None
+        and loader.batch_size is not None
+        and loader.batch_size > 1
+        and Group.BATCH not in facts.claims
+        and facts.num_optimizers == 1
+        and facts.num_micro_batches_per_step == 1
+        and facts.num_backwards_per_step == 1
+        and not facts.uses_closure
+        and facts.first_loss is not None
+        and (facts.num_batch_norms == 0 or jobs.spec.allow_batchnorm_accumulation)
+    )
+
+
+def _reduction(facts: ScriptFacts, jobs: Jobs, runner: Runner, stop: StopRequest) -> LossReduction:
+    """Mean, sum or unknown: how the parts' losses and gradients of one step relate to the whole batch's."""
+    natural = natural_settings(facts)
+    batch_size = natural.batch_size
+    assert batch_size is not None
+    num_parts = next(k for k in range(2, batch_size + 1) if batch_size % k == 0)
+    settings = replace(natural, batch_size=batch_size // num_parts, grad_accum_steps=num_parts)
+    result = _run(replace(jobs, facts=facts, natural=natural).split_probe(settings), runner, stop)
+    if result.facts is None or len(result.first_losses) < num_parts:
+        return LossReduction.UNKNOWN
+    return classify_reduction(
+        whole_loss=facts.first_loss or 0.0,
+        part_losses=result.first_losses[:num_parts],
+        whole_norm=facts.first_grad_norm,
+        mean_scaled_norm=result.facts.first_grad_norm,
+    )
+
+
+def classify_reduction(
+    *,
+    whole_loss: float,
+    part_losses: tuple[float, ...],
+    whole_norm: float | None,
+    mean_scaled_norm: float | None,
+) -> LossReduction:
+    """How a loss is reduced, from one batch and from its parts.
+
+    Args:
+        whole_loss: Loss of the whole batch.
+        part_losses: Losses of its equal parts, before any scaling.
+        whole_norm: Norm of the whole batch's gradient.
+        mean_scaled_norm: Norm of the gradient summed over the parts, each scaled as for a mean.
+    """
+    num_parts = len(part_losses)
+    if whole_loss == 0:
+        return LossReduction.UNKNOWN
+    total = sum(part_losses) / whole_loss
+    if abs(total / num_parts - 1) <= AGREEMENT:
+        reduction, expected_norm = LossReduction.MEAN, 1.0
+    elif abs(total - 1) <= AGREEMENT:
+        reduction, expected_norm = LossReduction.SUM, 1.0 / num_parts
+    else:
+        return LossReduction.UNKNOWN
+    if whole_norm and mean_scaled_norm is not None:
+        norm = mean_scaled_norm / whole_norm / expected_norm
+        if abs(norm - 1) > GRADIENT_AGREEMENT:
+            return LossReduction.UNKNOWN
+    return reduction

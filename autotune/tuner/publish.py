@@ -1,0 +1,200 @@
+"""From finished trials and finals to the published result and the tuned config."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript, check_overwrite, write_config
+from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
+from autotune.model.result import Measurement, TrialResult
+from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
+from autotune.search.history import FinishedTrial
+from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.tuner.finals import FinalsResult, published_rate
+from autotune.tuner.site import Site, script_digest
+from autotune.units import format_rate
+
+DISTRIBUTION = "torch-autotune"
+MEASURING_PARTS = ("warm_up", "compute", "ramp", "window")
+
+
+def make_result(
+    *,
+    study: StudyRecord,
+    site: Site,
+    status: Status,
+    trials: Sequence[TrialRecord],
+    num_gated: int,
+    best: FinishedTrial | None,
+    baseline: FinishedTrial | None,
+    finals: FinalsResult | None,
+    wall_s: float,
+    reason: str,
+) -> SearchResult:
+    """The result to publish; figures come from the finals alone."""
+    records = finals.records if finals is not None else ()
+    winner = finals.winner if finals is not None else best
+    before = _bottleneck(_last(records, trials, baseline), site)
+    after = _bottleneck(_last(records, trials, winner), site)
+    comparison = finals.comparison if finals is not None else None
+    assert study.facts is not None
+    return SearchResult(
+        study=study.name,
+        status=status,
+        baseline=_contender(baseline, records, site) if baseline is not None else None,
+        best=_contender(winner, records, site) if winner is not None else None,
+        speedup=(comparison.ratio, comparison.low, comparison.high) if comparison is not None else None,
+        bottleneck=before.kind.value,
+        bottleneck_after=after.kind.value,
+        data_wait_fraction=before.data_wait_fraction,
+        ceiling_samples_per_second=before.ceiling_samples_per_second,
+        trials=count_trials(trials, num_gated),
+        memory_cap_bytes=site.cap_bytes,
+        wall_s=wall_s,
+        measuring_s=sum(_measuring_s(result) for result in [*(t.result for t in trials), *(r.result for r in records)]),
+        config=None,
+        samples_unit="steps" if _counts_steps(study) else "samples",
+        reason=reason,
+        notes=_notes(status, best, trials),
+    )
+
+
+def status_of(
+    *, finals: FinalsResult | None, baseline: FinishedTrial | None, trials: Sequence[TrialRecord], is_stopped: bool
+) -> Status:
+    """How the search ended."""
+    if finals is not None:
+        if baseline is not None and baseline.outcome.is_infeasible:
+            return Status.BASELINE_INFEASIBLE
+        return Status.IMPROVED if finals.comparison is not None and finals.comparison.is_gain else Status.NO_GAIN
+    if is_stopped:
+        return Status.INTERRUPTED
+    outcomes = [record.result.outcome for record in trials]
+    return Status.NO_FEASIBLE if any(outcome.is_infeasible for outcome in outcomes) else Status.ALL_FAILED
+
+
+def count_trials(trials: Sequence[TrialRecord], num_gated: int) -> TrialCounts:
+    """How the trials ended."""
+    outcomes = [record.result.outcome for record in trials]
+    return TrialCounts(
+        complete=sum(outcome.is_complete for outcome in outcomes),
+        infeasible=sum(outcome.is_infeasible for outcome in outcomes),
+        failed=sum(outcome.is_failed for outcome in outcomes),
+        gated=num_gated,
+    )
+
+
+def config_path(study: StudyRecord) -> Path:
+    """Where the tuned config goes."""
+    return Path(study.spec.cwd, study.spec.out)
+
+
+def check_config_path(study: StudyRecord) -> None:
+    """Refuses, before anything was run, a place whose file is not ours to overwrite.
+
+    Raises:
+        ConfigError: There is a file that autotune did not write for the same script.
+    """
+    spec = study.spec
+    check_overwrite(config_path(study), script=spec.script, digest=script_digest(spec), force=spec.force)
+
+
+def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> Path:
+    """Writes the tuned config of a result that has a best."""
+    best, baseline = result.best, result.baseline
+    assert best is not None and best.samples_per_second is not None and best.interval is not None
+    assert study.facts is not None and study.natural is not None
+    spec = study.spec
+    config = TunedConfig(
+        settings=best.settings,
+        samples_per_second=best.samples_per_second,
+        interval=best.interval,
+        baseline_samples_per_second=baseline.samples_per_second if baseline is not None else None,
+        speedup=result.speedup,
+        peak_memory_bytes=best.peak_memory_bytes,
+        memory_cap_bytes=site.cap_bytes,
+        bottleneck=result.bottleneck,
+        memory=MemoryShares(fraction=None if site.device.is_cpu else site.cap_fraction),
+        provenance=Provenance(
+            study=study.name,
+            trial=best.trial or 0,
+            host=site.host,
+            world_size=study.facts.world_size,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            autotune=importlib.metadata.version(DISTRIBUTION),
+        ),
+        script=TunedScript(
+            path=spec.script,
+            digest=script_digest(spec),
+            natural=study.natural,
+            maps=dict(spec.maps),
+            facts=study.facts,
+        ),
+    )
+    path = config_path(study)
+    write_config(path, config, force=spec.force)
+    return path
+
+
+def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], site: Site) -> Contender:
+    rate = published_rate(records, trial.number)
+    peaks = [r.result.peak_memory_bytes for r in records if r.number == trial.number and r.result.peak_memory_bytes]
+    peak = max([*peaks, *([trial.peak_memory_bytes] if trial.peak_memory_bytes else [])], default=None)
+    return Contender(
+        trial=trial.number,
+        settings=trial.settings,
+        feasible=not trial.outcome.is_infeasible and (peak is None or peak <= site.cap_bytes),
+        samples_per_second=rate[0] if rate else None,
+        interval=rate[1] if rate else None,
+        peak_memory_bytes=peak,
+    )
+
+
+def _last(
+    records: Sequence[FinalRecord], trials: Sequence[TrialRecord], trial: FinishedTrial | None
+) -> Measurement | None:
+    """The longest look at a trial: its last final, or its own measurement."""
+    if trial is None:
+        return None
+    results = [r.result for r in trials if r.number == trial.number]
+    results += [r.result for r in records if r.number == trial.number]
+    known = [result.measurement for result in results if result.measurement is not None]
+    return known[-1] if known else None
+
+
+def _bottleneck(measurement: Measurement | None, site: Site) -> Bottleneck:
+    if measurement is None:
+        return Bottleneck(
+            kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
+        )
+    return diagnose(
+        measurement.samples_per_second,
+        measurement.compute_samples_per_second,
+        measurement.data_wait_fraction,
+        device_is_cpu=site.device.is_cpu,
+    )
+
+
+def _measuring_s(result: TrialResult) -> float:
+    return sum(result.durations_s.get(part, 0.0) for part in MEASURING_PARTS)
+
+
+def _counts_steps(study: StudyRecord) -> bool:
+    """Whether nobody could say how many samples a step has."""
+    return study.facts is not None and study.facts.loader is None and study.spec.samples_per_step is None
+
+
+def _notes(status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord]) -> tuple[str, ...]:
+    notes = []
+    if status is Status.INTERRUPTED and best is not None and best.samples_per_second:
+        rate = format_rate(best.samples_per_second)
+        notes.append(f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second.")
+    escaped = sorted({path for record in trials for path in record.result.escaped})
+    if escaped:
+        notes.append(f"Trials wrote to {len(escaped)} files of yours in spite of the layer: {', '.join(escaped[:5])}.")
+    if any(record.result.measurement and record.result.measurement.is_primed for record in trials):
+        notes.append("Some trials were measured with loader queues that may have been full at the start.")
+    return tuple(notes)

@@ -1,0 +1,39 @@
+"""Asking a search to end, and waiting for a run with an ear open for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from autotune.runner.protocol import Run
+
+
+class StopRequest:
+    """Once: end after the running trial. Twice: end the running trial as well. Safe to call from a signal handler."""
+
+    def __init__(self) -> None:
+        self.level = 0
+
+    def request(self) -> None:
+        """Asks once more."""
+        self.level += 1
+
+
+POLL_S = 0.1
+
+
+def wait_for(run: Run, stop: StopRequest, *, now_and_then: Callable[[], None] = lambda: None) -> None:
+    """Waits until a run is over; a second stop request ends it.
+
+    Args:
+        run: The run.
+        stop: The request.
+        now_and_then: Called at every look, for instance to renew a lease.
+    """
+    is_cancelled = False
+    while not run.poll():
+        if stop.level >= 2 and not is_cancelled:
+            is_cancelled = True
+            run.cancel()
+        now_and_then()
+        time.sleep(POLL_S)

@@ -1,0 +1,145 @@
+"""A user's folder and home, a workspace over them, and what must hold after every run whatever the script did."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autotune.measure.stopping import WindowRule
+from autotune.model.job import Mode, TrialJob
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.runner.cold import ColdRunner
+from autotune.runner.device import choose_device
+from autotune.runner.workspace import Covered, Workspace, covered_folders
+from autotune.settings import Settings
+from autotune.units import MIB
+from tests.unit.facts import script_facts
+
+SCRIPTS = Path(__file__).parent / "scripts"
+GENEROUS_BYTES = 4096 * MIB
+TABLE: list[tuple[str, str, int, int, int]] = []
+"""Rows of (fault, outcome, processes left, files changed, finished trials lost), printed at the end of the session."""
+
+
+def seed_user_files(root: Path) -> None:
+    """What a user has: files that scripts will change, append to, rename and remove."""
+    (root / "sub" / "deep").mkdir(parents=True)
+    for name in ("kept.txt", "log.txt", "moved.txt", "removed.txt"):
+        (root / name).write_text(f"{name.removesuffix('.txt')}\n")
+    (root / "sub" / "deep" / "old.txt").write_text("old\n")
+    (root / "sub" / "link.txt").symlink_to("deep/old.txt")
+
+
+def digest(*roots: Path) -> dict[str, tuple[Any, ...]]:
+    """Everything that a change would show in: names, kinds, modes, sizes, times, contents."""
+    seen: dict[str, tuple[Any, ...]] = {}
+    for root in roots:
+        for place, folders, files in os.walk(root):
+            for name in [".", *folders, *files]:
+                path = Path(place, name)
+                status = path.lstat()
+                content = ""
+                if path.is_symlink():
+                    content = str(path.readlink())
+                elif path.is_file():
+                    content = hashlib.sha256(path.read_bytes()).hexdigest()
+                seen[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_uid, content)
+    return seen
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Living processes that were started for a trial below `folder`, wherever they are in the tree."""
+    found = []
+    mark = b"AUTOTUNE_TRIAL=" + os.fsencode(folder)
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and mark in Path("/proc", entry, "environ").read_bytes():
+                found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+@dataclass
+class Ground:
+    """One user, one study."""
+
+    root: Path
+    has_layers: bool
+    user: Path = field(init=False)
+    home: Path = field(init=False)
+    workspace: Workspace = field(init=False)
+    runner: ColdRunner = field(init=False)
+    before: dict[str, tuple[Any, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.user, self.home = self.root / "project", self.root / "home"
+        shutil.copytree(SCRIPTS, self.user, ignore=shutil.ignore_patterns("__pycache__"))
+        self.home.mkdir()
+        seed_user_files(self.user)
+        seed_user_files(self.home)
+        self.cover()
+
+    def cover(self, *extra: str) -> None:
+        """Makes the workspace over the folders as they are now."""
+        os.environ["HOME"] = str(self.home)
+        folders = covered_folders(self.user, (sys.executable, *extra))
+        covered = tuple(Covered(path, str(i)) for i, path in enumerate(folders))
+        self.workspace = Workspace(self.root / "space", covered, has_layers=self.has_layers)
+        self.workspace.folder.mkdir(exist_ok=True)
+        self.runner = ColdRunner(self.workspace, choose_device("cpu"))
+        self.before = digest(self.user, self.home)
+
+    def job(self, *arguments: str, **changes: Any) -> TrialJob:
+        """A trial of one of the scripts, under settings that it does not look at."""
+        values: dict[str, Any] = {
+            "mode": Mode.TRIAL,
+            "command": (sys.executable, *arguments),
+            "cwd": str(self.user),
+            "settings": Settings(batch_size=64),
+            "natural": Settings(batch_size=64),
+            "facts": script_facts(),
+            "cap_bytes": GENEROUS_BYTES,
+            "window": WindowRule(half_width_ratio=0.05),
+            "start_limit_s": 20.0,
+            "total_limit_s": 30.0,
+        }
+        return TrialJob(**{**values, **changes})
+
+    def run(self, *arguments: str, **changes: Any) -> TrialResult:
+        """Runs a script to its end."""
+        handle = self.runner.start(self.job(*arguments, **changes))
+        handle.wait()
+        return handle.result()
+
+    def folders_left(self) -> list[Path]:
+        """Folders of trials that nobody removed."""
+        trials = self.workspace.folder / "trials"
+        return list(trials.iterdir()) if trials.is_dir() else []
+
+    def check(self, fault: str, result: TrialResult | None) -> None:
+        """Nothing runs, nothing of the user's changed, no folder is left, and the next trial works."""
+        deadline = time.monotonic() + 2.0
+        left = processes_of(self.workspace.folder)
+        while left and time.monotonic() < deadline:
+            time.sleep(0.05)
+            left = processes_of(self.workspace.folder)
+        after = digest(self.user, self.home)
+        changed = sorted(path for path in {*self.before, *after} if self.before.get(path) != after.get(path))
+        folders = self.folders_left()
+        following = self.run("obeys.py")
+        is_lost = following.outcome is not Outcome.OK
+        outcome = result.outcome.value if result is not None else "(tuner killed)"
+        how = "layers" if self.has_layers else "redirected"
+        TABLE.append((f"{fault} [{how}]", outcome, len(left), len(changed), int(is_lost)))
+        assert left == []
+        assert changed == []
+        assert folders == []
+        assert not is_lost, f"the next trial ended {following.outcome}: {following.reason} {following.log_tail}"

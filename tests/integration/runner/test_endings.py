@@ -1,0 +1,187 @@
+"""However the script ends: the right outcome, nothing left, the next trial unharmed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autotune.model.outcome import Outcome
+from autotune.units import MIB
+from tests.integration.runner.ground import Ground, processes_of
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome", "reason"),
+    [
+        ("raises", Outcome.CRASHED, "exit code 1"),
+        ("exits_hard", Outcome.CRASHED, "exit code 3"),
+        ("segfaults", Outcome.CRASHED, "SIGSEGV"),
+        ("ends_without_a_step", Outcome.CRASHED, "exit code 0"),
+        ("kills_itself", Outcome.INTERRUPTED, "SIGKILL"),
+        ("prints_much_then_ends", Outcome.OK, ""),
+        ("reads_stdin", Outcome.OK, ""),
+        ("asks_on_the_terminal", Outcome.OK, ""),
+        ("reads_the_terminal_size", Outcome.OK, ""),
+        ("closes_its_output", Outcome.OK, ""),
+        ("closes_its_output_and_opens_it_again", Outcome.OK, ""),
+        ("has_an_odd_name", Outcome.OK, ""),
+        ("blocks_signals_are_free", Outcome.OK, ""),
+        ("removes_its_folder", Outcome.CRASHED, "exit code 0"),
+        ("replaces_its_folder_by_a_link_home", Outcome.CRASHED, "exit code 0"),
+    ],
+)
+def test_an_ending_has_its_outcome(ground: Ground, how: str, outcome: Outcome, reason: str) -> None:
+    result = ground.run("ends.py", how)
+    assert result.outcome is outcome, f"{result.reason} {result.log_tail}"
+    assert reason in result.reason
+    ground.check(how, result)
+
+
+def test_no_step_within_the_start_limit_is_timed_out(ground: Ground) -> None:
+    result = ground.run("ends.py", "hangs", start_limit_s=0.6)
+    assert result.outcome is Outcome.TIMED_OUT
+    assert "no optimizer step" in result.reason and "waiting" in result.log_tail
+    ground.check("hangs before its first step", result)
+
+
+def test_sigterm_that_is_ignored_is_followed_by_sigkill(ground: Ground) -> None:
+    began = time.monotonic()
+    result = ground.run("ends.py", "ignores_sigterm", start_limit_s=0.5, total_limit_s=0.8)
+    assert result.outcome is Outcome.TIMED_OUT
+    assert "not through" in result.reason
+    assert time.monotonic() - began < 4
+    ground.check("ignores SIGTERM", result)
+
+
+def test_endless_output_is_bounded_and_its_ends_are_kept(ground: Ground) -> None:
+    handle = ground.runner.start(ground.job("ends.py", "prints_endlessly", total_limit_s=1.0, start_limit_s=1.0))
+    handle.wait()
+    log = next(ground.workspace.folder.glob("trials/*/output.log"))
+    assert log.stat().st_size < 1.2 * MIB
+    assert log.read_bytes().startswith(b"FIRST LINE")
+    result = handle.result()
+    assert result.outcome is Outcome.TIMED_OUT
+    assert len(result.log_tail) <= 4000
+    ground.check("prints endlessly", result)
+
+
+def test_the_last_lines_of_a_long_output_are_shown(ground: Ground) -> None:
+    assert ground.run("ends.py", "prints_much_then_ends").log_tail.rstrip().endswith("LAST LINE")
+
+
+def test_more_memory_than_the_cap_ends_the_run_within_a_second(ground: Ground) -> None:
+    handle = ground.runner.start(ground.job("ends.py", "allocates", str(300 * MIB), cap_bytes=100 * MIB))
+    began = time.monotonic()
+    handle.wait()
+    assert time.monotonic() - began < 3  # interpreter, 100 MiB in steps, and at most a second
+    result = handle.result()
+    assert result.outcome is Outcome.OVER_CAP
+    assert result.peak_memory_bytes is not None and 100 * MIB < result.peak_memory_bytes < 260 * MIB
+    ground.check("over the cap", result)
+
+
+def test_pages_that_processes_share_count_once_against_the_cap(ground: Ground) -> None:
+    result = ground.run("ends.py", "forks_that_share", str(60 * MIB), cap_bytes=140 * MIB)
+    assert result.outcome is Outcome.OK, result.reason
+    assert result.peak_memory_bytes is not None and 60 * MIB < result.peak_memory_bytes < 140 * MIB
+
+
+@pytest.mark.parametrize("mode", ["", "breeds", "quick"])
+def test_strays_end_with_the_script(ground: Ground, mode: str) -> None:
+    result = ground.run("strays.py", mode)
+    assert result.outcome is Outcome.OK, result.reason
+    ground.check(f"50 strays {mode}".strip(), result)
+
+
+def test_cancel_ends_everything_at_once(ground: Ground) -> None:
+    handle = ground.runner.start(ground.job("strays.py", "waits"))
+    _wait_for_line(ground, b"ready")
+    began = time.monotonic()
+    handle.cancel()
+    handle.wait()
+    assert time.monotonic() - began < 2
+    result = handle.result()
+    assert result.outcome is Outcome.INTERRUPTED
+    ground.check("cancelled with 50 strays", result)
+
+
+def test_a_run_that_was_over_before_the_cancel_keeps_its_result(ground: Ground) -> None:
+    handle = ground.runner.start(ground.job("obeys.py"))
+    handle.wait()
+    handle.cancel()
+    assert handle.result().outcome is Outcome.OK
+
+
+def test_a_missing_program_is_named(ground: Ground) -> None:
+    result = ground.run(command=("no-such-program", "train.py"))
+    assert result.outcome is Outcome.CRASHED
+    assert "no-such-program" in result.reason and "could not be started" in result.reason
+    ground.check("missing program", result)
+
+
+def test_a_missing_working_directory_is_named(ground: Ground) -> None:
+    result = ground.run("obeys.py", cwd=str(ground.root / "nowhere"))
+    assert result.outcome is Outcome.CRASHED
+    assert "nowhere" in result.reason
+
+
+def test_a_command_killed_from_outside_is_interrupted_and_not_blamed(ground: Ground) -> None:
+    handle = ground.runner.start(ground.job("strays.py", "waits"))
+    _wait_for_line(ground, b"ready")
+    os.kill(_main_process(ground), signal.SIGKILL)
+    handle.wait()
+    result = handle.result()
+    assert result.outcome is Outcome.INTERRUPTED
+    assert result.signal == signal.SIGKILL
+    ground.check("killed from outside", result)
+
+
+def test_a_killed_warden_leaves_nothing(ground: Ground) -> None:
+    handle = ground.runner.start(ground.job("strays.py", "waits", "breeds"))
+    _wait_for_line(ground, b"ready")
+    os.kill(handle.warden_pid, signal.SIGKILL)
+    handle.cancel()
+    handle.wait()
+    result = handle.result()
+    assert result.outcome is Outcome.INTERRUPTED
+    ground.check("warden killed", result)
+
+
+def test_a_stopped_warden_does_not_hold_up_the_search(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.runner.handle.STOP_LIMIT_S", 0.5)
+    result = ground.run("ends.py", "stops_its_warden", start_limit_s=0.5, total_limit_s=0.7)
+    assert result.outcome is Outcome.TIMED_OUT
+    ground.check("stops its warden", result)
+
+
+@pytest.mark.parametrize("name", ["a b", "it's \"quoted\"", "line\nbreak", "colon:comma,back\\slash", "ümlaut-\udcff"])
+def test_odd_paths_are_taken_as_they_are(ground: Ground, name: str) -> None:
+    ground.user = ground.user.rename(ground.root / name)
+    script = f"tr ain '\n{name}.py"
+    (ground.user / "writes.py").rename(ground.user / script)
+    ground.cover()
+    result = ground.run(script)
+    assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
+    ground.check(f"a path named {name!a}", result)
+
+
+def _main_process(ground: Ground) -> int:
+    """The trial's command: of its processes the one whose parent is not one of them and that leads the oldest."""
+    pids = processes_of(ground.workspace.folder)
+    return min(pid for pid in pids if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(sys.executable.encode())
+               and b"strays.py" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def _wait_for_line(ground: Ground, line: bytes) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        logs = list(ground.workspace.folder.glob("trials/*/output.log"))
+        if logs and line in logs[0].read_bytes():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{line!r} was not printed")

@@ -1,0 +1,140 @@
+"""The main job by its command, on a small script, with real processes. Seconds each, so few and telling."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+SCRIPT = Path(__file__).with_name("plain_loop.py")
+NARROW = ["--fix", "intra_op_threads=1", "--fix", "omp_wait_policy=default", "--fix", "precision=fp32"]
+
+
+@pytest.fixture
+def project(tmp_path):
+    shutil.copy(SCRIPT, tmp_path / "train.py")
+    (tmp_path / "home").mkdir()
+    return tmp_path
+
+
+def autotune(project, *arguments, **options):
+    command = [sys.executable, "-m", "autotune", *arguments]
+    environment = {**os.environ, "HOME": str(project / "home"), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command,
+        cwd=project,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def finished(process, timeout_s=280):
+    output, talk = process.communicate(timeout=timeout_s)
+    return process.returncode, output, talk
+
+
+def files_of(project):
+    return {
+        str(path.relative_to(project)): path.read_bytes()
+        for path in project.rglob("*")
+        if path.is_file() and "studies" not in path.relative_to(project).parts
+    }
+
+
+def strays(project):
+    """Processes that still work in the project's folder."""
+    everyone = psutil.process_iter(["pid", "cwd", "cmdline"])
+    return [process.info for process in everyone if process.info["cwd"] == str(project)]
+
+
+def test_a_search_finds_the_workers_and_its_config_trains_with_them(project):
+    before = files_of(project)
+    search = autotune(project, "search", "train.py", "--time", "75s", "--json", *NARROW, "--set", "num_workers=0..3")
+    code, output, talk = finished(search)
+    assert code == 0, talk
+    result = json.loads(output)
+    assert result["status"] == "improved", talk
+    assert result["best"]["settings"]["num_workers"] >= 2
+    assert result["speedup"]["low"] > 1.3
+    assert result["bottleneck"]["kind"] == "loader"
+    counts = result["trials"]
+    assert counts["total"] == counts["complete"] + counts["infeasible"] + counts["failed"]
+    after = files_of(project)
+    assert set(after) - set(before) == {"autotune.yaml"}
+    assert {name: after[name] for name in before} == before
+    assert not strays(project)
+    run = autotune(project, "run", "train.py", "--", "--seconds", "2")
+    code, output, talk = finished(run)
+    assert code == 0, talk
+    assert f"workers={result['best']['settings']['num_workers']}" in output
+    assert "in force: " in talk
+
+
+@pytest.mark.slow
+def test_a_search_killed_five_times_ends_with_all_its_trials(project):
+    layers = set(Path(tempfile.gettempdir()).glob(f"autotune-{os.getuid()}/*"))
+    before = files_of(project)
+    generator = random.Random(7)
+    arguments = ["search", "train.py", "--trials", "10", "--time", "20m", "--study", "killed", "--json"]
+    for _ in range(5):
+        process = autotune(project, *arguments)
+        _wait_for_study(project, process)
+        time.sleep(generator.uniform(0.5, 9.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+        time.sleep(2.0)
+        assert not strays(project)
+        arguments = ["resume", "killed", "--json"]
+    code, output, talk = finished(autotune(project, *arguments), timeout_s=600)
+    assert code == 0, talk
+    assert json.loads(output)["trials"]["total"] == 10
+    after = files_of(project)
+    assert {name for name in after if name not in before} <= {"autotune.yaml"}
+    assert not strays(project)
+    assert set(Path(tempfile.gettempdir()).glob(f"autotune-{os.getuid()}/*")) <= layers
+
+
+def _wait_for_study(project, process):
+    """Until the database holds the study; a kill before that leaves nothing to resume."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        listing = autotune(project, "studies", "list", "--json")
+        code, output, _ = finished(listing)
+        if code == 0 and "killed" in output:
+            return
+        assert process.poll() is None, process.stderr.read()
+    raise AssertionError("no study appeared")
+
+
+def test_a_second_tuner_on_the_same_study_is_refused(project):
+    first = autotune(project, "search", "train.py", "--time", "60s", "--study", "busy")
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            code, _, talk = finished(autotune(project, "resume", "busy"))
+            if "busy" in talk and re.search(r"process \d+", talk):
+                break
+        assert code == 2, talk
+        assert "Traceback" not in talk
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=60)
+    assert first.returncode == 130

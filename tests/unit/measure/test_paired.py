@@ -1,0 +1,216 @@
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
+
+BASELINE = 0
+
+
+def finals_of(rates_by_candidate, infeasible=()):
+    """One final per candidate and round; a rate of None leaves the round out."""
+    return [
+        Final(
+            candidate=candidate,
+            round=number,
+            samples_per_second=rate,
+            peak_memory_bytes=1024,
+            feasible=(candidate, number) not in infeasible,
+        )
+        for candidate, rates in rates_by_candidate.items()
+        for number, rate in enumerate(rates)
+        if rate is not None
+    ]
+
+
+def no_preference(candidate):
+    return (0.0,)
+
+
+def test_the_comparison_is_the_one_computed_by_hand():
+    # Log-ratios ln 2, ln 2 + 0.1, ln 2 - 0.1: mean ln 2, standard deviation 0.1; t of 2 degrees is 4.3026527.
+    finals = finals_of({0: [100.0, 50.0, 80.0], 1: [200.0, 100.0 * math.exp(0.1), 160.0 * math.exp(-0.1)]})
+    comparison = compare(finals, 1, 0)
+    half_width = 4.3026527 * 0.1 / math.sqrt(3)
+    assert comparison.ratio == pytest.approx(2.0)
+    assert comparison.low == pytest.approx(2.0 * math.exp(-half_width), rel=1e-6)
+    assert comparison.high == pytest.approx(2.0 * math.exp(half_width), rel=1e-6)
+    assert comparison.num_rounds == 3
+    assert comparison.is_gain
+
+
+def test_the_comparison_the_other_way_round_is_the_inverse():
+    finals = finals_of({0: [100.0, 90.0, 95.0], 1: [130.0, 120.0, 140.0]})
+    there, back = compare(finals, 1, 0), compare(finals, 0, 1)
+    assert back.ratio == pytest.approx(1 / there.ratio)
+    assert (back.low, back.high) == (pytest.approx(1 / there.high), pytest.approx(1 / there.low))
+    assert not back.is_gain
+
+
+def test_what_slows_a_whole_round_cancels():
+    finals = finals_of({0: [100.0, 10.0, 55.0], 1: [120.0, 12.0, 66.0]})
+    comparison = compare(finals, 1, 0)
+    assert (comparison.low, comparison.high) == (pytest.approx(1.2), pytest.approx(1.2))
+
+
+def test_only_rounds_that_both_were_measured_in_are_compared():
+    finals = finals_of({0: [100.0, 100.0, None, 1.0], 1: [110.0, 110.0, 500.0]})
+    comparison = compare(finals, 1, 0)
+    assert (comparison.ratio, comparison.num_rounds) == (pytest.approx(1.1), 2)
+
+
+@pytest.mark.parametrize("rates", [[110.0], [None, None, 110.0, 110.0], [110.0, 0.0]])
+def test_fewer_than_two_common_rounds_are_not_compared(rates):
+    finals = finals_of({0: [100.0, 100.0], 1: rates}, infeasible={(1, 1)})
+    with pytest.raises(ValueError, match="candidates 1 and 0 share"):
+        compare(finals, 1, 0)
+
+
+def test_two_finals_of_a_candidate_in_a_round_are_refused():
+    finals = finals_of({0: [100.0, 100.0], 1: [110.0, 110.0]})
+    with pytest.raises(ValueError, match="candidate 1 has two finals in round 1"):
+        compare([*finals, finals[-1]], 1, 0)
+
+
+def test_an_interval_that_reaches_one_is_no_gain():
+    assert not Comparison(ratio=1.1, low=1.0, high=1.2, num_rounds=3).is_gain
+    assert Comparison(ratio=1.1, low=1.0001, high=1.2, num_rounds=3).is_gain
+
+
+@pytest.mark.parametrize("change", [{"low": 1.2}, {"high": 1.0}, {"low": -1.0}, {"high": math.inf}, {"num_rounds": 1}])
+def test_an_impossible_comparison_cannot_be_made(change):
+    with pytest.raises(ValueError, match="a comparison needs"):
+        replace(Comparison(ratio=1.1, low=1.05, high=1.15, num_rounds=3), **change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"samples_per_second": -1.0}, {"samples_per_second": math.nan}, {"peak_memory_bytes": -1}]
+)
+def test_an_impossible_final_cannot_be_made(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        replace(finals_of({0: [100.0]})[0], **change)
+
+
+def test_only_an_infeasible_final_may_lack_a_rate():
+    assert finals_of({0: [0.0]}, infeasible={(0, 0)})[0].samples_per_second == 0.0
+    with pytest.raises(ValueError, match="candidate 0 cannot be feasible at 0"):
+        finals_of({0: [0.0]})
+
+
+def test_the_fastest_wins_with_its_comparison():
+    finals = finals_of({0: [100.0, 101.0, 99.0], 1: [150.0, 152.0, 149.0], 2: [120.0, 121.0, 119.0]})
+    winner, comparisons = choose_winner(finals, BASELINE, no_preference)
+    assert winner == 1
+    assert comparisons == {1: compare(finals, 1, 0), 2: compare(finals, 2, 0)}
+
+
+def test_within_one_percent_the_preferred_wins():
+    finals = finals_of({0: [100.0] * 3, 1: [150.0] * 3, 2: [148.6] * 3, 3: [148.4] * 3})
+    memory = {0: 4.0, 1: 9.0, 2: 5.0, 3: 1.0}  # the third is the smallest but 1.1 % slower than the best
+    assert choose_winner(finals, BASELINE, lambda candidate: (memory[candidate],))[0] == 2
+
+
+def test_with_equal_preference_the_faster_of_the_tied_wins():
+    finals = finals_of({0: [100.0] * 3, 1: [149.5] * 3, 2: [150.0] * 3})
+    assert choose_winner(finals, BASELINE, no_preference)[0] == 2
+
+
+def test_a_gain_that_is_not_real_keeps_the_baseline():
+    finals = finals_of({0: [100.0, 100.0, 100.0], 1: [130.0, 95.0, 110.0]})
+    winner, comparisons = choose_winner(finals, BASELINE, no_preference)
+    assert winner == BASELINE
+    assert comparisons[1].ratio > 1.1
+
+
+def test_a_slower_candidate_keeps_the_baseline():
+    assert choose_winner(finals_of({0: [100.0] * 3, 1: [90.0] * 3}), BASELINE, no_preference)[0] == BASELINE
+
+
+def test_a_lone_baseline_wins():
+    assert choose_winner(finals_of({0: [100.0]}), BASELINE, no_preference) == (BASELINE, {})
+
+
+def test_a_real_gain_is_not_lost_to_a_faster_one_that_is_erratic():
+    finals = finals_of({0: [100.0] * 3, 1: [180.0, 95.0, 160.0], 2: [120.0, 121.0, 119.0]})
+    assert not compare(finals, 1, 0).is_gain
+    assert choose_winner(finals, BASELINE, no_preference)[0] == 2
+
+
+def test_a_tiny_gain_ties_with_a_preferred_baseline():
+    finals = finals_of({0: [100.0] * 3, 1: [100.5, 100.6, 100.5]})
+    assert compare(finals, 1, 0).is_gain
+    assert choose_winner(finals, BASELINE, lambda candidate: (candidate,))[0] == BASELINE
+    assert choose_winner(finals, BASELINE, lambda candidate: (-candidate,))[0] == 1
+
+
+def test_one_infeasible_round_is_enough_not_to_win():
+    finals = finals_of({0: [100.0] * 3, 1: [150.0] * 3, 2: [120.0] * 3}, infeasible={(1, 2)})
+    winner, comparisons = choose_winner(finals, BASELINE, no_preference)
+    assert winner == 2
+    assert set(comparisons) == {2}
+
+
+def test_with_an_infeasible_baseline_the_best_feasible_wins_without_a_comparison():
+    finals = finals_of({0: [0.0, 0.0], 1: [40.0, 41.0], 2: [50.0, 51.0]}, infeasible={(0, 0), (0, 1)})
+    assert choose_winner(finals, BASELINE, no_preference) == (2, {})
+
+
+def test_the_best_feasible_is_found_in_one_round_too():
+    finals = finals_of({0: [0.0], 1: [40.0], 2: [50.0]}, infeasible={(0, 0)})
+    assert choose_winner(finals, BASELINE, no_preference) == (2, {})
+
+
+def test_candidates_are_ranked_by_the_rounds_that_all_of_them_share():
+    # The third round was twice as fast for all; candidate 2 was not in it.
+    finals = finals_of({0: [100.0, 100.0, 200.0], 1: [120.0, 120.0, 240.0], 2: [130.0, 130.0]})
+    assert choose_winner(finals, BASELINE, no_preference)[0] == 2
+
+
+def test_candidates_that_share_no_round_are_ranked_by_their_own():
+    finals = finals_of({0: [100.0] * 4, 1: [120.0, 120.0], 2: [None, None, 130.0, 130.0]})
+    assert choose_winner(finals, BASELINE, no_preference)[0] == 2
+
+
+def test_a_candidate_of_a_single_round_cannot_beat_the_baseline():
+    finals = finals_of({0: [100.0] * 2, 1: [300.0]})
+    assert choose_winner(finals, BASELINE, no_preference) == (BASELINE, {})
+
+
+def test_finals_without_a_feasible_candidate_are_refused():
+    with pytest.raises(ValueError, match="no candidate of the finals is feasible"):
+        choose_winner(finals_of({0: [1.0]}, infeasible={(0, 0)}), BASELINE, no_preference)
+
+
+def test_finals_without_the_baseline_are_refused():
+    with pytest.raises(ValueError, match="lack the baseline, candidate 0"):
+        choose_winner(finals_of({1: [1.0, 1.0]}), BASELINE, no_preference)
+
+
+def test_equal_candidates_are_called_a_gain_about_once_in_forty():
+    """The 95 % interval leaves 2.5 % on its upper side when nothing is gained."""
+    rng = random.Random(7)
+    num_gains = 0
+    for _ in range(1000):
+        drift = [rng.gauss(0, 0.03) for _ in range(4)]
+        rates = [[100 * math.exp(d + rng.gauss(0, 0.015)) for d in drift] for _ in range(2)]
+        num_gains += compare(finals_of(dict(enumerate(rates))), 1, 0).is_gain
+    assert 10 <= num_gains <= 45
+
+
+def test_a_round_has_the_same_order_each_time_whatever_order_the_candidates_come_in():
+    first = round_order([3, 1, 7, 0], 2, 11)
+    assert sorted(first) == [0, 1, 3, 7]
+    assert round_order([0, 1, 3, 7], 2, 11) == first
+
+
+def test_the_order_changes_with_the_round_and_with_the_seed():
+    candidates = range(8)
+    assert len({tuple(round_order(candidates, number, 1)) for number in range(5)}) == 5
+    assert len({tuple(round_order(candidates, 0, seed)) for seed in range(5)}) == 5
+
+
+def test_every_candidate_comes_first_about_equally_often():
+    firsts = [round_order([0, 1, 2], number, 5)[0] for number in range(300)]
+    assert all(70 <= firsts.count(candidate) <= 130 for candidate in range(3))

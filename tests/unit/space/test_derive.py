@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import pytest
+
+from autotune.errors import SearchSpaceError
+from autotune.model.facts import BatchSamplerKind, LossReduction
+from autotune.settings import Group, Settings
+from autotune.space.derive import derive_space, mapped_arguments, natural_settings
+from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
+
+
+def space_of(facts=None, machine=None, **spec):
+    return derive_space(facts or script_facts(), machine or cpu_machine(), search_spec(**spec))
+
+
+def refusals(space):
+    return dict(space.refused)
+
+
+def test_the_baseline_is_always_in_the_space():
+    for machine in (cpu_machine(), gpu_machine()):
+        space = space_of(machine=machine)
+        assert space.why_not(space.natural) is None
+        assert space.settings(space.params(space.natural)) == space.natural.canonical(
+            device_is_cpu=machine.device.is_cpu
+        )
+
+
+def test_a_value_of_the_script_that_no_list_holds_is_in_the_domain():
+    space = space_of(script_facts(loader=loader_facts(num_workers=7), intra_op_threads=5))
+    assert 7 in space.domains["num_workers"]
+    assert 5 in space.domains["intra_op_threads"]
+
+
+def test_workers_are_bounded_by_usable_cores():
+    assert max(space_of(machine=cpu_machine(2)).allowed["num_workers"]) == 4
+
+
+def test_threads_are_bounded_by_usable_cores():
+    assert space_of(machine=cpu_machine(2)).allowed["intra_op_threads"] == (1, 2)
+
+
+def test_one_core_has_no_wait_policy_to_search():
+    assert "omp_wait_policy" in refusals(space_of(machine=cpu_machine(1)))
+
+
+def test_batch_norm_refuses_the_split_by_name():
+    space = space_of(script_facts(num_batch_norms=4))
+    assert "BatchNorm" in refusals(space)["batch_size"]
+    assert len(space.allowed["split"]) == 1
+
+
+def test_batch_norm_accumulation_can_be_allowed():
+    space = space_of(script_facts(num_batch_norms=4), allow_batchnorm_accumulation=True)
+    assert len(space.allowed["split"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"num_optimizers": 2}, "2 optimizers"),
+        ({"num_optimizers": 0}, "by hand"),
+        ({"uses_closure": True}, "closure"),
+        ({"num_backwards_per_step": 2}, "2 backward"),
+        ({"num_micro_batches_per_step": 4, "num_backwards_per_step": 4}, "accumulates by itself"),
+        ({"loss_reduction": LossReduction.UNKNOWN}, "did not add up"),
+        ({"loader": loader_facts(batch_sampler=BatchSamplerKind.CUSTOM)}, "batch sampler"),
+        ({"notes": ("several_loaders",)}, "several loaders"),
+    ],
+)
+def test_what_cannot_be_accumulated_soundly_is_refused_by_name(change, word):
+    space = space_of(script_facts(**change))
+    assert word in refusals(space)["batch_size"]
+    assert len(space.allowed["split"]) == 1
+
+
+def test_without_a_loader_loader_and_batch_are_refused():
+    space = space_of(script_facts(loader=None))
+    assert "no torch DataLoader" in refusals(space)["num_workers"]
+    assert "split" not in space.domains
+
+
+def test_an_iterable_dataset_without_workers_keeps_none():
+    space = space_of(script_facts(loader=loader_facts(is_iterable=True)))
+    assert "shards" in refusals(space)["num_workers"]
+    assert space.allowed["num_workers"] == (0,)
+
+
+def test_an_iterable_dataset_with_workers_may_have_more():
+    space = space_of(script_facts(loader=loader_facts(is_iterable=True, num_workers=1)))
+    assert len(space.allowed["num_workers"]) > 1
+
+
+def test_own_autocast_keeps_the_scripts_precision():
+    space = space_of(script_facts(own_autocast="bfloat16", precision="bf16"))
+    assert space.allowed["precision"] == ("bf16",)
+    assert "autocast" in refusals(space)["precision"]
+
+
+def test_formats_follow_the_device():
+    assert space_of().allowed["precision"] == ("fp32", "bf16")
+    assert space_of(machine=gpu_machine()).allowed["precision"] == ("fp32", "tf32", "bf16", "fp16")
+    assert space_of(machine=gpu_machine((7, 0))).allowed["precision"] == ("fp32", "fp16")
+
+
+def test_fp16_is_refused_where_steps_cannot_be_skipped():
+    space = space_of(script_facts(num_optimizers=2, device="cuda"), gpu_machine())
+    assert "fp16" not in space.allowed["precision"]
+    assert "optimizers" in refusals(space)["precision=fp16"]
+
+
+def test_two_models_are_not_compiled():
+    assert "2 models" in refusals(space_of(script_facts(num_root_modules=2), gpu_machine()))["compile"]
+
+
+def test_claimed_groups_are_not_refused():
+    facts = script_facts(loader=None, num_convolutions=0, claims=(Group.LOADER, Group.KERNELS, Group.PRECISION))
+    space = space_of(facts, gpu_machine())
+    assert len(space.allowed["num_workers"]) > 1
+    assert len(space.allowed["channels_last"]) == 2
+
+
+def test_the_user_narrows_with_set_and_fix():
+    space = space_of(ranges=(("num_workers", "1..2"),), fixed=(("precision", "fp32"),))
+    assert space.allowed["num_workers"] == (1, 2)
+    assert space.allowed["precision"] == ("fp32",)
+
+
+def test_a_listed_value_beyond_the_defaults_is_searched():
+    space = space_of(ranges=(("num_workers", "0,7"),))
+    assert space.allowed["num_workers"] == (0, 7)
+
+
+def test_batch_sizes_narrow_the_split():
+    space = space_of(ranges=(("batch_size", "16,32"),))
+    assert [space.divisors[i] for i in space.allowed["split"]] == [16, 32]
+
+
+def test_accumulation_steps_narrow_the_split():
+    space = space_of(fixed=(("grad_accum_steps", "4"),))
+    assert [space.divisors[i] for i in space.allowed["split"]] == [16]
+
+
+def test_a_batch_size_that_does_not_divide_is_refused_with_the_divisors():
+    with pytest.raises(SearchSpaceError, match=r"48 does not divide.*64"):
+        space_of(fixed=(("batch_size", "48"),))
+
+
+def test_asking_for_what_is_refused_names_the_reason():
+    with pytest.raises(SearchSpaceError, match="TF32"):
+        space_of(fixed=(("precision", "tf32"),))
+    with pytest.raises(SearchSpaceError, match="BatchNorm"):
+        space_of(script_facts(num_batch_norms=1), fixed=(("batch_size", "32"),))
+
+
+def test_fixing_the_scripts_own_value_of_something_refused_is_fine():
+    space = space_of(fixed=(("pin_memory", "false"), ("batch_size", "64")))
+    assert space.allowed["pin_memory"] == (False,)
+
+
+def test_an_unknown_setting_is_refused_with_the_list():
+    with pytest.raises(SearchSpaceError, match="'workers' is neither"):
+        space_of(ranges=(("workers", "1,2"),))
+
+
+def test_a_mapped_knob_is_searched_beside_the_scripts_own_value():
+    space = space_of(ranges=(("storage", "folder,lmdb"),), maps=(("storage", "--storage={}"),))
+    assert space.allowed["knobs.storage"] == ("", "folder", "lmdb")
+    settings = space.settings({**space.params(space.natural), "knobs.storage": "lmdb"})
+    assert mapped_arguments(settings, space.natural, (("storage", "--storage={}"),)) == ("--storage=lmdb",)
+    assert mapped_arguments(space.natural, space.natural, (("storage", "--storage={}"),)) == ()
+
+
+def test_a_declared_knob_begins_at_the_scripts_default():
+    space = space_of(script_facts(knobs=(("storage", "folder"),)), ranges=(("storage", "lmdb"),))
+    assert space.allowed["knobs.storage"] == ("folder", "lmdb")
+
+
+def test_a_mapped_batch_size_reaches_the_arguments():
+    natural = natural_settings(script_facts())
+    maps = (("batch_size", "--batch-size={}"),)
+    assert mapped_arguments(Settings(batch_size=16), natural, maps) == ("--batch-size=16",)
+    assert mapped_arguments(Settings(batch_size=64), natural, maps) == ()
+
+
+def test_a_template_without_a_place_is_refused():
+    with pytest.raises(SearchSpaceError, match="no place"):
+        mapped_arguments(Settings(), Settings(), (("batch_size", "--batch-size"),))
+
+
+def test_a_free_batch_has_its_own_parameters():
+    space = space_of(effective_batch="16..256")
+    assert "split" not in space.domains
+    assert space.allowed["batch_size"] == (16, 32, 64, 128, 256)
+
+
+def test_little_shared_memory_rules_out_long_queues():
+    space = space_of(machine=cpu_machine(shm_free_bytes=8 * 64 * 1000))
+    ample = Settings(num_workers=1, prefetch_factor=2, batch_size=64, intra_op_threads=2)
+    greedy = Settings(num_workers=4, prefetch_factor=4, batch_size=64, intra_op_threads=2)
+    assert space.why_not(ample) is None
+    assert "/dev/shm" in (space.why_not(greedy) or "")
+
+
+def test_settings_outside_the_allowed_values_say_which():
+    assert "num_workers = 64" in (space_of().why_not(Settings(num_workers=64, batch_size=64)) or "")
+
+
+def test_a_split_is_encoded_as_an_index_into_the_divisors():
+    space = space_of()
+    settings = space.settings({"split": 4})
+    assert (settings.batch_size, settings.grad_accum_steps) == (16, 4)
+    assert space.params(settings)["split"] == 4

@@ -1,0 +1,89 @@
+"""Who may import whom, walked over the source of every module."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import autotune
+
+PACKAGE = Path(autotune.__file__).parent
+BASE = {"errors", "units", "plain", "settings", "spec", "host", "model", "measure"}
+MAY_IMPORT = {
+    "errors": set(),
+    "units": {"errors"},
+    "plain": {"errors"},
+    "measure": set(),
+    "settings": {"errors"},
+    "host": set(),
+    "spec": set(),
+    "model": {"errors", "measure", "plain", "settings"},
+    "space": BASE,
+    "study_file": BASE | {"space"},
+    "trial": BASE,
+    "runner": BASE,
+    "search": BASE | {"space"},
+    "store": BASE,
+    "emit": BASE,
+    "report": BASE,
+    "api": BASE | {"emit"},
+    "tuner": BASE | {"space", "study_file", "runner", "search", "store", "emit"},
+    "cli": BASE | {"space", "study_file", "tuner", "report", "emit", "store", "__init__"},
+    "__init__": {"api"},
+    "__main__": {"cli"},
+}
+"""Rooms that each room may import from, beside itself."""
+THIRD_PARTY = {
+    "torch": {"trial", "api"},
+    "psutil": {"runner"},
+    "pynvml": {"runner"},
+    "optuna": {"search", "store"},
+    "sqlalchemy": {"store"},
+    "yaml": {"emit"},
+    "rich": {"report", "cli"},
+    "typer": {"cli"},
+}
+"""Rooms that own a third party."""
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path):
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0].removesuffix(".py")
+
+
+def imported(path):
+    """(dotted name, whether it is only for type checkers) of every import."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_room_imports_only_what_lies_below(path):
+    room = room_of(path)
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] != "autotune" or len(parts) < 2:
+            continue
+        other = parts[1] if (PACKAGE / parts[1]).exists() or (PACKAGE / f"{parts[1]}.py").exists() else "__init__"
+        is_shared_file = other == "trial" and parts[2:3] == ["active"] and room == "api"
+        assert other == room or other in MAY_IMPORT[room] or is_shared_file, f"{room} imports {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_third_party_lives_in_its_own_rooms(path):
+    room = room_of(path)
+    for name in imported(path):
+        owners = THIRD_PARTY.get(name.split(".")[0])
+        assert owners is None or room in owners, f"{room} imports {name}"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotune.model.job import Mode
+from autotune.settings import OmpWaitPolicy, Settings
+from autotune.space.derive import natural_settings
+from autotune.tuner.jobs import Jobs, environment_for
+from autotune.tuner.site import make_site
+from tests.unit.facts import cpu_machine, script_facts, search_spec
+
+
+def jobs(**spec):
+    facts = script_facts()
+    asked = search_spec(memory_cap="4GiB", **spec)
+    return Jobs(spec=asked, site=make_site(asked, cpu_machine().device), facts=facts, natural=natural_settings(facts))
+
+
+def test_the_baseline_changes_neither_command_nor_environment():
+    made = jobs(maps=(("batch_size", "--batch-size={}"),))
+    assert made.natural is not None
+    job = made.trial(made.natural)
+    assert job.command == ("python", "train.py")
+    assert job.environment == ()
+
+
+def test_mapped_settings_are_arguments():
+    made = jobs(maps=(("batch_size", "--batch-size={}"),))
+    assert made.natural is not None
+    job = made.trial(replace(made.natural, batch_size=16, grad_accum_steps=4))
+    assert job.command[-1] == "--batch-size=16"
+    assert job.mapped == ("batch_size",)
+
+
+def test_threads_and_wait_policy_are_set_before_the_interpreter_starts():
+    natural = Settings(intra_op_threads=2)
+    asked = replace(natural, intra_op_threads=1, omp_wait_policy=OmpWaitPolicy.PASSIVE)
+    assert environment_for(asked, natural) == {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+
+
+def test_finals_measure_longer_and_do_not_race():
+    made = jobs()
+    assert made.natural is not None
+    trial = made.trial(made.natural, incumbent=100.0)
+    final = made.trial(made.natural, incumbent=100.0, is_final=True)
+    assert trial.incumbent_samples_per_second == 100.0
+    assert final.incumbent_samples_per_second is None
+    assert final.window.half_width_ratio < trial.window.half_width_ratio
+    assert final.window.max_window_s > trial.window.max_window_s
+
+
+def test_long_steps_get_a_long_window_and_a_late_limit():
+    slow = replace(jobs(), facts=script_facts(step_s=3.0))
+    assert slow.natural is not None
+    job = slow.trial(slow.natural)
+    assert job.window.max_window_s == 36.0
+    assert job.total_limit_s > job.start_limit_s + 36.0
+
+
+def test_a_split_probe_takes_the_loss_for_a_mean():
+    made = jobs()
+    job = made.split_probe(Settings(batch_size=32, grad_accum_steps=2))
+    assert job.mode is Mode.SPLIT_PROBE
+    assert job.facts is not None
+    assert job.facts.loss_reduction == "mean"
