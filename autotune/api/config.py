@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound="torch.nn.Module")
 
+MAX_UNSCALED_PASSES = 16
+"""A script may look at its model before it trains; this often without a loss it does not use `backward`."""
+
 
 class Config:
     """Settings and the means to apply them; made by `load`.
 
-    Each method applies one part, and tells a running trial that the script applies it. What no method was called for is
-    not applied outside a search.
+    Each method applies one part, and tells a running trial that the script applies it; whether it is in force the trial
+    then sees for itself. What no method was called for is not applied outside a search.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class Config:
         self._model: weakref.ref[torch.nn.Module] | None = None
         self._region: tuple[str, torch.dtype] | None = None
         """Device type and dtype of the autocast regions, once there was one."""
+        self._num_unscaled = 0
+        """Forward passes in float16 before the first call of `backward`."""
         self._accumulation: Accumulation | None = None
 
     @property
@@ -75,7 +80,9 @@ class Config:
                 f"Declare it with its default: autotune.load(..., {knob}=...); settings are under cfg.settings.",
             )
         value = value_of(knob, dict(self._settings.knobs).get(knob, ""), self._knobs[knob])
-        self._note(f"knobs.{knob}", text_of(value))
+        self._in_force[f"knobs.{knob}"] = text_of(value)
+        if self._session is not None:
+            self._session.observe(f"knobs.{knob}", text_of(value))
         return value
 
     def loader_kwargs(self) -> dict[str, Any]:
@@ -94,7 +101,6 @@ class Config:
             kwargs["persistent_workers"] = settings.persistent_workers
         if settings.pin_memory and _has_accelerator():
             kwargs["pin_memory"] = True
-        # Handed out is not yet in force: a trial looks at the loader itself.
         self._in_force.update({"pin_memory": False, **kwargs})
         return kwargs
 
@@ -110,19 +116,19 @@ class Config:
         settings = self._settings
         if "intra_op_threads" in self._applied:
             torch.set_num_threads(settings.intra_op_threads)
-            self._note("intra_op_threads", torch.get_num_threads())
+            self._in_force["intra_op_threads"] = torch.get_num_threads()
         if "cudnn_benchmark" in self._applied:
             torch.backends.cudnn.benchmark = settings.cudnn_benchmark
-            self._note("cudnn_benchmark", torch.backends.cudnn.benchmark)
+            self._in_force["cudnn_benchmark"] = torch.backends.cudnn.benchmark
         if settings.channels_last:
             # Convolutions take the weights' order whatever order the input has.
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if settings.compile:
             model.compile()
         for name in self._applied & {"channels_last", "compile"}:
-            self._note(name, getattr(settings, name))
+            self._in_force[name] = getattr(settings, name)
         if "omp_wait_policy" in self._applied:
-            self._note("omp_wait_policy", fit.wait_policy_in_force().value)
+            self._in_force["omp_wait_policy"] = fit.wait_policy_in_force().value
         self._use_tf32()
         self._model = weakref.ref(model)
         if self._session is None:
@@ -140,7 +146,7 @@ class Config:
         if precision not in (Precision.BF16, Precision.FP16):
             self._use_tf32()
             if "precision" in self._applied:
-                self._note("precision", precision.value)
+                self._in_force["precision"] = precision.value
             return nullcontext()
         import torch
 
@@ -149,7 +155,9 @@ class Config:
             self._region = (self._device_type(), dtype)
             with torch.autocast(self._region[0], dtype=dtype):
                 is_on = torch.is_autocast_enabled(self._region[0])
-            self._note("precision", (precision if is_on else Precision.FP32).value)
+            self._in_force["precision"] = (precision if is_on else Precision.FP32).value
+        if precision is Precision.FP16:
+            self._check_scaling()
         return torch.autocast(self._region[0], dtype=self._region[1])
 
     def backward(
@@ -189,9 +197,22 @@ class Config:
 
     def _note_step(self, num_micro_batches: int, is_skipped: bool) -> None:
         if num_micro_batches == self._settings.grad_accum_steps:
-            self._note("grad_accum_steps", num_micro_batches)
+            self._in_force["grad_accum_steps"] = num_micro_batches
         if self._session is not None:
             self._session.optimizer_stepped(is_skipped)
+
+    def _check_scaling(self) -> None:
+        """Refuses float16 without `backward`, where small gradients vanish and nothing else shows it."""
+        import torch
+
+        if self._accumulation is not None or not torch.is_grad_enabled():
+            return
+        self._num_unscaled += 1
+        if self._num_unscaled > MAX_UNSCALED_PASSES:
+            raise ConfigError(
+                f"fp16 ran for {MAX_UNSCALED_PASSES} forward passes without cfg.backward, which scales the loss.",
+                "Hand the loss to cfg.backward(loss, optimizer), or leave fp16 out: --set precision=fp32,tf32,bf16.",
+            )
 
     def _claim(self, *groups: Group) -> None:
         for group in groups:
@@ -199,13 +220,6 @@ class Config:
                 self._claimed.add(group)
                 if self._session is not None:
                     self._session.claim(group)
-
-    def _note(self, name: str, value: Any) -> None:
-        if name in self._in_force and self._in_force[name] == value:
-            return
-        self._in_force[name] = value
-        if self._session is not None:
-            self._session.observe(name, str(value))
 
     def _use_tf32(self) -> None:
         if self._settings.precision is Precision.TF32:
@@ -237,14 +251,15 @@ class Config:
         facts = self._tuned.script.facts if self._tuned is not None else None
         if not torch.cuda.is_available() or not (is_on_cuda or (facts is not None and facts.device == "cuda")):
             return
-        device = parameter.device if parameter is not None and is_on_cuda else torch.device("cuda")
+        # torch takes None for the current device here, and no torch.device without an index.
+        device = parameter.device if parameter is not None and is_on_cuda else None
         properties = torch.cuda.get_device_properties(device)
         fraction = self._settings.memory_fraction
         if self._tuned is not None:
             fraction = self._tuned.memory.in_force(fraction, total_bytes=properties.total_memory, share=self._share)
         if "memory_fraction" in self._applied:
-            torch.cuda.set_per_process_memory_fraction(fraction, device)
-            self._note("memory_fraction", fraction)
+            torch.cuda.set_per_process_memory_fraction(float(fraction), device)
+            self._in_force["memory_fraction"] = fraction
         for doubt in fit.cuda_doubts(self._settings, self._tuned, properties.name):
             warnings.warn(doubt, UserWarning, stacklevel=3)
 

@@ -121,6 +121,6 @@ def cuda_doubts(settings: Settings, config: TunedConfig | None, device: str) -> 
     asked = [name for name in ("non_blocking", "stream_prefetch") if getattr(settings, name)]
     if asked:
         yield (
-            f"{' and '.join(asked)} was tuned, and copies to the device are written in the script: use "
-            "`x.to(device, non_blocking=cfg.settings.non_blocking)`, or start it by `autotune run`."
+            f"{' and '.join(asked)} cannot be applied from here, where the script copies to the device itself: write "
+            "`x.to(device, non_blocking=cfg.settings.non_blocking)`, or start the script by `autotune run`."
         )

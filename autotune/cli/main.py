@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
 
-from autotune.cli.best import best
-from autotune.cli.export import export
-from autotune.cli.resume import resume
-from autotune.cli.run import run
-from autotune.cli.search import search
-from autotune.cli.studies import app as studies_app
+from autotune.cli import best, export, resume, run, search, studies
 from autotune.cli.tail import TailCommand
 from autotune.errors import AutotuneError
 from autotune.report import streams
 
 INTERRUPTED = 130
-_USAGE_ERROR = typer.BadParameter.__base__ or Exception
+COMPLETION_VARIABLE = "_AUTOTUNE_COMPLETE"
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__base__ or Exception
 """The parser's own error; typer brings its parser along, or has it from a package of its own, by its release."""
 
-_HELP = """Finds the fastest safe settings for your own PyTorch training script, under a memory cap.
-
-\b
+_HELP = "Find the fastest safe settings for your own PyTorch training script, under a memory cap."
+_EXAMPLES = """\b
 Examples:
   autotune search train.py -- --data photos    try settings on your script
   autotune run train.py -- --data photos       train with what was found
@@ -32,16 +29,17 @@ Examples:
 app = typer.Typer(
     name="autotune",
     help=_HELP,
+    epilog=_EXAMPLES,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("search", cls=TailCommand)(search)
-app.command("resume")(resume)
-app.command("best")(best)
-app.command("export")(export)
-app.command("run", cls=TailCommand)(run)
-app.add_typer(studies_app, name="studies")
+app.command("search", cls=TailCommand, epilog=search.EXAMPLES)(search.search)
+app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
+app.command("best", epilog=best.EXAMPLES)(best.best)
+app.command("export", epilog=export.EXAMPLES)(export.export)
+app.command("run", cls=TailCommand, epilog=run.EXAMPLES)(run.run)
+app.add_typer(studies.app, name="studies", epilog=studies.EXAMPLES)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -73,15 +71,23 @@ def main(argv: list[str] | None = None) -> int:
     """
     streams.prepare()
     command = typer.main.get_command(app)
+    if COMPLETION_VARIABLE in os.environ:
+        command.main(argv, prog_name="autotune")  # answers the shell, and leaves
     try:
-        code = command.main(argv, prog_name="autotune", standalone_mode=False)
+        # Not command.main(): it would swallow an interrupt.
+        with command.make_context("autotune", sys.argv[1:] if argv is None else list(argv)) as context:
+            code = command.invoke(context)
     except AutotuneError as error:
         return _fail(error.message, error.hint, error.exit_code)
     except _USAGE_ERROR as error:
         return _fail(*_parsing_words(error), 2)
-    except (KeyboardInterrupt, typer.Abort):
-        streams.say("Interrupted.")
-        return INTERRUPTED
+    except typer.Exit as done:
+        return done.exit_code
+    except KeyboardInterrupt:
+        return _fail("Interrupted.", "", INTERRUPTED)
+    except BrokenPipeError:  # of the parser's own help; results and talk see to it themselves
+        streams.lead_nowhere(sys.stdout)
+        return 0
     return code if isinstance(code, int) else 0
 
 

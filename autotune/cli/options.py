@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from autotune.study_file.name import study_name
+
 Storage = Annotated[
     str | None,
     typer.Option(
@@ -17,8 +19,11 @@ Storage = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, all talk on standard error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings and the result.")]
-Study = Annotated[str, typer.Argument(metavar="STUDY", help="Name of the study; `autotune studies` lists them.")]
-Script = Annotated[str | None, typer.Argument(metavar="[SCRIPT]", help="The training script.", show_default=False)]
+Study = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", callback=study_name, help="Name of the study; `autotune studies` lists them."),
+]
+Script = Annotated[str | None, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
 Module = Annotated[
     str | None, typer.Option("-m", "--module", metavar="MODULE", help="The script as a module, as after `python -m`.")
 ]

@@ -29,7 +29,8 @@ def _gain(config: TunedConfig) -> str:
     if config.baseline_samples_per_second is None:
         return f"{rate}; the script's own settings need more memory than the cap."
     baseline = format_rate(config.baseline_samples_per_second)
-    if config.speedup is None:
+    is_own = config.provenance.trial == 0 or config.settings == config.script.natural
+    if config.speedup is None or is_own:
         return f"{rate}: no real gain over the script's own settings ({baseline})."
     ratio, least, most = config.speedup
     limit = f" The script was bound by: {config.bottleneck}." if config.bottleneck else ""

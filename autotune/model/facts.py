@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autotune.settings import Group
+from autotune.model.checks import check_figures
+from autotune.settings import Group, OmpWaitPolicy, Precision
 
 
 class LossReduction(StrEnum):
@@ -53,6 +54,15 @@ class LoaderFacts:
     """Bytes of the tensors in one batch."""
     is_read_before_training: bool
     """The script runs through the loader once without training, for instance for statistics."""
+    num_passes_before_training: int = 0
+    """Iterations over the loader that the script begins before the one it trains in: a look at the first batch, a run
+    for statistics. Trials hold the workers back from the one that trains on."""
+
+    def __post_init__(self) -> None:
+        """Refuses loaders that cannot be."""
+        check_figures(self)
+        if self.batch_size == 0:
+            raise ValueError("a batch holds at least one sample")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,4 +117,16 @@ class ScriptFacts:
     """Optimizer steps that the probe saw."""
     leading_size: int | None = None
     """First dimension of the tensors in a batch; samples only where nothing better is known."""
+    schedule_follows_length: bool = False
+    """A scheduler is stepped per batch, and the script asked for the length of its training loader before it trained:
+    the schedule is probably made for so many batches. When the batch is split there are more, and fewer steps of the
+    scheduler than it was made for."""
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses scripts that cannot be."""
+        check_figures(self)
+        if self.world_size < 1:
+            raise ValueError("a script runs in at least one process")
+        Precision(self.precision)
+        OmpWaitPolicy(self.omp_wait_policy)

@@ -101,11 +101,6 @@ class TrialPaths:
         return self.folder / "progress.bin"
 
     @property
-    def exit_status(self) -> Path:
-        """How the command ended, as JSON, written by the warden."""
-        return self.folder / "exit.json"
-
-    @property
     def layer(self) -> Path:
         """What the trial wrote: upper and work directories of its copy-on-write layer."""
         return self.folder / "layer"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from autotune.measure.block import Block
+from autotune.model.checks import MAX_SECONDS, check_figures
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 
@@ -31,6 +32,10 @@ class RaisedError:
     message: str
     is_out_of_memory: bool
     requested_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses impossible figures."""
+        check_figures(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +74,13 @@ class RankResult:
         """Refuses impossible ranks."""
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank {self.rank} is not in a world of {self.world_size}")
+        check_figures(self)
+        rate = self.compute_samples_per_second
+        if rate is not None and rate <= 0:
+            raise ValueError(f"compute_samples_per_second must be positive, not {rate!r}")
+        for part, duration_s in self.durations_s.items():
+            if not 0 <= duration_s <= MAX_SECONDS:
+                raise ValueError(f"the duration of {part!r:.40} cannot be {duration_s!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,3 +148,5 @@ class ProbeResult:
     peak_memory_bytes: int | None = None
     wall_s: float = 0.0
     log_tail: str = ""
+    escaped: tuple[str, ...] = ()
+    """User's files that were written in spite of the layer."""

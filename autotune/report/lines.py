@@ -19,7 +19,7 @@ from autotune.model.events import (
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.report.words import OUTCOME_WORDS, changes_text, clean
+from autotune.report.words import OUTCOME_WORDS, changes_text, clean, refused_words
 from autotune.settings import Settings
 from autotune.units import format_bytes, format_rate, format_seconds
 
@@ -94,7 +94,7 @@ def _started_lines(event: SearchStarted) -> tuple[str, ...]:
 def _probe_lines(event: ProbeFinished) -> tuple[str, ...]:
     words = clean(facts_words(event.facts, event.natural))
     lines = [f"probe done in {format_seconds(event.wall_s)}: {words}"]
-    lines += [f"  left out: {clean(name)}, {clean(reason)}" for name, reason in event.refused]
+    lines += [f"  left out {words}" for words in refused_words(event.refused)]
     return (*lines, HEADER)
 
 

@@ -39,11 +39,19 @@ def write_result(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _lead_nowhere(sys.stdout)
+        lead_nowhere(sys.stdout)
     except OSError as error:
-        _lead_nowhere(sys.stdout)
+        lead_nowhere(sys.stdout)
         hint = "What was found is in the database; see autotune best."
         raise HostError(f"The result cannot be written: {error.strerror}.", hint) from error
+
+
+def is_watched() -> bool:
+    """Whether standard output is a person's terminal."""
+    try:
+        return sys.stdout.isatty()
+    except ValueError:
+        return False
 
 
 def say(text: str) -> None:
@@ -75,7 +83,7 @@ class Talk(io.TextIOBase):
                 self._stream.flush()
             except (OSError, ValueError):
                 self._is_lost = True
-                _lead_nowhere(self._stream)
+                lead_nowhere(self._stream)
         return len(text)
 
     def flush(self) -> None:
@@ -93,8 +101,11 @@ class Talk(io.TextIOBase):
         return self._stream.fileno()
 
 
-def _lead_nowhere(stream: IO[str]) -> None:
-    """What the stream still holds would be written, and fail, once more when the interpreter ends."""
+def lead_nowhere(stream: IO[str]) -> None:
+    """Sends what is written to a stream from now on to nowhere, and what it still holds too.
+
+    The interpreter writes that once more when it ends; if it failed again the exit code would be another.
+    """
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Callable
@@ -105,6 +106,13 @@ class Terminal:
         if self._running:
             parts.append(f"{self._running} for {format_seconds(now - self._running_since)}")
         return Text(" | ".join(parts), style="dim", no_wrap=True, overflow="crop")
+
+
+def render(text: Text, *, is_terminal: bool) -> str:
+    """The text as it is written: with colours for a terminal (not under NO_COLOR), plain for anything else."""
+    page = io.StringIO()
+    Console(file=page, force_terminal=is_terminal, highlight=False).print(text, soft_wrap=True, end="")
+    return page.getvalue()
 
 
 def _style(event: Event, line: str) -> str:

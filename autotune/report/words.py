@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -25,10 +25,10 @@ OUTCOME_WORDS: Mapping[Outcome, str] = {
 }
 
 _BOTTLENECK_WORDS: Mapping[str, str] = {
-    BottleneckKind.LOADER: "the data loader, which does not deliver fast enough",
+    BottleneckKind.LOADER: "the data loader",
     BottleneckKind.COMPUTE: "the training step itself, which runs as fast as it would without a loader",
     BottleneckKind.HOST: "the host: the device waits for Python to give it work",
-    BottleneckKind.CPU_CONTENTION: "the processors: loader workers and the training step take them from each other",
+    BottleneckKind.CPU_CONTENTION: "the processors, which loader workers, the training step and other programs share",
 }
 
 
@@ -70,3 +70,11 @@ def ratio_text(speedup: tuple[float, float, float]) -> str:
 def bottleneck_text(kind: str) -> str:
     """What a job waits for, to be read after `bound by`; empty where that is unknown."""
     return _BOTTLENECK_WORDS.get(kind, "")
+
+
+def refused_words(refused: Iterable[tuple[str, str]]) -> list[str]:
+    """What is left out of a search, as `names: reason`, one text per reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in refused:
+        by_reason.setdefault(clean(reason), []).append(clean(name))
+    return [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]

@@ -31,6 +31,12 @@ class Ending:
     is_total_overrun: bool = False
     is_over_cap: bool = False
     is_cancelled: bool = False
+    is_disk_full: bool = False
+    """The temporary space ran out; the trial was ended before it was full."""
+    is_warden_killed: bool = False
+    """The process that runs the trial was ended from outside, and said nothing."""
+    num_killed_by_kernel: int = 0
+    """Processes of the whole machine that the kernel ended for want of memory in that time."""
     launch_error: str = ""
     """Why the command could not be started at all."""
     peak_memory_bytes: int | None = None
@@ -58,8 +64,8 @@ def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable
     return (
         _from_outside(job, ending)
         or _from_signal(ending, ranks)
-        or _from_missing(job, ending, ranks, unreadable)
-        or _from_error(job, ranks)
+        or _from_missing(ending, ranks, unreadable)
+        or _from_error(ending, ranks)
         or _from_result(job, ending, ranks)
     )
 
@@ -70,18 +76,24 @@ def judge_probe(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unre
     if verdict is None and not any(rank.facts is not None and rank.status is RankStatus.PROBED for rank in ranks):
         verdict = (
             _from_signal(ending, ranks)
-            or _from_missing(job, ending, ranks, unreadable)
-            or _from_error(job, ranks)
+            or _from_missing(ending, ranks, unreadable)
+            or _from_error(ending, ranks)
             or _never_trained(ending)
         )
     return verdict.reason if verdict is not None else ""
+
+
+def is_out_of_memory(ending: Ending, ranks: Sequence[RankResult]) -> bool:
+    """Whether a run failed for want of memory: ended at the cap, by the kernel, or by an allocator that refused."""
+    is_refused = any(rank.error is not None and rank.error.is_out_of_memory for rank in ranks)
+    return ending.is_over_cap or is_refused or ending.num_killed_by_kernel > 0
 
 
 def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
     if ending.is_cancelled:
         return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended by the tuner.")
     if ending.launch_error:
-        return Verdict(outcome=Outcome.CRASHED, reason=f"It could not be started: {ending.launch_error}.")
+        return Verdict(outcome=Outcome.CRASHED, reason=f"It could not be started: {_first_line(ending.launch_error)}.")
     if ending.is_over_cap:
         peak = format_bytes(ending.peak_memory_bytes or 0)
         reason = f"It held {peak}, the cap is {format_bytes(job.cap_bytes)}."
@@ -92,18 +104,30 @@ def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
     if ending.is_total_overrun:
         limit = format_seconds(job.total_limit_s)
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It was not through after {limit}.")
+    if ending.is_disk_full:
+        return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended because the temporary space was nearly full.")
+    if ending.is_warden_killed:
+        return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended from outside, with the process that runs it.")
     return None
 
 
 def _from_signal(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
-    if ending.signal is None:
+    if ending.signal is None or _has_measured(ranks):
         return None
+    if ending.signal == signal.SIGKILL and ending.num_killed_by_kernel:
+        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason="The kernel, short of memory, ended it with SIGKILL.")
     if ending.signal == signal.SIGKILL:
-        reason = "It was killed by SIGKILL, which nobody but the kernel, short of memory, had a reason to send."
-        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason)
-    if any(rank.status in (RankStatus.MEASURED, RankStatus.RACED_OUT) for rank in ranks):
-        return None
+        return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended from outside with SIGKILL.")
+    if ending.signal == signal.SIGBUS:
+        reason = "It was ended by SIGBUS, as when there is no room left in shared memory."
+        return Verdict(outcome=Outcome.CRASHED, reason=reason)
     return Verdict(outcome=Outcome.CRASHED, reason=f"It was ended by {_signal_name(ending.signal)}.")
+
+
+def _has_measured(ranks: Sequence[RankResult]) -> bool:
+    """Whether every rank was through before the command ended, however it then did."""
+    done = [rank for rank in ranks if rank.status in (RankStatus.MEASURED, RankStatus.RACED_OUT)]
+    return bool(done) and len(done) == done[0].world_size
 
 
 def _signal_name(number: int) -> str:
@@ -113,34 +137,43 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _from_missing(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str) -> Verdict | None:
+def _from_missing(ending: Ending, ranks: Sequence[RankResult], unreadable: str) -> Verdict | None:
     if unreadable:
-        return Verdict(outcome=Outcome.CRASHED, reason=f"Its report cannot be read: {unreadable}.")
-    raised = [rank for rank in ranks if rank.status is RankStatus.RAISED]
-    if raised:
+        return Verdict(outcome=Outcome.CRASHED, reason=f"Its report cannot be read: {_first_line(unreadable)}.")
+    if any(rank.status is RankStatus.RAISED for rank in ranks):
         return None
+    if ranks and len(ranks) == ranks[0].world_size:
+        return None
+    if ending.num_killed_by_kernel and ending.exit_code:
+        # A launcher passes on that what it launched was killed, as an exit code of its own making.
+        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason="The kernel, short of memory, ended part of it.")
     if not ranks:
         reason = f"It ended with exit code {ending.exit_code} before it trained."
         return Verdict(outcome=Outcome.CRASHED, reason=reason)
-    world_size = ranks[0].world_size
-    if len(ranks) < world_size:
-        reason = f"Only {len(ranks)} of {world_size} ranks reported."
-        return Verdict(outcome=Outcome.CRASHED, reason=reason)
-    return None
+    reason = f"Only {len(ranks)} of {ranks[0].world_size} ranks reported."
+    return Verdict(outcome=Outcome.CRASHED, reason=reason)
 
 
-def _from_error(job: TrialJob, ranks: Sequence[RankResult]) -> Verdict | None:
+def _from_error(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     errors = [rank.error for rank in ranks if rank.error is not None]
     for error in errors:
         if error.is_out_of_memory:
             return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=f"It ran out of memory: {_first_line(error.message)}")
-    if errors:
-        return Verdict(outcome=Outcome.CRASHED, reason=f"{errors[0].kind}: {_first_line(errors[0].message)}")
-    return None
+    if not errors and any(rank.status is RankStatus.RAISED for rank in ranks):
+        return Verdict(outcome=Outcome.CRASHED, reason="It raised an exception.")
+    if not errors:
+        return None
+    what = f"{_first_line(errors[0].kind)}: {_first_line(errors[0].message)}"
+    if ending.num_killed_by_kernel:
+        # A killed worker shows as some error in whatever the script was doing.
+        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=f"The kernel, short of memory, ended part of it: {what}")
+    return Verdict(outcome=Outcome.CRASHED, reason=what)
 
 
 def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0][:300] if text.strip() else ""
+    """The first line of what the user's process said, without what a terminal would obey."""
+    line = text.strip().splitlines()[0][:300] if text.strip() else ""
+    return "".join(character if character.isprintable() else " " for character in line)
 
 
 def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
@@ -149,7 +182,10 @@ def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> 
     reason = _why_invalid(job, ranks)
     if reason:
         return Verdict(outcome=Outcome.INVALID, reason=reason)
-    measurement = measurement_of(ranks)
+    try:
+        measurement = measurement_of(ranks)
+    except (ValueError, ArithmeticError) as error:
+        return Verdict(outcome=Outcome.CRASHED, reason=f"Its report is impossible: {_first_line(str(error))}.")
     if measurement is None:
         reason = "The script ended before enough was measured; give it more to do, for instance more epochs."
         return Verdict(outcome=Outcome.INVALID, reason=reason)
@@ -196,12 +232,19 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
         value = getattr(asked, name)
         if name == "memory_fraction":
             limit = min(asked.memory_fraction, job.cap_fraction)
-            if abs(float(seen) - limit) <= FRACTION_TOLERANCE:
+            if _is_close(seen, limit):
                 continue
         elif str(value) == seen:
             continue
-        return f"Asked for {name} {value}, in force was {seen}."
+        return f"Asked for {name} {value}, in force was {_first_line(seen)}."
     return ""
+
+
+def _is_close(seen: str, fraction: float) -> bool:
+    try:
+        return abs(float(seen) - fraction) <= FRACTION_TOLERANCE
+    except ValueError:
+        return False
 
 
 def _is_excused(name: str, asked: Settings, job: TrialJob) -> bool:

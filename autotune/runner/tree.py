@@ -5,14 +5,19 @@ The warden ends its tree itself. This is for what it cannot do: be killed.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 READ_EVERY_S = 0.25
 """Between two readings of the process table."""
+STRAYS_LIMIT_S = 2.0
+_HAS_CHILDREN_FILES = Path("/proc/self/task", str(os.getpid()), "children").exists()
 
 
 class Tree:
@@ -27,15 +32,76 @@ class Tree:
         """Process ids below the root, its own left out; at most a quarter of a second old."""
         if time.monotonic() - self._read_at >= READ_EVERY_S:
             self._read_at = time.monotonic()
-            with suppress(psutil.Error):
-                for process in psutil.Process(self._root_pid).children(recursive=True):
-                    self._known.setdefault(process.pid, process)
             self._known = {pid: process for pid, process in self._known.items() if process.is_running()}
+            for pid in _below(self._root_pid):
+                if pid not in self._known:
+                    with suppress(psutil.Error):
+                        self._known[pid] = psutil.Process(pid)
         return list(self._known)
 
     def end(self) -> None:
         """Kills what is left of the tree; by pid and start time, so never a stranger's process."""
         for process in self._known.values():
-            with suppress(psutil.Error):
-                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                    process.send_signal(signal.SIGKILL)
+            _kill(process)
+
+
+def end_strays(folder: Path) -> None:
+    """Kills the processes that were started for a trial in this folder, wherever they are; bounded in time.
+
+    They carry its name in their environment, so they are found even when all between them and us are gone.
+    """
+    deadline = time.monotonic() + STRAYS_LIMIT_S
+    while time.monotonic() < deadline:
+        strays = list(_started_in(folder))
+        if not strays:
+            return
+        for process in strays:
+            _kill(process)
+        time.sleep(0.01)
+
+
+def _started_in(folder: Path) -> Iterator[psutil.Process]:
+    mark = b"AUTOTUNE_TRIAL=" + os.fsencode(folder)
+    for pid in psutil.pids():
+        with suppress(OSError, psutil.Error):
+            process = psutil.Process(pid)
+            variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
+            if any(text == mark or text.startswith(mark + b"/") for text in variables):
+                yield process
+
+
+def _below(root_pid: int) -> list[int]:
+    """Process ids below the root. The kernel's own lists cost what the tree has, not what the machine runs."""
+    if not _HAS_CHILDREN_FILES:
+        with suppress(psutil.Error):
+            return [process.pid for process in psutil.Process(root_pid).children(recursive=True)]
+        return []
+    found, queue = [], [root_pid]
+    while queue:
+        children = _children(queue.pop())
+        found.extend(children)
+        queue.extend(children)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    with suppress(OSError):
+        for task in Path("/proc", str(pid), "task").iterdir():
+            with suppress(OSError):
+                children.extend(map(int, (task / "children").read_bytes().split()))
+    return children
+
+
+def _kill(process: psutil.Process) -> None:
+    """SIGKILL through a descriptor of the process, opened before its start time is compared: no other can be meant."""
+    with suppress(psutil.Error, OSError):
+        if not hasattr(os, "pidfd_open"):
+            process.kill()
+            return
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            if process.is_running():
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)

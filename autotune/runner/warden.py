@@ -1,13 +1,15 @@
 """The small process between the tuner and a trial: it ends the trial's whole tree whatever happens.
 
-Run as a file with `python -I -S`, so it imports the standard library alone and starts in a few milliseconds. It
+Run with `python -I -S`: it imports the standard library alone and starts in a few milliseconds. Its environment is the
+trial's. It
 
 * makes the copy-on-write layer in a mount namespace of the trial's own (`layers.py`),
-* gives the script a terminal, and keeps its output within bounds,
+* gives the script a terminal to print to and nothing to read, and keeps its output within bounds,
 * is the subreaper of all that the script starts, so that nothing can leave the tree,
 * ends the tree when the script ends, when the tuner says so, and when the tuner is gone: it reads from a pipe whose
   write end only the tuner holds, and end-of-file on it is the tuner's death, by SIGKILL too,
-* writes how the command ended to one file, by rename.
+* removes what the tree left in shared memory (`shared_files.py`),
+* says how the command ended on its standard output, a pipe to the tuner that no trial can reach.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ import fcntl
 import json
 import os
 import pty
+import resource
 import select
-import shutil
 import signal
 import struct
 import sys
@@ -26,6 +28,8 @@ import termios
 import time
 from pathlib import Path
 from typing import Any
+
+from autotune.runner import layers, shared_files
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -35,6 +39,10 @@ TAIL_BYTES = 1 << 16
 """Output kept from the end, when there is more than the beginning."""
 TERM_GRACE_S = 1.0
 """Between SIGTERM and SIGKILL: enough to flush a log, not enough to save a checkpoint, which nobody wants here."""
+KILL_LIMIT_S = 5.0
+"""Longest time to wait for killed processes: one that is stuck in a driver never goes, and must not hold us up."""
+DRAIN_S = 0.5
+"""Longest time to read what is left in the terminal."""
 OOM_SCORE_ADJ = "500"
 """The kernel, short of memory, ends a trial before the user's other processes."""
 
@@ -70,8 +78,30 @@ class BoundedLog:
             return
 
 
+class Terminal:
+    """A terminal for the script's output. It stays open here, so that a script may close its own side and come back."""
+
+    def __init__(self, log: BoundedLog) -> None:
+        self._log = log
+        self.master, self.slave = pty.openpty()
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        attributes = termios.tcgetattr(self.slave)
+        attributes[1] &= ~termios.ONLCR
+        termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
+
+    def copy(self) -> None:
+        """Moves what can be read at once to the log."""
+        self._log.write(os.read(self.master, 65536))
+
+    def drain(self, limit_s: float = DRAIN_S) -> None:
+        """Moves all that is there to the log; bounded, because a stray may print for ever."""
+        deadline = time.monotonic() + limit_s
+        while select.select([self.master], [], [], 0)[0] and time.monotonic() < deadline:
+            self.copy()
+
+
 def prctl(option: int, value: int) -> None:
-    """Calls prctl where there is one; without it orphans are found by their session only."""
+    """Calls prctl where there is one; without it orphans cannot be found."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
@@ -79,14 +109,16 @@ def prctl(option: int, value: int) -> None:
 def descendants(root: int) -> list[int]:
     """Process ids below `root`, nearest first, read from /proc."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
             continue
         try:
-            stat = (entry / "stat").read_text()
+            # The name in parentheses is any bytes that the process chose.
+            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             continue
-        children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+        if len(fields) > 1:
+            children.setdefault(int(fields[1]), []).append(int(process.name))
     found, queue = [], [root]
     while queue:
         below = children.get(queue.pop(0), [])
@@ -104,92 +136,110 @@ def send_all(pids: list[int], signum: int) -> None:
             continue
 
 
-def reap() -> dict[int, int]:
-    """Collects all ended children, as pid -> wait status."""
-    ended: dict[int, int] = {}
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
-        if pid == 0:
-            return ended
-        ended[pid] = status
+class Tree:
+    """All that the command started. As their subreaper we are the parent of every orphan: no child, nothing left."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+        """Wait status of every child that ended."""
+
+    def reap(self) -> bool:
+        """Collects the children that ended; whether any is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self.statuses[pid] = status
+
+    def end(self, terminal: Terminal, *, grace_s: float) -> None:
+        """Ends everything: SIGTERM, a bounded wait, SIGKILL until nothing is left.
+
+        Freezing first keeps a tree that forks as fast as it is killed from getting away.
+        """
+        if grace_s > 0:
+            send_all(descendants(os.getpid()), signal.SIGTERM)
+            deadline = time.monotonic() + grace_s
+            while self.reap() and time.monotonic() < deadline:
+                terminal.drain(0.02)
+                time.sleep(0.02)
+        deadline = time.monotonic() + KILL_LIMIT_S
+        while self.reap() and time.monotonic() < deadline:
+            left = descendants(os.getpid())
+            send_all(left, signal.SIGSTOP)
+            send_all(left, signal.SIGKILL)
+            time.sleep(0.005)
 
 
-def end_tree(*, grace_s: float) -> None:
-    """Ends everything below this process: SIGTERM, a bounded wait, SIGKILL until nothing is left.
+def start(spec: dict[str, Any], terminal: Terminal) -> int:
+    """Starts the command behind the terminal; returns its pid.
 
-    Freezing first keeps a tree that forks as fast as it is killed from getting away.
+    Raises:
+        OSError: It cannot be started.
     """
-    me = os.getpid()
-    if grace_s > 0:
-        send_all(descendants(me), signal.SIGTERM)
-        deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline:
-            reap()
-            if not descendants(me):
-                return
-            time.sleep(0.02)
-    while True:
-        left = descendants(me)
-        send_all(left, signal.SIGSTOP)
-        send_all(left, signal.SIGKILL)
-        reap()
-        if not descendants(me):
-            return
-        time.sleep(0.01)
-
-
-def start(spec: dict[str, Any]) -> tuple[int, int]:
-    """Starts the command behind a terminal; returns its pid and the terminal's master descriptor."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    attributes = termios.tcgetattr(slave)
-    attributes[3] &= ~termios.ECHO
-    attributes[1] &= ~termios.ONLCR
-    termios.tcsetattr(slave, termios.TCSANOW, attributes)
     error_read, error_write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(master)
         os.close(error_read)
-        _become_command(spec, slave, error_write)
-    os.close(slave)
+        _become_command(spec, terminal.slave, error_write)
     os.close(error_write)
-    failure = os.read(error_read, 4096)
+    # The tuner may be gone before a slow mount is through.
+    select.select([error_read, 0], [], [])
+    failure = b"it was called off" if not select.select([error_read], [], [], 0)[0] else os.read(error_read, 4096)
     os.close(error_read)
     if failure:
-        os.waitpid(pid, 0)
+        send_all([pid], signal.SIGKILL)
         raise OSError(failure.decode(errors="replace"))
-    os.write(master, b"\x04")
-    return pid, master
+    return pid
 
 
 def _become_command(spec: dict[str, Any], slave: int, error_write: int) -> None:
-    """In the child: session, terminal, layer, exec. A failure is written to the pipe that exec closes."""
+    """In the child: session, terminal, layer, exec. A failure is written to the pipe that exec closes.
+
+    The terminal controls nothing: a password prompt finds none and fails at once, where it would wait for ever.
+    """
+    warden = os.getppid()
     try:
-        os.set_inheritable(error_write, False)
         os.setsid()
-        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-        for descriptor in (0, 1, 2):
-            os.dup2(slave, descriptor)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(slave, 1)
+        os.dup2(slave, 2)
         os.closerange(3, error_write)
         os.closerange(error_write + 1, 4096)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
-            signal.signal(signum, signal.SIG_DFL)
+        _reset_signals()
         _raise_oom_score()
+        # A core file of a large process takes seconds, and would land in the user's folder.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if spec["layers"]:
-            sys.path.insert(0, str(Path(__file__).parent))
-            import layers
-
             layers.enter(spec["layers"])
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
+        if os.getppid() != warden:
+            os._exit(127)
         os.chdir(spec["cwd"])
-        os.execvpe(spec["command"][0], spec["command"], spec["environment"])
+        os.execvp(spec["command"][0], spec["command"])
+    except FileNotFoundError as error:
+        missing = error.filename or spec["command"][0]
+        os.write(error_write, f"there is no {os.fsdecode(missing)!r}".encode(errors="replace")[:4000])
     except BaseException as error:
-        os.write(error_write, f"{type(error).__name__}: {error}".encode()[:4000])
+        os.write(error_write, f"{spec['command'][0]!r}: {error}".encode(errors="replace")[:4000])
     os._exit(127)
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for signum in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGPIPE,
+        signal.SIGCHLD,
+        signal.SIGXFSZ,
+    ):
+        signal.signal(signum, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _raise_oom_score() -> None:
@@ -199,82 +249,64 @@ def _raise_oom_score() -> None:
         return
 
 
-def watch(pid: int, master: int, log: BoundedLog) -> tuple[int, bool]:
-    """Copies output until the command ends or the tuner says stop; returns (wait status, whether it was stopped)."""
-    statuses: dict[int, int] = {}
-    readers = [0, master]
-    while pid not in statuses:
-        ready, _, _ = select.select(readers, [], [], 0.05)
-        if master in ready and not _copy(master, log):
-            readers.remove(master)
-        if 0 in ready:
-            order = os.read(0, 1)
-            end_tree(grace_s=0.0 if order == b"k" else TERM_GRACE_S)
-            _drain(master, log)
-            return statuses.get(pid, -1), True
-        statuses.update(reap())
-    _drain(master, log)
-    return statuses[pid], False
+def watch(pid: int, terminal: Terminal, tree: Tree, child_ended: int) -> bool:
+    """Copies output until the command ends or the tuner says stop; whether it was stopped."""
+    while pid not in tree.statuses:
+        ready, _, _ = select.select([0, terminal.master, child_ended], [], [])
+        if terminal.master in ready:
+            terminal.copy()
+        if child_ended in ready:
+            os.read(child_ended, 4096)
+            tree.reap()
+        if 0 in ready and pid not in tree.statuses:
+            # t: time is up, and a last word is welcome. k, and the tuner's death: nobody listens any more.
+            tree.end(terminal, grace_s=TERM_GRACE_S if os.read(0, 1) == b"t" else 0.0)
+            return True
+    return False
 
 
-def _copy(master: int, log: BoundedLog) -> bool:
-    try:
-        data = os.read(master, 65536)
-    except OSError:
-        return False
-    log.write(data)
-    return bool(data)
+def signals_of_children() -> int:
+    """A descriptor that becomes readable whenever a child ends."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+    return read_end
 
 
-def _drain(master: int, log: BoundedLog) -> None:
-    deadline = time.monotonic() + 0.5
-    while time.monotonic() < deadline and select.select([master], [], [], 0)[0]:
-        if not _copy(master, log):
-            return
-
-
-def main() -> int:
-    """Runs one trial from the spec file named as the first argument."""
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+def main(spec_path: str) -> None:
+    """Runs one trial from its spec file."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    child_ended = signals_of_children()
+    spec = json.loads(Path(spec_path).read_text())
     log = BoundedLog(Path(spec["log"]))
+    terminal, tree = Terminal(log), Tree()
+    in_shared_memory = shared_files.present()
     ending: dict[str, Any] = {"status": None, "stopped": False, "error": ""}
     try:
-        pid, master = start(spec)
-        ending["status"], ending["stopped"] = watch(pid, master, log)
+        pid = start(spec, terminal)
+        ending["stopped"] = watch(pid, terminal, tree, child_ended)
+        terminal.drain()
+        ending["status"] = tree.statuses.get(pid)
     except OSError as error:
         ending["error"] = str(error)
-    end_tree(grace_s=0.0)
+    finally:
+        tree.end(terminal, grace_s=0.0)
+    shared_files.remove_new(in_shared_memory)
     log.close()
-    _write(Path(spec["exit_status"]), ending)
-    if ending["stopped"] and _tuner_is_gone():
-        _remove(Path(spec["folder"]))
-    return 0
-
-
-def _write(path: Path, ending: dict[str, Any]) -> None:
-    try:
-        aside = path.with_suffix(".part")
-        aside.write_text(json.dumps(ending))
-        aside.replace(path)
-    except OSError:
-        return
+    if _tuner_is_gone():
+        layers.remove_tree(Path(spec["folder"]))
+    else:
+        os.write(1, json.dumps(ending).encode())
 
 
 def _tuner_is_gone() -> bool:
     """End-of-file on the order pipe: nobody will read this trial's folder any more."""
-    return bool(select.select([0], [], [], 0)[0]) and not os.read(0, 1)
-
-
-def _remove(folder: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parent))
-    import layers
-
-    layers.make_removable(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    while select.select([0], [], [], 0)[0]:
+        if not os.read(0, 64):
+            return True
+    return False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shutil
 import tempfile
 import uuid
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ from pathlib import Path
 
 from autotune.errors import HostError
 from autotune.runner import layers
+from autotune.runner.covered import covered_folders
+from autotune.runner.tree import end_strays
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +20,11 @@ class Covered:
     """One folder of the user's whose writes go to a layer."""
 
     folder: Path
-    name: str
-    """Its name among the study's and the trial's layers."""
+
+    @property
+    def name(self) -> str:
+        """Its name among the study's and the trial's layers: the same in every run of the study."""
+        return hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:12]
 
 
 class Workspace:
@@ -28,7 +33,7 @@ class Workspace:
     Args:
         folder: Where it is, or is to be made.
         covered: Folders of the user's that trials must not change; none of them contains this one.
-        has_layers: Whether this system permits overlay mounts.
+        has_layers: Whether this system permits overlay mounts; what trials write is redirected otherwise.
     """
 
     def __init__(self, folder: Path, covered: tuple[Covered, ...], *, has_layers: bool) -> None:
@@ -41,24 +46,25 @@ class Workspace:
         """The study's workspace: the one of an earlier run where it still exists, otherwise a new one.
 
         Raises:
-            HostError: No temporary folder outside of the user's folders can be written.
+            HostError: The working directory cannot be protected, or no temporary folder outside of the user's folders
+                can be written.
         """
         folders = covered_folders(cwd, command)
-        base = _base_outside(folders)
         if folder is None or not folder.is_dir():
-            folder = base / uuid.uuid4().hex[:12]
-            folder.mkdir(parents=True, mode=0o700)
+            folder = _new_folder(folders)
         scratch = folder / "permitted"
         try:
-            has_layers = layers.is_permitted(scratch)
+            has_layers = layers.is_permitted(scratch, folders)
+        except OSError as error:
+            raise HostError(f"{folder} cannot be written: {error}.", "Free some space, or set TMPDIR.") from error
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        covered = tuple(Covered(path, f"{index}") for index, path in enumerate(folders))
-        return cls(folder, covered, has_layers=has_layers)
+            layers.remove_tree(scratch)
+        return cls(folder, tuple(map(Covered, folders)), has_layers=has_layers)
 
     def new_trial(self) -> Path:
         """An empty folder for one trial."""
-        folder = self.folder / "trials" / uuid.uuid4().hex[:12]
+        # Short names: the path of a socket in the trial's TMPDIR must stay under 108 characters.
+        folder = self.folder / "trials" / uuid.uuid4().hex[:8]
         for name in ("results", "layer", "tmp"):
             (folder / name).mkdir(parents=True, mode=0o700)
         return folder
@@ -73,20 +79,19 @@ class Workspace:
         for covered in self.covered:
             study = self.folder / "study" / covered.name
             upper = study if is_probe else trial / "layer" / covered.name / "upper"
-            work = trial / "layer" / covered.name / "work"
+            # An overlay's work folder must be on the file system of its upper one, and be empty.
+            work = study.with_suffix(".work") if is_probe else trial / "layer" / covered.name / "work"
+            layers.remove_tree(work)
             for path in (study, upper, work):
                 path.mkdir(parents=True, exist_ok=True)
             lower = [] if is_probe else [str(study)]
             mounts.append({"folder": str(covered.folder), "lower": lower, "upper": str(upper), "work": str(work)})
-        if is_probe:
-            # An overlay's work folder must be on the file system of its upper one, and be empty.
-            for mount, covered in zip(mounts, self.covered, strict=True):
-                work = self.folder / "study" / f"{covered.name}.work"
-                layers.make_removable(work)
-                shutil.rmtree(work, ignore_errors=True)
-                work.mkdir(parents=True)
-                mount["work"] = str(work)
         return mounts
+
+    @property
+    def redirected(self) -> Path:
+        """The study's layer where writes are redirected instead of mounted over."""
+        return self.folder / "study" / "redirected"
 
     def has_probe_layer(self) -> bool:
         """Whether the probe's layer is here: after a reboot, or on another machine, it is not."""
@@ -99,57 +104,52 @@ class Workspace:
 
     def forget_probe(self) -> None:
         """Empties the study's layer, for a new probe."""
-        self._remove(self.folder / "study")
+        layers.remove_tree(self.folder / "study")
 
     def remove_trial(self, trial: Path) -> None:
         """Removes what a trial left."""
-        self._remove(trial)
+        layers.remove_tree(trial)
 
     def remove_leftovers(self) -> None:
-        """Removes the folders of trials whose tuner is gone."""
-        self._remove(self.folder / "trials")
+        """Ends and removes the trials whose tuner and warden are gone."""
+        end_strays(self.folder / "trials")
+        layers.remove_tree(self.folder / "trials")
 
     def remove(self) -> None:
         """Removes everything of the study."""
-        self._remove(self.folder)
-
-    @staticmethod
-    def _remove(folder: Path) -> None:
-        layers.make_removable(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        layers.remove_tree(self.folder)
 
 
-def covered_folders(cwd: Path, command: tuple[str, ...]) -> tuple[Path, ...]:
-    """Folders whose writes go to layers: working directory, home, and what the command names; outermost only."""
-    candidates = {cwd, _existing(os.environ.get("HOME", ""))}
-    for argument in command[1:]:
-        _, _, value = argument.rpartition("=")
-        path = _existing(str(cwd / value) if value and not value.startswith("-") else "")
-        if path is not None:
-            candidates.add(path if path.is_dir() else path.parent)
-    real = {path.resolve() for path in candidates if path is not None and path.is_dir()}
-    usable = {path for path in real if len(path.parts) > 1 and not _is_system(path) and os.access(path, os.W_OK)}
-    return tuple(sorted(path for path in usable if not any(other in path.parents for other in usable)))
+def _new_folder(covered: tuple[Path, ...]) -> Path:
+    """An empty folder for a study, outside of what is covered.
 
-
-def _existing(text: str) -> Path | None:
-    try:
-        return Path(text) if text and Path(text).exists() else None
-    except OSError:
-        return None
-
-
-def _is_system(path: Path) -> bool:
-    return path.parts[1] in ("dev", "proc", "sys", "run", "usr", "bin", "lib", "lib64", "etc", "boot", "sbin")
-
-
-def _base_outside(folders: tuple[Path, ...]) -> Path:
+    Raises:
+        HostError: There is no place for one.
+    """
     for place in (tempfile.gettempdir(), "/var/tmp", "/dev/shm"):
         base = Path(place).resolve()
-        is_inside = any(folder == base or folder in base.parents for folder in folders)
-        if not is_inside and base.is_dir() and os.access(base, os.W_OK):
-            return base / f"autotune-{os.getuid()}"
+        if any(folder == base or folder in base.parents for folder in covered):
+            continue
+        try:
+            return _folder_in(base / f"autotune-{os.getuid()}")
+        except OSError:
+            continue
     raise HostError(
         "There is no temporary folder outside of the folders that trials must not change.",
         "Set TMPDIR to a writable folder outside of the working directory and of HOME.",
     )
+
+
+def _folder_in(base: Path) -> Path:
+    """A new folder in ours, which may lie where everybody can write: somebody else may have made it.
+
+    Raises:
+        OSError: It cannot be written, or is not ours.
+    """
+    base.mkdir(mode=0o700, exist_ok=True)
+    status = base.lstat()
+    if base.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{base} is not ours alone")
+    folder = base / uuid.uuid4().hex[:8]
+    folder.mkdir(mode=0o700)
+    return folder

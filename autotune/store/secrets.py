@@ -37,7 +37,7 @@ _ARGUMENT_NAME = re.compile(r"[-+~]{0,2}[A-Za-z_][\w./-]*")
 # A random string has a digit or is long; `hf_dataset` and `sk-learn` are neither.
 _RANDOM = r"(?:(?=[A-Za-z_-]{0,64}[0-9])[\w-]{8,}|[\w-]{20,})"
 _KNOWN_PREFIX = re.compile(
-    r"\b(hf_|sk-|sk_live_|gh[opsur]_|github_pat_|glpat-|xox[abeprs]-|AKIA|ASIA|AIza|nvapi-|npm_|pypi-)" + _RANDOM
+    r"\b(hf_|sk-|sk_live_|gh[opsur]_|github_pat_|glpat-|xox[abeprs]-|AKIA|ASIA|AIza|nvapi-)" + _RANDOM
 )
 _JSON_WEB_TOKEN = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{4,}+(?:\.[\w-]*+)?")
 _BEARER = re.compile(r"(\bbearer\s++)[\w.~+/=-]{6,}+", re.IGNORECASE)

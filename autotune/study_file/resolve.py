@@ -14,6 +14,7 @@ from autotune.space.ranges import parse_range, parse_value
 from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_CONFIG, DEFAULT_STORAGE, SearchSpec
 from autotune.study_file.command import ScriptCommand, module_command, script_command, whole_command
 from autotune.study_file.file import PREFIX, StudyFile, find_study_file, rebase_storage
+from autotune.study_file.name import study_name
 from autotune.study_file.schema import KEYS, TABLES, read_wishes
 
 ABOUT_SCRIPT = ("args", "study", "map", "samples_per_step", "nproc_per_node")
@@ -246,7 +247,7 @@ def _spec(values: Mapping[str, Any], job: ScriptCommand, cwd: Path) -> SearchSpe
         command=job.command,
         script=job.script,
         cwd=str(cwd),
-        study=values.get("study", job.default_study),
+        study=study_name(values.get("study", job.default_study)),
         storage=values.get("storage", DEFAULT_STORAGE),
         memory_cap=values.get("memory_cap"),
         max_trials=values.get("trials"),

@@ -86,7 +86,21 @@ def _text(value: object) -> object:
     return value
 
 
-Text = Annotated[str, Field(min_length=1)]
+def _words(value: object) -> object:
+    if not isinstance(value, str):
+        raise _refuse(UsageError(f"{value!r} is not text"))
+    return value
+
+
+def _some_words(value: object) -> object:
+    if _words(value) == "":
+        raise _refuse(UsageError("is empty"))
+    return value
+
+
+# Not str, of which pydantic takes only Unicode: paths and arguments may hold any bytes, as Python disguises them.
+Words = Annotated[Any, AfterValidator(_words)]
+Text = Annotated[Any, AfterValidator(_some_words)]
 SettingText = Annotated[str, BeforeValidator(_text)]
 Name = Annotated[str, Field(min_length=1)]
 
@@ -98,8 +112,8 @@ class Wishes(BaseModel):
 
     script: Text | None = None
     module: Text | None = None
-    command: Annotated[list[str], Field(min_length=1)] | None = None
-    args: list[str] | None = None
+    command: Annotated[list[Words], Field(min_length=1)] | None = None
+    args: list[Words] | None = None
     nproc_per_node: Annotated[int, Field(ge=1)] | None = None
     study: Text | None = None
     storage: Text | None = None

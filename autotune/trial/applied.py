@@ -16,6 +16,9 @@ from autotune.trial.roots import Roots
 from autotune.trial.steps import Steps
 
 LOADER_FIELDS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+ROOT_SEARCH_STEPS = 8
+"""Optimizer steps after which no more root modules are looked for: models that train in turn have all been called, and
+nothing stays on the hot path while the clock runs."""
 
 
 class AppliedSettings:
@@ -29,11 +32,12 @@ class AppliedSettings:
         assert job.settings is not None and job.natural is not None and job.facts is not None
         self.loaders, self.steps, self.roots = Loaders(), Steps(), Roots()
         self.claims: set[Group] = set(job.facts.claims)
-        self.training_loader: Any = None
+        self._loader_settings: dict[str, str] = {}
         self._job, self._facts = job, job.facts
         self._is_cpu = job.device == "cpu"
         self._natural = job.natural.canonical(device_is_cpu=self._is_cpu)
         self._asked = self._without_mapped(job.settings.canonical(device_is_cpu=self._is_cpu))
+        self.steps.is_by_hand = job.facts.num_optimizers == 0
         self._operands = OperandWitness()
         self._region: AutocastRegion | None = None
         self._gradients: Gradients | None = None
@@ -43,7 +47,7 @@ class AppliedSettings:
         self.loaders.override = self._override
         self.loaders.install()
         self.roots.prepare.append(self._operands.attach)
-        self.steps.on_step.append(lambda _: self.roots.stop())
+        self.steps.on_step.append(self._end_search)
         self._install_precision_and_gradients()
         # Last, so that it is the outermost: losses are seen as the script gave them, before scaling.
         self.steps.install()
@@ -61,6 +65,10 @@ class AppliedSettings:
         loader = self._facts.loader
         return loader is not None and key in loader.keys
 
+    def note_loader(self, loader: Any) -> None:
+        """Reads back what the training loader is, when the script begins to iterate over it."""
+        self._loader_settings = observed.loader_settings(loader)
+
     def before_batch(self) -> None:
         """Ends what belongs to the micro-step before."""
         if self._region is not None:
@@ -75,9 +83,14 @@ class AppliedSettings:
         """Settings in force, by field; what cannot be seen is missing."""
         result = observed.process_settings(self._job.device)
         result.update(observed.model_settings(self.roots.modules, self._operands.precision))
-        if self.training_loader is not None:
-            result.update(observed.loader_settings(self.training_loader))
+        result.update(self._loader_settings)
+        if self._gradients is not None and self._gradients.are_changed_by_script:
+            result["grad_accum_steps"] = "1, since the script clears or changes its gradients by hand"
         return result
+
+    def _end_search(self, _: torch.optim.Optimizer | None) -> None:
+        if self.steps.num_steps == ROOT_SEARCH_STEPS:
+            self.roots.stop()
 
     def _override(self, key: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if not self.is_training(key):

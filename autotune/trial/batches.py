@@ -67,7 +67,7 @@ class EndlessBatchSampler(BatchSampler):
 
     def __init__(self, inner: Any, *, may_repeat: Callable[[int], bool], num_backwards: Callable[[], int]) -> None:
         # BatchSampler's own checks are for what it builds itself; isinstance is what frameworks ask.
-        self.inner = inner.inner if isinstance(inner, EndlessBatchSampler) else inner
+        self.inner: Any = inner.inner if isinstance(inner, EndlessBatchSampler) else inner
         self.sampler = getattr(inner, "sampler", None)  # type: ignore[assignment]
         self.batch_size = getattr(inner, "batch_size", None)  # type: ignore[assignment]
         self.drop_last = getattr(inner, "drop_last", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -24,6 +25,8 @@ def install() -> None:
     if "AUTOTUNE_JOB" in os.environ:
         RunSession(from_plain(TrialJob, json.loads(os.environ["AUTOTUNE_JOB"]))).install()
         return
+    if "AUTOTUNE_REDIRECT" in os.environ:
+        importlib.import_module("autotune.trial.redirect").install_torch(torch)
     paths = TrialPaths(Path(os.environ["AUTOTUNE_TRIAL"]))
     job = from_plain(TrialJob, json.loads(paths.job.read_text()))
     started_at = float(os.environ.get("AUTOTUNE_STARTED_AT", time.monotonic()))

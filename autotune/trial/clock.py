@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
+from autotune.trial import torch_names
+
 
 class Clock(Protocol):
     """What the meter needs of a clock."""
@@ -20,6 +22,9 @@ class Clock(Protocol):
 
     def is_reached(self, mark: Any) -> bool:
         """Whether the device has come to the mark."""
+
+    def wait(self, mark: Any) -> None:
+        """Waits until the device has come to the mark."""
 
     def seconds(self, start: Any, end: Any) -> float:
         """Seconds between two reached marks."""
@@ -37,6 +42,9 @@ class HostClock:
         """Always."""
         return True
 
+    def wait(self, mark: float) -> None:
+        """Not at all."""
+
     def seconds(self, start: float, end: float) -> float:
         """Difference of two marks."""
         return end - start
@@ -50,18 +58,23 @@ class CudaClock:
 
     def __init__(self) -> None:
         torch.cuda.synchronize()
+        self._new_event: Any = torch.cuda.Event
 
-    def mark(self) -> torch.cuda.Event:
+    def mark(self) -> Any:
         """An event behind all work queued so far."""
-        event = torch.cuda.Event(enable_timing=True)
+        event = self._new_event(enable_timing=True)
         event.record()
         return event
 
-    def is_reached(self, mark: torch.cuda.Event) -> bool:
+    def is_reached(self, mark: Any) -> bool:
         """Whether the event has happened; does not wait."""
         return bool(mark.query())
 
-    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+    def wait(self, mark: Any) -> None:
+        """Waits for the event alone; what is queued behind it goes on."""
+        mark.synchronize()
+
+    def seconds(self, start: Any, end: Any) -> float:
         """Device time from event to event."""
         return float(start.elapsed_time(end)) / 1000.0
 
@@ -72,6 +85,6 @@ class CudaClock:
 
 def clock_for(device: str) -> Clock:
     """The clock of a device by its type."""
-    if device == "cuda" and torch.cuda.is_initialized():
+    if device == "cuda" and torch_names.is_cuda_on():
         return CudaClock()
     return HostClock()

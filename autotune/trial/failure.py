@@ -58,7 +58,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _is_device_nearly_full() -> bool:
-    if not torch.cuda.is_initialized():
+    if not torch_names.is_cuda_on():
         return False
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     return free_bytes < (1 - NEARLY_FULL) * total_bytes

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from torch.utils.data import BatchSampler
+from torch.utils.data import IterableDataset
 
-from autotune.trial import torch_names
 from autotune.trial.batches import EndlessBatchSampler, clone_batch, leading_size
-from autotune.trial.gate import Gate
+from autotune.trial.gate import WorkerGates
 from autotune.trial.loaders import LoaderRecord
 from autotune.trial.meter import Meter
 from autotune.trial.steps import Steps
@@ -21,29 +22,36 @@ class Feed:
 
     Args:
         steps: Counts of backward passes and steps.
-        start_meter: Makes the meter at the first batch, for the loader as it was built.
+        start_meter: Makes the meter after the first optimizer step, for so many workers and batches ahead.
+        num_passes_before_training: How often the script is known to begin an iteration over its loader before the
+            one it trains in: a look at the first batch, or a run for statistics.
     """
 
-    def __init__(self, steps: Steps, start_meter: Callable[[Any, bool], Meter]) -> None:
+    def __init__(
+        self, steps: Steps, start_meter: Callable[[int, int], Meter], *, num_passes_before_training: int
+    ) -> None:
         self.is_primed = False
         """Whether workers may have filled their queues before the clock started."""
-        self.loader: Any = None
-        """The training loader, once it has given a batch."""
+        self.has_fed = False
+        """Whether the training loader has given a batch."""
         self._steps = steps
         self._start_meter = start_meter
+        self._num_passes_before_training = num_passes_before_training
+        self._num_passes = 0
         self._meter: Meter | None = None
-        self._gates: dict[int, Gate] = {}
+        self._gates = WorkerGates()
         self._token: Any = None
         self._token_samples = 0.0
-        self._last_iterator: Any = None
+        self._last_iterator: weakref.ref[Any] | None = None
         self._num_backwards = 0
+        self._num_workers = self._num_queued = 0
+        self._batch_size = 1
         self._on_next: list[Callable[[], None]] = []
         self._on_epoch_end: list[Callable[[], None]] = []
 
-    @property
-    def has_gate(self) -> bool:
-        """Whether the training loader's workers wait at a gate."""
-        return self._gate_of(self.loader) is not None
+    def install(self) -> None:
+        """Attaches to torch, beyond what the loaders' seam is attached to."""
+        self._gates.install()
 
     def before_next(self, action: Callable[[], None]) -> None:
         """Runs an action before every batch."""
@@ -53,93 +61,120 @@ class Feed:
         """Runs an action when the training loader has no more batches."""
         self._on_epoch_end.append(action)
 
-    def gate(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Arguments of the training loader with a gate in its workers, where torch lets us."""
-        if arguments.get("num_workers", 0) == 0 or not torch_names.fetchers():
-            return arguments
-        gate = Gate(arguments.get("multiprocessing_context"))
-        gated = gate.worker_init(arguments.get("worker_init_fn"))
-        self._gates[id(gated)] = gate
-        return {**arguments, "worker_init_fn": gated}
-
     def make_endless(self, loader: Any) -> None:
-        """Lets the epoch of a built loader go on for the length of the trial."""
+        """Lets the epoch of a built loader go on for the length of the trial.
+
+        A stream ends when its dataset says so: an epoch of it cannot be repeated from outside.
+        """
         sampler = getattr(loader, "batch_sampler", None)
-        if isinstance(sampler, BatchSampler) or hasattr(sampler, "__iter__"):
+        if hasattr(sampler, "__iter__") and not isinstance(loader.dataset, IterableDataset):
             # The loader refuses a new sampler by its setter; its length and the sampler it shows stay the same.
-            vars(loader)["batch_sampler"] = EndlessBatchSampler(sampler, lambda: self._steps.num_steps > 0)
+            vars(loader)["batch_sampler"] = EndlessBatchSampler(
+                sampler, may_repeat=self._may_repeat, num_backwards=lambda: self._steps.num_backwards
+            )
 
-    def iterates(self, record: LoaderRecord) -> None:
-        """Closes the gate for the workers of an iteration that begins before the clock may start."""
-        gate = self._gate_of(record.loader)
-        if gate is not None and (self._meter is None or self._meter.uses_token or self._meter.phase is None):
-            gate.close()
+    def iterates(self, record: LoaderRecord, loader: Any) -> None:
+        """Prepares the gate for the workers of an iteration that begins."""
+        self._num_passes += 1
+        self._gates.iteration_begins(
+            loader,
+            is_early=self._is_early,
+            is_closed=self._holds_back,
+            has_workers=loader.persistent_workers and record.is_iterated,
+        )
 
-    def next_batch(self, record: LoaderRecord, iterator: Any, original: Callable[[Any], Any]) -> Any:
+    def iterated(self, _: LoaderRecord, loader: Any, iterator: Any) -> None:
+        """Notes what belongs to an iteration that has begun."""
+        self._gates.iteration_began(iterator, is_closed=self._holds_back)
+        self._num_workers = loader.num_workers
+        self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
+        self._batch_size = loader.batch_size or 1
+        self._last_iterator = None
+        sampler = getattr(loader, "batch_sampler", None)
+        iterator._autotune_sizes = sampler.latest_sizes if isinstance(sampler, EndlessBatchSampler) else None
+
+    def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """The next batch of the training loader."""
         for action in self._on_next:
             action()
         meter = self._meter
-        if meter is None:
-            self.loader = record.loader
-            meter = self._meter = self._start_meter(record.loader, self._gate_of(record.loader) is not None)
-        meter.arrive()
-        if self._token is not None and meter.uses_token:
+        if meter is not None:
+            meter.arrive()
+        elif self._steps.num_updates:
+            meter = self._meter = self._start_meter(self._num_workers, self._num_queued)
+        if self._token is not None and self._holds_back:
             if self._is_training(iterator):
-                return self._cached(meter, iterator)
-            self._let_through(record)
-        return self._real(meter, record, iterator, original)
+                return self._cached(iterator)
+            self._let_through()
+        return self._real(iterator, original)
 
-    def open_gate(self) -> None:
-        """Lets the workers build: the window is near."""
-        gate = self._gate_of(self.loader)
+    def open_gate(self) -> bool:
+        """Lets the workers build: the window is near; whether nothing was built before but what is being built now."""
+        gate = self._gates.gate
+        is_empty = self._num_workers == 0 or (gate is not None and not self.is_primed)
+        self.is_primed = not is_empty
         if gate is not None:
             gate.open()
+        self._token = None
+        return is_empty
+
+    @property
+    def _is_early(self) -> bool:
+        """Whether the clock may not start yet."""
+        return self._meter is None or self._meter.uses_token
+
+    @property
+    def _holds_back(self) -> bool:
+        """Whether the script is given the cached batch, while the workers wait."""
+        return self._num_passes > self._num_passes_before_training and self._is_early
+
+    def _may_repeat(self, num_backwards_before: int) -> bool:
+        """Whether a pass that came to its end goes on: while it trains, and not where it only reads."""
+        num_backwards = self._steps.num_backwards
+        return num_backwards > num_backwards_before or (num_backwards == 0 and self._holds_back)
 
     def _is_training(self, iterator: Any) -> bool:
         """Whether the batch before was trained on; a script that only reads its loader must get to its end."""
-        return self._steps.num_backwards > self._num_backwards or iterator is not self._last_iterator
+        if self._steps.num_backwards > self._num_backwards:
+            return True
+        return self._last_iterator is None or self._last_iterator() is not iterator
 
-    def _let_through(self, record: LoaderRecord) -> None:
-        gate = self._gate_of(record.loader)
-        if gate is not None:
-            gate.open()
-            self.is_primed = record.loader.persistent_workers
+    def _let_through(self) -> None:
+        if self._gates.gate is not None:
+            self._gates.gate.open()
 
-    def _cached(self, meter: Meter, iterator: Any) -> Any:
+    def _cached(self, iterator: Any) -> Any:
         began = time.perf_counter()
+        gate = self._gates.gate
+        if gate is not None and gate.is_open:
+            # Some batches of this very pass were only read, so the workers are ahead by now.
+            self.is_primed = True
         batch = clone_batch(self._token)
-        self._delivered(meter, iterator, self._token_samples, began)
+        self._last_iterator = weakref.ref(iterator)
+        self._delivered(self._token_samples, began)
         return batch
 
-    def _real(self, meter: Meter, record: LoaderRecord, iterator: Any, original: Callable[[Any], Any]) -> Any:
+    def _real(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         began = time.perf_counter()
         try:
             batch = original(iterator)
         except StopIteration:
             for action in self._on_epoch_end:
                 action()
-            meter.epoch_ended()
+            if self._meter is not None:
+                self._meter.epoch_ended()
             raise
-        num_samples = _num_samples(record.loader, batch)
-        self._delivered(meter, iterator, num_samples, began)
-        if self._token is None:
-            self._token, self._token_samples = clone_batch(batch), num_samples
+        sizes: deque[int] | None = getattr(iterator, "_autotune_sizes", None)
+        num_samples = float(sizes.popleft()) if sizes else float(leading_size(batch) or self._batch_size)
+        if self._is_early:
+            self._last_iterator = weakref.ref(iterator)
+            if self._token is None:
+                self.has_fed = True
+                self._token, self._token_samples = clone_batch(batch), num_samples
+        self._delivered(num_samples, began)
         return batch
 
-    def _delivered(self, meter: Meter, iterator: Any, num_samples: float, began: float) -> None:
-        self._last_iterator = iterator
+    def _delivered(self, num_samples: float, began: float) -> None:
         self._num_backwards = self._steps.num_backwards
-        meter.delivered(num_samples, time.perf_counter() - began)
-
-    def _gate_of(self, loader: Any) -> Gate | None:
-        return self._gates.get(id(getattr(loader, "worker_init_fn", None)))
-
-
-def _num_samples(loader: Any, batch: Any) -> float:
-    """Samples of a real batch: as many as indices were asked for; without indices, its leading size."""
-    sampler = getattr(loader, "batch_sampler", None)
-    if isinstance(sampler, EndlessBatchSampler) and sampler.sizes:
-        return float(sampler.sizes.popleft())
-    size = leading_size(batch)
-    return float(size if size is not None else loader.batch_size or 1)
+        if self._meter is not None:
+            self._meter.delivered(num_samples, time.perf_counter() - began)

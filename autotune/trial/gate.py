@@ -88,12 +88,13 @@ class WorkerGates:
         if torch_names.WORKERS_ITERATOR is not None:
             wrap(torch_names.WORKERS_ITERATOR, "_shutdown_workers", _opening)
 
-    def iteration_begins(self, loader: Any, *, is_early: bool, has_workers: bool) -> None:
+    def iteration_begins(self, loader: Any, *, is_early: bool, is_closed: bool, has_workers: bool) -> None:
         """Prepares a loader for the workers that it is about to start.
 
         Args:
             loader: The training loader.
             is_early: Whether the clock may not start yet.
+            is_closed: Whether its workers are to wait from the beginning.
             has_workers: Whether it goes on with the persistent workers that it has.
         """
         self._has_lasting_workers = has_workers and loader.num_workers > 0
@@ -103,17 +104,19 @@ class WorkerGates:
         if self._has_lasting_workers:
             return
         self.gate = None
-        user_init = getattr(loader.worker_init_fn, "user_init", loader.worker_init_fn)
-        loader.worker_init_fn = user_init
+        current = loader.worker_init_fn
+        user_init = loader.worker_init_fn = current.user_init if isinstance(current, GatedWorkerInit) else current
         if is_early and loader.num_workers > 0 and torch_names.fetchers() and torch_names.WORKERS_ITERATOR is not None:
             self.gate = Gate(loader.multiprocessing_context)
             is_sharded = isinstance(loader.dataset, IterableDataset)
             loader.worker_init_fn = GatedWorkerInit(self.gate.event, user_init, is_sharded=is_sharded)
+            if not is_closed:
+                self.gate.open()
 
-    def iteration_began(self, iterator: Any, *, is_early: bool) -> None:
+    def iteration_began(self, iterator: Any, *, is_closed: bool) -> None:
         """Notes the iterator whose workers wait here; closes the gate again for persistent ones."""
         iterator._autotune_gate = self.gate
-        if self.gate is not None and is_early and self._has_lasting_workers:
+        if self.gate is not None and is_closed and self._has_lasting_workers:
             self.gate.close()
 
 

@@ -1,21 +1,49 @@
 """Gradient accumulation and loss scaling under a script that knows of neither.
 
 The script calls backward, clips, steps and zeroes once per micro-batch. With K micro-batches per step the first K-1
-calls of `step` do nothing, the gradients are left alone by `zero_grad` and by clipping until the K-th, and schedulers
-that are stepped per batch move with the optimizer. A loss that is a mean over its samples is divided by K; a summed one
-is not. Under fp16 the loss is scaled, and gradients are unscaled before anybody reads them at the K-th micro-batch.
+calls of `step` do nothing, the gradients are left alone by `zero_grad`, by clipping and by the script's own scaler
+until the K-th, and schedulers that are stepped per batch move with the optimizer. A loss that is a mean over its
+samples is divided by K; a summed one is not. Under fp16 the loss is scaled, and gradients are unscaled before anybody
+reads them at the K-th micro-batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from autotune.model.facts import LossReduction
 from autotune.trial.patching import wrap
+from autotune.trial.schedulers import HeldSchedulers
 from autotune.trial.steps import Steps
+
+NUM_CHECKED = 8
+"""Pending micro-batches whose gradients are compared before and after: a script that clears them by hand, or clips
+them by hand, does so every time."""
+
+
+class _AllOptimizers:
+    """What the scaler takes for one optimizer: all parameters of the script's, and the step that is due.
+
+    Gradients are unscaled before it is known which optimizer the script will step.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        self.has_stepped = False
+        self.due: Callable[[], Any] = lambda: None
+        self._steps = steps
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [{"params": self._steps.parameters()}]
+
+    def step(self) -> Any:
+        self.has_stepped = True
+        return self.due()
 
 
 class Gradients:
@@ -24,14 +52,25 @@ class Gradients:
     def __init__(
         self, steps: Steps, *, grad_accum_steps: int, reduction: LossReduction, scaler: torch.amp.GradScaler | None
     ) -> None:
+        self.are_changed_by_script = False
+        """Whether gradients that were to wait were cleared or changed by code that no seam holds back."""
         self._steps = steps
         self._accumulation = grad_accum_steps
         self._divides = reduction is LossReduction.MEAN
-        self._scaler = scaler
+        self._scaler: Any = scaler
+        self._all = _AllOptimizers(steps)
         self._num_pending = 0
         """Micro-batches whose gradients wait for a step; the running one is counted from its backward on."""
         self._is_unscaled = False
-        self._held_schedulers: dict[int, Any] = {}
+        self._held_optimizer: torch.optim.Optimizer | None = None
+        """The optimizer whose step was held back last."""
+        self._schedulers = HeldSchedulers(lambda: self.is_pending)
+        self._clips: list[Callable[[], Any]] = []
+        """What the script did to the gradients of the last micro-batch while they were pending."""
+        self._own_scaler: Any = None
+        """The script's scaler, whose step was held back last."""
+        self._num_checked = 0
+        self._norm: float | None = None
 
     @property
     def is_pending(self) -> bool:
@@ -39,48 +78,77 @@ class Gradients:
         return 0 < self._num_pending < self._accumulation
 
     def install(self) -> None:
-        """Attaches to backward, step, zero_grad, clipping and schedulers."""
+        """Attaches to backward, step, zero_grad, clipping, schedulers and scalers."""
         wrap(torch.autograd, "backward", self._wrap_backward)
         self._steps.policy = self._step
-        if self._accumulation > 1:
-            wrap(torch.optim.Optimizer, "zero_grad", self._wrap_zero_grad)
-            wrap(torch.nn.Module, "zero_grad", self._wrap_zero_grad)
-            for module in (torch.nn.utils, torch.nn.utils.clip_grad):
-                wrap(module, "clip_grad_norm_", self._wrap_clip_norm)
-                wrap(module, "clip_grad_value_", self._wrap_clip_value)
-            for cls in _scheduler_classes():
-                wrap(cls, "step", self._wrap_scheduler_step)
+        self._steps.expects_update = lambda: not self.is_pending
+        if self._accumulation == 1:
+            return
+        for owner in (torch.optim.Optimizer, torch.nn.Module):
+            wrap(owner, "zero_grad", self._wrap_held)
+        for name in ("unscale_", "update"):
+            wrap(torch.amp.GradScaler, name, self._wrap_held)
+        wrap(torch.amp.GradScaler, "step", self._wrap_scaler_step)
+        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+            wrap(module, "clip_grad_norm_", self._wrap_clip_norm)
+            wrap(module, "clip_grad_value_", self._wrap_clip_value)
+        if hasattr(torch.nn.utils, "clip_grads_with_norm_"):
+            wrap(torch.nn.utils, "clip_grads_with_norm_", self._wrap_clip_with_norm)
+        self._schedulers.install()
 
     def epoch_ends(self) -> None:
         """Steps the micro-batches that do not fill a step, with their true count, before the script goes on."""
-        optimizer = self._steps.only_optimizer
+        optimizer = self._held_optimizer
         if not self.is_pending or optimizer is None:
             return
         if self._divides:
-            factor = self._accumulation / self._num_pending
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.mul_(factor)
-        held = list(self._held_schedulers.values())
+            for parameter in self._steps.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self._accumulation / self._num_pending)
         self._num_pending = self._accumulation
-        self._unscale(optimizer)
-        optimizer.step()
-        for scheduler in held:
-            scheduler.step()
+        self._unscale()
+        if self._own_scaler is not None:
+            self._own_scaler.unscale_(optimizer)
+        for clip in self._clips:
+            clip()
+        if self._own_scaler is not None:
+            self._own_scaler.step(optimizer)
+            self._own_scaler.update()
+        else:
+            optimizer.step()
+        self._schedulers.release()
         optimizer.zero_grad()
+
+    # Backward ------------------------------------------------------------------------------------------------
 
     def _wrap_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if self._num_pending >= self._accumulation:
-                self._num_pending = 0
-            self._num_pending += 1
+            self._before_backward()
             original(self._scaled(tensors), grad_tensors, *args, **kwargs)
-            optimizer = self._steps.only_optimizer
-            if self._num_pending == self._accumulation and optimizer is not None:
-                self._unscale(optimizer)
+            self._after_backward()
 
         return backward
+
+    def _before_backward(self) -> None:
+        if self._num_pending >= self._accumulation:
+            self._num_pending = 0
+            self._schedulers.release()
+            if self._is_unscaled:
+                # The script left the step out. Unless the scaler is told, it never unscales again.
+                self._scaler.update()
+                self._is_unscaled = False
+        elif self._norm is not None:
+            self.are_changed_by_script |= self._norm != gradient_norm(self._steps.parameters())
+        self._norm = self._own_scaler = self._held_optimizer = None
+        self._clips.clear()
+        self._num_pending += 1
+
+    def _after_backward(self) -> None:
+        if self._num_pending == self._accumulation:
+            self._unscale()
+        elif self._num_checked < NUM_CHECKED:
+            self._num_checked += 1
+            self._norm = gradient_norm(self._steps.parameters())
 
     def _scaled(self, tensors: Any) -> Any:
         if not isinstance(tensors, torch.Tensor):
@@ -89,65 +157,88 @@ class Gradients:
             tensors = tensors / self._accumulation
         return self._scaler.scale(tensors) if self._scaler is not None else tensors
 
-    def _unscale(self, optimizer: torch.optim.Optimizer) -> None:
+    def _unscale(self) -> None:
         """Before clipping and all other readers of gradients, once per step."""
         if self._scaler is not None and not self._is_unscaled:
-            self._scaler.unscale_(optimizer)
+            self._scaler.unscale_(self._all)
             self._is_unscaled = True
+
+    # Step ----------------------------------------------------------------------------------------------------
 
     def _step(self, optimizer: torch.optim.Optimizer, call: Callable[[], Any]) -> tuple[Any, bool]:
         if self._num_pending < self._accumulation:
+            self._held_optimizer = optimizer
             return None, False
-        self._held_schedulers.clear()
         if self._scaler is None:
             return call(), True
-        num_runs = self._steps.num_inner_runs
-        result = self._scaler.step(optimizer)
+        self._all.due, self._all.has_stepped = call, False
+        result = self._scaler.step(self._all)
         self._scaler.update()
         self._is_unscaled = False
-        has_updated = self._steps.num_inner_runs > num_runs
-        if not has_updated:
+        if not self._all.has_stepped:
             self._steps.skipped()
-        return result, has_updated
+        return result, self._all.has_stepped
 
-    def _wrap_zero_grad(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
-            if not self.is_pending:
-                original(owner, *args, **kwargs)
+    def _wrap_held(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def held(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            return None if self.is_pending else original(owner, *args, **kwargs)
 
-        return zero_grad
+        return held
+
+    def _wrap_scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.is_pending:
+                self._own_scaler, self._held_optimizer = scaler, optimizer
+                return None
+            return original(scaler, optimizer, *args, **kwargs)
+
+        return step
+
+    # Clipping ------------------------------------------------------------------------------------------------
 
     def _wrap_clip_norm(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
-            if self.is_pending:
-                max_norm = float("inf")
-            return original(parameters, max_norm, *args, **kwargs)
+            if not self.is_pending:
+                return original(parameters, max_norm, *args, **kwargs)
+            parameters = _listed(parameters)
+            self._clips.append(functools.partial(original, parameters, max_norm, *args, **kwargs))
+            # The norm so far, with nothing clipped.
+            return original(parameters, float("inf"), *args, **kwargs)
 
         return clip_grad_norm_
 
     def _wrap_clip_value(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def clip_grad_value_(*args: Any, **kwargs: Any) -> None:
+        def clip_grad_value_(parameters: Any, *args: Any, **kwargs: Any) -> None:
             if not self.is_pending:
-                original(*args, **kwargs)
+                original(parameters, *args, **kwargs)
+                return
+            self._clips.append(functools.partial(original, _listed(parameters), *args, **kwargs))
 
         return clip_grad_value_
 
-    def _wrap_scheduler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.is_pending:
-                self._held_schedulers[id(scheduler)] = scheduler
-                return None
-            return original(scheduler, *args, **kwargs)
+    def _wrap_clip_with_norm(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def clip_grads_with_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> None:
+            if not self.is_pending:
+                original(parameters, max_norm, *args, **kwargs)
+                return
+            # The norm that the script has is not the one that will be clipped.
+            clip = torch.nn.utils.clip_grad_norm_
+            self._clips.append(functools.partial(clip, _listed(parameters), max_norm))
 
-        return step
+        return clip_grads_with_norm_
 
 
-def _scheduler_classes() -> list[Any]:
-    """Every scheduler class of torch that has a `step` of its own."""
-    base = torch.optim.lr_scheduler.LRScheduler
-    classes, queue = [base], [base]
-    while queue:
-        below = queue.pop().__subclasses__()
-        classes.extend(cls for cls in below if "step" in cls.__dict__ and cls not in classes)
-        queue.extend(below)
-    return classes
+def _listed(parameters: Any) -> Any:
+    """Parameters that can be gone through more than once: scripts give generators."""
+    return parameters if isinstance(parameters, torch.Tensor) else list(parameters)
+
+
+def gradient_norm(parameters: Iterable[torch.Tensor]) -> float | None:
+    """Norm of all dense gradients of these parameters together; None where it is not finite."""
+    squares = [
+        float(parameter.grad.detach().double().pow(2).sum())
+        for parameter in parameters
+        if parameter.grad is not None and not parameter.grad.is_sparse
+    ]
+    norm = math.sqrt(sum(squares))
+    return norm if math.isfinite(norm) else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-import weakref
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -24,29 +23,27 @@ from autotune.trial.patching import wrap
 
 CHAIN_FRAMES = 8
 """Callers that tell two loaders of one helper function apart."""
+UNKNOWN_WORKERS = "unknown, since no loader was built where the training one was in the probe"
+"""Observed in place of the workers when the loader that trained in the probe does not appear."""
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 _STANDARD_LIBRARY = str(Path(inspect.__file__).resolve().parent) + os.sep
 
 
 class LoaderRecord:
-    """One DataLoader of the script and where it was built; does not keep the loader alive."""
+    """One DataLoader of the script: where it was built. Never holds the loader, which scripts may drop at any time."""
 
-    __slots__ = ("__weakref__", "_loader", "_place", "key")
+    __slots__ = ("_place", "is_iterated", "key")
 
-    def __init__(self, loader: Any, key: str, place: _Place) -> None:
+    def __init__(self, key: str, place: _Place) -> None:
         self.key = key
-        self._loader = weakref.ref(loader)
+        self.is_iterated = False
+        """Whether the script has begun to iterate over it."""
         self._place = place
-
-    @property
-    def loader(self) -> Any:
-        """The loader; None once the script has let go of it."""
-        return self._loader()
 
     def iterated(self) -> None:
         """Notes that the loader is in use: a later one like it takes its place."""
-        self._place.is_used = True
+        self.is_iterated = self._place.is_used = True
 
 
 class _Place:
@@ -66,12 +63,12 @@ class Loaders:
     def __init__(self) -> None:
         self.override: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
         """Given key and bound arguments, the arguments to build with."""
-        self.built: Callable[[LoaderRecord], None] | None = None
-        """Told of every loader that was built."""
-        self.iterates: Callable[[LoaderRecord], None] | None = None
-        """Told that a loader is about to be iterated."""
-        self.iterated: Callable[[LoaderRecord, Any], None] | None = None
-        """Told of the iterator that a loader has given: a new one, or the one of its persistent workers again."""
+        self.built: Callable[[LoaderRecord, Any], None] | None = None
+        """Told of every loader that was built: (record, loader)."""
+        self.iterates: Callable[[LoaderRecord, Any], None] | None = None
+        """Told that a loader is about to be iterated: (record, loader)."""
+        self.iterated: Callable[[LoaderRecord, Any, Any], None] | None = None
+        """Told of what it gave, a new iterator or that of its persistent workers again: (record, loader, iterator)."""
         self.next_batch: Callable[[LoaderRecord, Any, Callable[[Any], Any]], Any] | None = None
         """Takes the place of an iterator's `__next__`: (record, iterator, original)."""
         self.length_asked: Callable[[LoaderRecord], None] | None = None
@@ -97,10 +94,10 @@ class Loaders:
             if self.override is not None:
                 arguments = self.override(key, arguments)
             original(loader, **arguments)
-            record = LoaderRecord(loader, key, place)
+            record = LoaderRecord(key, place)
             loader._autotune_record = record
             if self.built is not None:
-                self.built(record)
+                self.built(record, loader)
 
         return init
 
@@ -110,12 +107,12 @@ class Loaders:
             if record is None:
                 return original(loader)
             if self.iterates is not None:
-                self.iterates(record)
+                self.iterates(record, loader)
             iterator = original(loader)
             iterator._autotune_record = record
             record.iterated()
             if self.iterated is not None:
-                self.iterated(record, iterator)
+                self.iterated(record, loader, iterator)
             return iterator
 
         return iterate

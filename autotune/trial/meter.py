@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autotune.measure.block import Block, Phase
 from autotune.measure.stopping import StopReason, WindowRule, block_size, decide, warmed_up
 from autotune.trial.clock import Clock
-from autotune.trial.ranks import Agreement, Mark
+from autotune.trial.ranks import Agreement, Lockstep, Mark
 from autotune.trial.recorder import Recorder
 from autotune.trial.steps import Steps
 
@@ -39,7 +39,6 @@ class Plan:
     num_workers: int
     num_queued: int
     """Batches that the loader may hold ready: workers times prefetch."""
-    is_gated: bool
     micro_batches_per_step: int
     incumbent_samples_per_second: float | None
     samples_per_step: float | None
@@ -47,7 +46,16 @@ class Plan:
 
 
 class Meter:
-    """Counts micro-steps into blocks, one phase after the other."""
+    """Counts micro-steps into blocks, one phase after the other; made when the first optimizer step is done.
+
+    Args:
+        plan: What it must know of the trial.
+        steps: Counts of backward passes and steps.
+        clock: The clock of the device that trains.
+        agreement: How the ranks change phase together.
+        open_gate: Lets the loader's workers build, and says whether they had not done so before.
+        finish: Ends the trial; returns in tests alone.
+    """
 
     def __init__(
         self,
@@ -56,92 +64,105 @@ class Meter:
         steps: Steps,
         clock: Clock,
         agreement: Agreement,
-        open_gate: Callable[[], None],
+        open_gate: Callable[[], bool],
         finish: Callable[[StopReason], None],
     ) -> None:
         self.compute_samples_per_second: float | None = None
         self.entered_at: dict[Phase, float] = {}
         """Monotonic time at which each phase began, for the accounting."""
+        self.phase = Phase.WARMUP
+        self.uses_token = plan.has_loader
+        """Whether the script is given the cached batch now."""
         self._plan, self._steps, self._agreement = plan, steps, agreement
+        self._counts_batches = plan.samples_per_step is None
         self._open_gate, self._finish = open_gate, finish
         self._recorder = Recorder(clock)
-        self._num_seen = 0
-        self._num_seen_skips = 0
-        self._block_micro_batches = 1
-        self._phase_began = 0.0
-
-    @property
-    def phase(self) -> Phase | None:
-        """The running phase; None before the first micro-step."""
-        return self._recorder.phase if self.entered_at else None
-
-    @property
-    def uses_token(self) -> bool:
-        """Whether the script is given the cached batch now."""
-        return self._plan.has_loader and self.phase in (Phase.WARMUP, Phase.COMPUTE)
+        self._lockstep = Lockstep(clock) if agreement.is_shared else None
+        self._is_queue_empty = True
+        self._num_epoch_ends = 0
+        self._num_seen = self._entered_step = steps.num_updates
+        self._num_seen_skips = steps.num_skipped
+        self._enter(Phase.WARMUP)
 
     def delivered(self, num_samples: float, wait_s: float) -> None:
         """Notes a batch that the script was given, and how long it waited for it."""
-        if self._plan.samples_per_step is None:
-            self._recorder.count.num_samples += num_samples
-        self._recorder.count.wait_s += wait_s
+        count = self._recorder.count
+        if self._counts_batches:
+            count.num_samples += num_samples
+        count.wait_s += wait_s
 
     def arrive(self) -> None:
-        """A micro-step ended, or the first begins; may change the phase, and may end the trial."""
-        if not self.entered_at:
-            self._num_seen = self._num_updates
-            self._enter(Phase.WARMUP)
-            return
+        """A micro-step ended; may change the phase, and may end the trial."""
         count = self._recorder.count
         count.num_micro_batches += 1
-        num_updates = self._num_updates
+        num_updates = self._steps.num_updates
         if num_updates == self._num_seen:
             return
         count.num_steps += num_updates - self._num_seen
-        if self._plan.samples_per_step is not None:
-            count.num_samples += self._plan.samples_per_step * (num_updates - self._num_seen)
-        count.num_skipped_steps += self._steps.num_skipped - self._num_seen_skips
-        self._num_seen, self._num_seen_skips = num_updates, self._steps.num_skipped
-        self._agreement.done(self._steps.num_steps)
+        if not self._counts_batches:
+            count.num_samples += (self._plan.samples_per_step or 0.0) * (num_updates - self._num_seen)
+        self._num_seen = num_updates
+        if self._lockstep is not None:
+            self._lockstep.stepped()
         if count.num_micro_batches >= self._block_micro_batches:
+            count.num_skipped_steps = self._steps.num_skipped - self._num_seen_skips
+            self._num_seen_skips = self._steps.num_skipped
             self._recorder.end_block()
-            self._after_block()
+            self._agreement.done(self._steps.num_steps)
+            self._after_step(is_block_end=True)
+        elif self._lockstep is not None:
+            # Blocks of other ranks end elsewhere: what rank 0 has decided is looked for after every step.
+            self._after_step(is_block_end=False)
 
     def blocks(self) -> tuple[Block, ...]:
         """All blocks in order; waits for the device."""
         return self._recorder.finish()
 
     def epoch_ended(self) -> None:
-        """An epoch ended in spite of all: the block that holds its end is dropped, and the queue fills anew."""
-        if self.phase in (Phase.RAMP, Phase.WINDOW):
-            self._num_seen = self._num_updates
-            self._agreement.forget(Mark.WINDOW)
-            self._enter(Phase.RAMP)
+        """An epoch ended in spite of all.
 
-    @property
-    def _num_updates(self) -> int:
-        return self._steps.num_steps + self._steps.num_skipped
+        The first time the block that holds its end is dropped, and the queue fills anew. Where epochs are so short
+        that the next end comes before enough was measured, ends are a part of training like any other, and stay in.
+        """
+        if self.phase not in (Phase.RAMP, Phase.WINDOW):
+            return
+        self._num_epoch_ends += 1
+        if self._num_epoch_ends == 1:
+            self._enter(Phase.RAMP)
 
     def _enter(self, phase: Phase) -> None:
         self._recorder.begin(phase)
+        self.phase = phase
+        self.uses_token = self._plan.has_loader and phase in (Phase.WARMUP, Phase.COMPUTE)
         self._block_micro_batches = 1
+        self._num_seen = self._entered_step = self._steps.num_updates
+        self._num_seen_skips = self._steps.num_skipped
         self._phase_began = time.monotonic()
         self.entered_at.setdefault(phase, self._phase_began)
 
-    def _after_block(self) -> None:
-        if self.phase is Phase.WARMUP and self._changes(Mark.COMPUTE, self._is_warm()):
-            self._enter(Phase.COMPUTE if self._plan.has_loader else Phase.RAMP)
-        elif self.phase is Phase.COMPUTE and self._changes(Mark.OPEN, self._has_ceiling()):
-            self._leave_compute()
-        elif self.phase is Phase.RAMP and self._changes(Mark.WINDOW, self._is_full()):
-            self._enter_window()
-        elif self.phase is Phase.WINDOW:
-            reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._incumbent)
+    def _after_step(self, *, is_block_end: bool) -> None:
+        """Changes the phase where it is time; rank 0 decides at the end of its blocks."""
+        if self.phase is Phase.WARMUP:
+            if self._changes(Mark.COMPUTE, is_block_end and self._is_warm()):
+                self._enter(Phase.COMPUTE if self._plan.has_loader else Phase.RAMP)
+        elif self.phase is Phase.COMPUTE:
+            if self._changes(Mark.OPEN, is_block_end and self._has_ceiling()):
+                self._leave_compute()
+        elif self.phase is Phase.RAMP:
+            if self._changes(Mark.WINDOW, is_block_end and self._is_full()):
+                self._enter_window()
+        else:
+            reason = None
+            if is_block_end:
+                reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._incumbent)
+            if reason is StopReason.CONVERGED:
+                self._agreement.tell(Mark.CONVERGED)
             if self._changes(Mark.STOP, reason is not None):
-                self._finish(reason or StopReason.TIME_LIMIT)
+                is_converged = self._agreement.is_told(Mark.CONVERGED)
+                self._finish(StopReason.CONVERGED if is_converged else reason or StopReason.TIME_LIMIT)
 
     def _changes(self, mark: Mark, wanted: bool) -> bool:
-        return self._agreement.reached(mark, wanted=wanted, num_steps=self._num_updates)
+        return self._agreement.reached(mark, wanted=wanted, num_steps=self._num_seen, since=self._entered_step)
 
     @property
     def _incumbent(self) -> float | None:
@@ -170,19 +191,20 @@ class Meter:
             if self._incumbent is not None and fastest < self._incumbent * self._plan.rule.race_margin:
                 self._finish(StopReason.RACED_OUT)
                 return
-        self._open_gate()
+        self._is_queue_empty = self._open_gate()
         self._enter(Phase.RAMP)
 
     def _is_full(self) -> bool:
         num_micro_batches = sum(block.num_micro_batches for block in self._recorder.blocks(Phase.RAMP))
         num_workers = self._plan.num_workers
-        if self._plan.is_gated or num_workers == 0:
+        if self._is_queue_empty or num_workers == 0:
             return num_micro_batches >= max(1, num_workers)
         return num_micro_batches >= DRAIN_QUEUES * self._plan.num_queued + num_workers
 
     def _enter_window(self) -> None:
         self._recorder.finish()
-        last = self._recorder.blocks(Phase.RAMP)[-4:]
+        # On another rank than the first the decision may come before a block has ended here.
+        last = self._recorder.blocks(Phase.RAMP)[-4:] or self._recorder.blocks(Phase.WARMUP)[-4:]
         micro_step_s = sum(block.duration_s for block in last) / sum(block.num_micro_batches for block in last)
         self._enter(Phase.WINDOW)
         self._block_micro_batches = block_size(

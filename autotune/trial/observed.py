@@ -35,7 +35,7 @@ def process_settings(device: str) -> dict[str, str]:
         "intra_op_threads": str(torch.get_num_threads()),
         "omp_wait_policy": (OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT).value,
     }
-    if device == "cuda" and torch.cuda.is_initialized():
+    if device == "cuda" and torch_names.is_cuda_on():
         observed["cudnn_benchmark"] = str(bool(torch.backends.cudnn.benchmark))
         read_fraction = getattr(torch.cuda, "get_per_process_memory_fraction", None)
         if read_fraction is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from autotune.settings import Precision
+from autotune.trial import torch_names
 from autotune.trial.patching import wrap
 from autotune.trial.roots import Roots
 
@@ -24,7 +25,7 @@ class AutocastRegion:
     def __init__(self, device: str, precision: Precision) -> None:
         self._device = device
         self._dtype = DTYPES[precision]
-        self._region: torch.autocast | None = None
+        self._region: Any = None
 
     def install(self, roots: Roots) -> None:
         """Attaches to the roots and to backward; the loader's and the optimizer's seam call `close` too."""
@@ -86,8 +87,5 @@ class OperandWitness:
         for precision, dtype in DTYPES.items():
             if dtype is self.dtype:
                 return precision
-        return Precision.TF32 if _is_tf32() else Precision.FP32
-
-
-def _is_tf32() -> bool:
-    return torch.cuda.is_initialized() and torch.get_float32_matmul_precision() != "highest"
+        is_tf32 = torch_names.is_cuda_on() and torch.get_float32_matmul_precision() != "highest"
+        return Precision.TF32 if is_tf32 else Precision.FP32

@@ -14,9 +14,8 @@ from autotune.trial import rank_report
 from autotune.trial.applied import AppliedSettings
 from autotune.trial.failure import describe
 from autotune.trial.loaders import Loaders
-from autotune.trial.ranks import Mark, Progress
+from autotune.trial.ranks import Agreement, Mark, Progress
 from autotune.trial.roots import Roots
-from autotune.trial.session import is_main_process, report_endings
 from autotune.trial.steps import Steps
 from autotune.trial.witness import NUM_STEPS, Witness
 
@@ -35,25 +34,24 @@ class ProbeSession:
             loaders=self._loaders, steps=self._steps, roots=self._roots, started_at=started_at, num_steps=num_steps
         )
         self._progress = Progress(paths.progress)
+        self._agreement: Agreement | None = None
         self._is_reported = False
 
     def install(self) -> None:
         """Attaches to torch, and to the ways in which the script can end."""
+        self._witness.attach()
         if self._applied is not None:
             self._applied.install()
+            policy = self._steps.policy
+            self._steps.policy = lambda optimizer, call: policy(optimizer, lambda: self._noted(optimizer, call))
         else:
             self._loaders.install()
             self._roots.install()
-        self._witness.install()
-        if self._applied is None:
             self._steps.policy = self._watched_step
             self._steps.install()
-        else:
-            policy = self._steps.policy
-            self._steps.policy = lambda optimizer, call: policy(optimizer, lambda: self._noted(optimizer, call))
-        self._steps.on_step.append(lambda _: self._progress.put(Mark.STEPS, self._steps.num_steps))
-        self._witness.is_done = self._finish
-        report_endings(self._report_error, self._report_end)
+        self._steps.on_step.append(self._stepped)
+        self._steps.on_backward.append(self._backward)
+        rank_report.report_endings(self._report_error, self._report_end)
 
     @property
     def settings(self) -> Settings | None:
@@ -85,15 +83,32 @@ class ProbeSession:
         self._witness.grad_norm_before(optimizer)
         return call()
 
+    def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
+        if optimizer is not self._steps.primary:
+            return
+        num_steps = self._steps.num_steps
+        self._progress.put(Mark.STEPS, num_steps)
+        if self._agreement is None:
+            self._agreement = Agreement(self._progress, *rank_report.identity())
+        if self._agreement.reached(Mark.STOP, wanted=self._witness.has_seen_enough, num_steps=num_steps, since=0):
+            self._finish()
+
+    def _backward(self, _: torch.Tensor | None) -> None:
+        """A script that updates its parameters by hand never comes to a step that is seen."""
+        if not self._steps.has_optimizer and self._witness.has_seen_enough:
+            self._progress.put(Mark.STEPS, self._steps.num_backwards)
+            self._finish()
+
     def _finish(self) -> None:
-        self._report(RankStatus.PROBED)
+        world_size = self._report(RankStatus.PROBED)
+        rank_report.wait_for_others(self._paths, world_size)
         rank_report.end_process()
 
     def _report_end(self) -> None:
-        if not self._is_reported and (is_main_process() or self._steps.num_backwards):
+        if not self._is_reported and (rank_report.is_main_process() or self._steps.num_backwards):
             self._report(RankStatus.PROBED if self._steps.num_backwards else RankStatus.ENDED)
 
-    def _report(self, status: RankStatus) -> None:
+    def _report(self, status: RankStatus) -> int:
         self._is_reported = True
         rank, world_size = rank_report.identity()
         result = RankResult(
@@ -104,12 +119,13 @@ class ProbeSession:
             num_steps=self._steps.num_steps,
             facts=self._witness.facts(world_size),
         )
-        rank_report.write(self._paths, result)
+        rank_report.write(self._paths, result, yields=not self._steps.num_backwards)
+        return world_size
 
     def _report_error(self, error: BaseException) -> None:
-        if self._is_reported or not (is_main_process() or self._steps.num_backwards):
+        if self._is_reported or not (rank_report.is_main_process() or self._steps.num_backwards):
             return
         self._is_reported = True
         rank, world_size = rank_report.identity()
         result = RankResult(rank=rank, world_size=world_size, status=RankStatus.RAISED, error=describe(error))
-        rank_report.write(self._paths, result, replace=False)
+        rank_report.write(self._paths, result, yields=not self._steps.num_backwards)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import multiprocessing
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 
 import torch
 
 from autotune.model.job import TrialPaths
 from autotune.model.result import RankResult
 from autotune.plain import to_plain
+
+MAX_WAIT_S = 5.0
+"""How long a rank waits for the others' reports before it ends without them."""
 
 
 def identity() -> tuple[int, int]:
@@ -25,21 +33,30 @@ def identity() -> tuple[int, int]:
     return (rank, world_size) if 0 <= rank < world_size else (0, 1)
 
 
-def write(paths: TrialPaths, result: RankResult, *, replace: bool = True) -> None:
+def write(paths: TrialPaths, result: RankResult, *, yields: bool = False) -> None:
     """Writes the report aside, then renames it: a reader sees all of it or nothing.
 
     Args:
         paths: The trial's files.
         result: The report.
-        replace: Whether a report of the same rank that is already there gives way.
+        yields: Whether it is not to be written where any report is there already: it says less than the others.
     """
     target = paths.result(result.rank)
-    if target.exists() and not replace:
+    if yields and any(target.parent.glob("rank-*.json")):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(f"{target}.{os.getpid()}.part")
     aside.write_text(json.dumps(to_plain(result)))
     aside.replace(target)
+
+
+def wait_for_others(paths: TrialPaths, world_size: int) -> None:
+    """Waits a little for the other ranks' reports: they may still need this process for their last step."""
+    deadline = time.monotonic() + MAX_WAIT_S
+    while world_size > 1 and time.monotonic() < deadline:
+        if all(paths.result(rank).exists() for rank in range(world_size)):
+            return
+        time.sleep(0.005)
 
 
 def end_process() -> None:
@@ -50,3 +67,28 @@ def end_process() -> None:
         except (OSError, ValueError):
             continue
     os._exit(0)
+
+
+def report_endings(report_error: Callable[[BaseException], None], report_end: Callable[[], None]) -> None:
+    """Calls back when the script ends: with its exception, or by itself."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, KeyboardInterrupt):
+            report_error(error)
+        previous(kind, error, trace)
+
+    def at_exit() -> None:
+        # A script that set a hook of its own keeps the error from ours; the interpreter remembers it.
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, Exception):
+            report_error(error)
+        report_end()
+
+    sys.excepthook = hook
+    atexit.register(at_exit)
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that was started as the script, and no worker or helper of it."""
+    return multiprocessing.parent_process() is None

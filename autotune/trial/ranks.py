@@ -10,11 +10,19 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections import deque
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
-LEAD_STEPS = 2
-"""Optimizer steps between decision and change: one for lockstep, one for a rank that already looked."""
+from autotune.trial.clock import Clock
+
+MAX_STEPS_AHEAD = 2
+"""Steps that a rank's host may have queued beyond what its device has done. Without a bound a rank that waits for
+nothing queues collectives far beyond the step at which the others stop, and its device waits for them for ever."""
+LEAD_STEPS = MAX_STEPS_AHEAD + 2
+"""Optimizer steps between decision and change: what a host may be ahead, one for lockstep, one for a rank that already
+looked."""
 
 _SLOT = struct.Struct("<q")
 
@@ -28,6 +36,8 @@ class Mark(IntEnum):
     OPEN = 2
     WINDOW = 3
     STOP = 4
+    CONVERGED = 5
+    """1 when the window ends because it is narrow enough."""
 
 
 class Progress:
@@ -60,26 +70,45 @@ class Agreement:
         self.is_shared = world_size > 1
         """Whether there are other ranks."""
 
-    def reached(self, mark: Mark, *, wanted: bool, num_steps: int) -> bool:
+    def reached(self, mark: Mark, *, wanted: bool, num_steps: int, since: int) -> bool:
         """Whether the change to `mark` happens at this step.
 
         Args:
             mark: The change.
             wanted: Whether this rank would change now; only rank 0's wish counts.
             num_steps: Optimizer steps that this rank has done.
+            since: Steps at the begin of the running phase: what was agreed for an earlier one does not count.
         """
         at = self._progress.get(mark)
-        if at == 0 and self._leads and wanted:
-            at = max(1, num_steps + self._lead_steps)
+        if at <= since and self._leads and wanted:
+            at = num_steps + self._lead_steps
             self._progress.put(mark, at)
-        return at != 0 and num_steps >= at
+        return since < at <= num_steps
 
-    def forget(self, mark: Mark) -> None:
-        """Lets a change happen once more."""
+    def tell(self, mark: Mark) -> None:
+        """Tells the other ranks something that holds from the next change on."""
         if self._leads:
-            self._progress.put(mark, 0)
+            self._progress.put(mark, 1)
+
+    def is_told(self, mark: Mark) -> bool:
+        """Whether rank 0 has told it."""
+        return self._progress.get(mark) != 0
 
     def done(self, num_steps: int) -> None:
         """Tells the tuner how far the trial is."""
         if self._leads:
             self._progress.put(Mark.STEPS, num_steps)
+
+
+class Lockstep:
+    """Keeps the host of a rank from running ahead of its device by more than a few steps."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._marks: deque[Any] = deque()
+
+    def stepped(self) -> None:
+        """To be called after every step; waits for the device where the host is too far ahead."""
+        self._marks.append(self._clock.mark())
+        if len(self._marks) > MAX_STEPS_AHEAD:
+            self._clock.wait(self._marks.popleft())

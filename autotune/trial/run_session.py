@@ -11,7 +11,7 @@ import torch
 from autotune.model.job import TrialJob
 from autotune.settings import Settings
 from autotune.trial.applied import AppliedSettings
-from autotune.trial.loaders import LoaderRecord
+from autotune.trial.loaders import UNKNOWN_WORKERS, LoaderRecord
 
 CHECK_AFTER_STEPS = 2
 
@@ -29,12 +29,12 @@ class RunSession:
         """Attaches to torch."""
         self._applied.install()
         self._applied.loaders.next_batch = self._next_batch
-        self._applied.loaders.built = self._built
+        self._applied.loaders.iterates = self._iterates
         self._applied.steps.on_step.append(self._stepped)
 
-    def _built(self, record: LoaderRecord) -> None:
+    def _iterates(self, record: LoaderRecord, loader: Any) -> None:
         if self._applied.is_training(record.key):
-            self._applied.training_loader = record.loader
+            self._applied.note_loader(loader)
 
     def _next_batch(self, record: LoaderRecord, iterator: Any, original: Callable[[Any], Any]) -> Any:
         if not self._applied.is_training(record.key):
@@ -48,13 +48,16 @@ class RunSession:
             self._applied.epoch_ends()
             raise
 
-    def _stepped(self, _: torch.optim.Optimizer) -> None:
+    def _stepped(self, _: torch.optim.Optimizer | None) -> None:
         if self._is_checked or self._applied.steps.num_steps < CHECK_AFTER_STEPS:
             return
         self._is_checked = True
-        observed = self._applied.observed()
+        observed: dict[str, str] = {}
         if self._num_micro_batches:
             observed["grad_accum_steps"] = str(round(self._num_micro_batches / self._applied.steps.num_steps))
+        observed.update(self._applied.observed())
+        if self._job.facts is not None and self._job.facts.loader is not None and not self._num_micro_batches:
+            observed["num_workers"] = UNKNOWN_WORKERS
         self._say(observed)
 
     def _say(self, observed: dict[str, str]) -> None:

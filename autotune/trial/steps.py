@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -27,51 +27,72 @@ class Steps:
         """Optimizer steps that updated parameters."""
         self.num_skipped = 0
         """Steps that were due and did not update: gradients had overflowed."""
+        self.num_updates = 0
+        """Steps that were due: done or skipped."""
+        self.is_by_hand = False
+        """The script updates its parameters without a torch optimizer: each backward pass is taken for a step."""
         self.policy: StepPolicy = _run
+        self.expects_update: Callable[[], bool] = lambda: True
+        """Whether a step of the script's own scaler is due now, so that one that does not come was skipped."""
         self.used_closure = False
-        self.num_inner_runs = 0
-        """Calls of `step` from inside a policy: how a policy knows that a scaler let the update through."""
         self.on_backward: list[Callable[[torch.Tensor | None], None]] = []
-        self.on_step: list[Callable[[torch.optim.Optimizer], None]] = []
-        """Called after every step that updated parameters, of any optimizer."""
+        self.on_step: list[Callable[[torch.optim.Optimizer | None], None]] = []
+        """Called after every step that updated parameters, of any optimizer; without one where it is by hand."""
         self._depth = 0
-        self._built: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._num_calls = 0
+        self._built: list[weakref.ref[torch.optim.Optimizer]] = []
         self._seen: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._primary: weakref.ref[torch.optim.Optimizer] | None = None
 
     @property
-    def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
-        """Optimizers that have stepped and still exist."""
-        return tuple(self._seen)
+    def has_optimizer(self) -> bool:
+        """Whether the script has ever built a torch optimizer."""
+        return bool(self._built)
+
+    @property
+    def num_optimizers(self) -> int:
+        """Optimizers that have stepped, and those that wait for their turn with parameters of their own."""
+        stepped = list(self._seen)
+        if not stepped:
+            return 0
+        known = {id(parameter) for optimizer in stepped for parameter in parameters_of(optimizer)}
+        waiting = [optimizer for optimizer in self._alive() if optimizer not in self._seen]
+        return len(stepped) + sum(all(id(p) not in known for p in parameters_of(other)) for other in waiting)
 
     @property
     def primary(self) -> torch.optim.Optimizer | None:
         """The optimizer whose steps are counted."""
         return self._primary() if self._primary is not None else None
 
-    @property
-    def only_optimizer(self) -> torch.optim.Optimizer | None:
-        """The optimizer of a script that has exactly one."""
-        return next(iter(self._built)) if len(self._built) == 1 else None
+    def parameters(self) -> list[torch.Tensor]:
+        """Every parameter that an optimizer of the script updates, once."""
+        return list({id(p): p for optimizer in self._alive() for p in parameters_of(optimizer)}.values())
 
     def skipped(self) -> None:
         """Notes that a due step did not update the parameters."""
         self.num_skipped += 1
+        self.num_updates += 1
 
-    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        """Notes that an optimizer updated its parameters."""
-        self._seen.add(optimizer)
-        if self._primary is None:
-            self._primary = weakref.ref(optimizer)
-        if self._primary() is optimizer:
+    def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Notes an update of parameters, by an optimizer or by hand."""
+        if optimizer is not None and optimizer not in self._seen:
+            self._seen.add(optimizer)
+            if self.primary is None:
+                self._primary = weakref.ref(optimizer)
+        if optimizer is self.primary:
             self.num_steps += 1
+            self.num_updates += 1
         for listener in self.on_step:
             listener(optimizer)
 
     def install(self) -> None:
-        """Attaches to `torch.autograd.backward` and to `step` of every optimizer that is built from now on."""
+        """Attaches to backward, to `step` of every optimizer that is built from now on, and to the script's scaler."""
         wrap(torch.autograd, "backward", self._wrap_backward)
         wrap(torch.optim.Optimizer, "__init__", self._wrap_init)
+        wrap(torch.amp.GradScaler, "step", self._wrap_scaler_step)
+
+    def _alive(self) -> list[torch.optim.Optimizer]:
+        return [optimizer for optimizer in (built() for built in self._built) if optimizer is not None]
 
     def _wrap_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -81,6 +102,8 @@ class Steps:
                 loss = tensors if isinstance(tensors, torch.Tensor) else None
                 for listener in self.on_backward:
                     listener(loss)
+            if self.is_by_hand:
+                self.stepped(None)
             return result
 
         return backward
@@ -88,7 +111,7 @@ class Steps:
     def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
-            self._built.add(optimizer)
+            self._built.append(weakref.ref(optimizer))
             cls: Any = type(optimizer)
             if not getattr(cls.step, "_autotune_sees", False):
                 wrap(cls, "step", self._wrap_step)
@@ -98,8 +121,8 @@ class Steps:
 
     def _wrap_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def step(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            self._num_calls += 1
             if self._depth:
-                self.num_inner_runs += 1
                 return original(optimizer, *args, **kwargs)
             if (args and args[0] is not None) or kwargs.get("closure") is not None:
                 self.used_closure = True
@@ -113,6 +136,22 @@ class Steps:
             return result
 
         return step
+
+    def _wrap_scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            num_calls = self._num_calls
+            result = original(scaler, optimizer, *args, **kwargs)
+            is_scripts = self._depth == 0
+            if is_scripts and self._num_calls == num_calls and optimizer is self.primary and self.expects_update():
+                self.skipped()
+            return result
+
+        return step
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
+    """All parameters that an optimizer updates."""
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _run(optimizer: torch.optim.Optimizer, call: Callable[[], Any]) -> tuple[Any, bool]:

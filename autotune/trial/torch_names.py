@@ -15,6 +15,10 @@ ITERATOR: Any = getattr(dataloader, "_BaseDataLoaderIter", None)
 """Base of the loader's iterators, whose `__next__` is a step's boundary. Without it the loader is not seen: the script
 counts as one without a DataLoader."""
 
+_WORKERS_ITERATOR: Any = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
+WORKERS_ITERATOR: Any = _WORKERS_ITERATOR if hasattr(_WORKERS_ITERATOR, "_shutdown_workers") else None
+"""The iterator that has workers, and ends them in `_shutdown_workers`. Without it there is no gate, since workers that
+wait at one would have to be killed, and the measurement is marked `primed`."""
 
 OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
 """torch's own out-of-memory error, which had its older name alone up to torch 2.4."""
@@ -69,3 +73,8 @@ def call_when_cuda_starts(action: Any) -> bool:
         return False
     lazy_call(action)
     return True
+
+
+def is_cuda_on() -> bool:
+    """Whether this process has initialised CUDA; never initialises it."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ from autotune.measure.stopping import SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.job import Mode, TrialJob
 from autotune.plain import to_plain
 from autotune.runner.cold import INJECT
+from autotune.runner.device import cuda_devices
 from autotune.space.derive import mapped_arguments
 from autotune.tuner.jobs import environment_for
 
@@ -63,7 +64,9 @@ def run_command(
 
 
 def _fraction(config: TunedConfig, *, share: bool) -> float:
-    """The guard's share of the device; with sharing the smaller one that keeps the throughput, where it is known."""
-    memory = config.memory
-    shared = memory.shared_memory_fraction if share else None
-    return min(value for value in (memory.fraction, shared, 1.0) if value is not None)
+    """The allocator's share of the device that trains now."""
+    devices = cuda_devices()
+    total_bytes = devices[0].total_bytes if devices else 0
+    if total_bytes == 0:
+        return config.memory.fraction or 1.0
+    return config.memory.in_force(config.settings.memory_fraction, total_bytes=total_bytes, share=share)

@@ -11,8 +11,10 @@ MAX_ROUNDS = 6
 """More rounds are run only to decide whether a gain is real, and only while there is time."""
 NUM_FINALISTS = 3
 """Best few that go to the finals, beside the baseline: re-measuring more than three gains little (measured)."""
-FINAL_S_FACTOR = 1.5
-"""A final measures longer than a trial."""
+TRIALS_PER_FINALIST = 4
+"""Trials that a search should have for every finalist: a short one spends its time on trials."""
+FINAL_EXTRA_S = 4.0
+"""A final starts as a trial does, and measures so much longer."""
 
 
 class Budget:
@@ -54,14 +56,20 @@ class Budget:
     @property
     def final_s(self) -> float:
         """What one run of the finals is expected to take."""
-        return FINAL_S_FACTOR * self._mean_trial_s
+        return self._mean_trial_s + FINAL_EXTRA_S
 
     def allows_trial(self) -> bool:
         """Whether there is time for one more trial and for the finals after it."""
         if not self._trial_s:
             return True
-        reserve_s = NUM_ROUNDS * (1 + min(NUM_FINALISTS, len(self._trial_s))) * self.final_s
+        num_finalists = max(1, min(NUM_FINALISTS, len(self._trial_s) // TRIALS_PER_FINALIST))
+        reserve_s = NUM_ROUNDS * (1 + num_finalists) * self.final_s
         return self.left_s >= reserve_s + self._mean_trial_s
+
+    def affordable_finalists(self) -> int:
+        """How many of the best can go through all rounds beside the baseline, at least one."""
+        num_contenders = int(self.left_s / (NUM_ROUNDS * max(self.final_s, FINAL_EXTRA_S)))
+        return max(1, min(NUM_FINALISTS, num_contenders - 1))
 
     @property
     def _mean_trial_s(self) -> float:

@@ -16,7 +16,7 @@ from autotune.search.history import FinishedTrial
 from autotune.settings import Precision
 from autotune.store.records import FinalRecord
 from autotune.store.repository import Repository
-from autotune.tuner.budget import MAX_ROUNDS, NUM_FINALISTS, NUM_ROUNDS, Budget
+from autotune.tuner.budget import MAX_ROUNDS, NUM_ROUNDS, Budget
 from autotune.tuner.loop import TrialLoop
 from autotune.tuner.stop import StopRequest
 
@@ -53,7 +53,7 @@ class Finals:
 
     def run(self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult | None:
         """Measures until the winner is known; None when it was asked to stop before that, or nobody can be measured."""
-        contenders = {trial.number: trial for trial in finalists[:NUM_FINALISTS]}
+        contenders = {trial.number: trial for trial in finalists[: self._budget.affordable_finalists()]}
         if baseline is not None and baseline.is_feasible:
             contenders[baseline.number] = baseline
         if not contenders:

@@ -123,12 +123,11 @@ class TrialLoop:
     def _is_hopeless(self, proposal: Proposal) -> bool:
         """Whether the baseline, which everything is compared with, failed for another reason than memory."""
         baseline = self._search.history.baseline
-        is_baseline = baseline is not None and baseline.number == proposal.number
-        return is_baseline and baseline is not None and baseline.outcome.is_failed
+        return baseline is not None and baseline.number == proposal.number and baseline.outcome.is_failed
 
     def _is_dead(self, attributes: dict[str, object]) -> bool:
         """Whether the tuner that began a trial is gone: this one holds the study's lease, so every other one is."""
-        return attributes.get("owner") != to_plain(self._owner)
+        return bool(attributes.get("owner") != to_plain(self._owner))
 
     def _renew(self) -> None:
         if time.monotonic() - self._renewed_at >= RENEW_EVERY_S:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import autotune
 from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript, check_overwrite, write_config
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
 from autotune.model.result import Measurement, TrialResult
@@ -17,7 +18,6 @@ from autotune.tuner.finals import FinalsResult, published_rate
 from autotune.tuner.site import Site, script_digest
 from autotune.units import format_rate
 
-DISTRIBUTION = "torch-autotune"
 MEASURING_PARTS = ("warm_up", "compute", "ramp", "window")
 
 
@@ -37,8 +37,8 @@ def make_result(
     """The result to publish; figures come from the finals alone."""
     records = finals.records if finals is not None else ()
     winner = finals.winner if finals is not None else best
-    before = _bottleneck(_last(records, trials, baseline), site)
-    after = _bottleneck(_last(records, trials, winner), site)
+    before = _bottleneck(baseline, records, trials, site)
+    after = _bottleneck(winner, records, trials, site)
     comparison = finals.comparison if finals is not None else None
     assert study.facts is not None
     return SearchResult(
@@ -124,7 +124,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
             host=site.host,
             world_size=study.facts.world_size,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            autotune=importlib.metadata.version(DISTRIBUTION),
+            autotune=autotune.__version__,
         ),
         script=TunedScript(
             path=spec.script,
@@ -153,29 +153,32 @@ def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], site: Site)
     )
 
 
-def _last(
-    records: Sequence[FinalRecord], trials: Sequence[TrialRecord], trial: FinishedTrial | None
-) -> Measurement | None:
-    """The longest look at a trial: its last final, or its own measurement."""
+def _bottleneck(
+    trial: FinishedTrial | None, records: Sequence[FinalRecord], trials: Sequence[TrialRecord], site: Site
+) -> Bottleneck:
+    """What binds a trial, over its finals where it has been through them, otherwise over its own measurement."""
+    unknown = Bottleneck(
+        kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
+    )
     if trial is None:
-        return None
-    results = [r.result for r in trials if r.number == trial.number]
-    results += [r.result for r in records if r.number == trial.number]
-    known = [result.measurement for result in results if result.measurement is not None]
-    return known[-1] if known else None
-
-
-def _bottleneck(measurement: Measurement | None, site: Site) -> Bottleneck:
-    if measurement is None:
-        return Bottleneck(
-            kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
-        )
+        return unknown
+    looks = _measurements([record.result for record in records if record.number == trial.number])
+    looks = looks or _measurements([record.result for record in trials if record.number == trial.number])
+    if not looks:
+        return unknown
+    rate = statistics.fmean(look.samples_per_second for look in looks)
+    ceilings = [look.compute_samples_per_second for look in looks if look.compute_samples_per_second is not None]
     return diagnose(
-        measurement.samples_per_second,
-        measurement.compute_samples_per_second,
-        measurement.data_wait_fraction,
+        rate,
+        # A disturbed moment can only lower what a device was seen to do, so the highest reading is the ceiling.
+        max([*ceilings, rate]) if ceilings else None,
+        statistics.fmean(look.data_wait_fraction for look in looks),
         device_is_cpu=site.device.is_cpu,
     )
+
+
+def _measurements(results: Sequence[TrialResult]) -> list[Measurement]:
+    return [result.measurement for result in results if result.measurement is not None]
 
 
 def _measuring_s(result: TrialResult) -> float:

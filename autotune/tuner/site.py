@@ -19,7 +19,7 @@ from autotune.host import (
     shared_memory_free_bytes,
     usable_cpus,
 )
-from autotune.plain import to_plain
+from autotune.plain import from_plain, to_plain
 from autotune.runner.device import choose_device
 from autotune.space.derive import Machine
 from autotune.spec import SearchSpec
@@ -84,6 +84,11 @@ def open_site(spec: SearchSpec) -> Site:
         HostError: The device is not there, or is in use by others and sharing was not allowed.
         UsageError: The cap cannot be.
     """
+    if platform.system() != "Linux":
+        raise HostError(
+            f"A search watches its trials through /proc, which {platform.system()} has not.",
+            "Search on Linux; a tuned config loads everywhere.",
+        )
     device = choose_device(spec.device)
     if device.num_other_processes and not spec.share_gpu:
         raise HostError(
@@ -146,8 +151,6 @@ def study_fingerprint(spec: SearchSpec, site: Site) -> dict[str, Any]:
 
 def what_changed(stored: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
     """Sentences that say how a study's circumstances differ from today's; empty when trials can be added."""
-    from autotune.plain import from_plain
-
     lines = []
     if stored.get("script") != now["script"]:
         lines.append("the script's file has changed")

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "emit": BASE,
     "report": BASE,
     "api": BASE | {"emit"},
-    "tuner": BASE | {"space", "study_file", "runner", "search", "store", "emit"},
+    "tuner": BASE | {"space", "study_file", "runner", "search", "store", "emit", "__init__"},
     "cli": BASE | {"space", "study_file", "tuner", "report", "emit", "store", "__init__"},
     "__init__": {"api"},
     "__main__": {"cli"},

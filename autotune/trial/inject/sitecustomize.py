@@ -41,6 +41,16 @@ def _make_importable():
         sys.path.append(_PACKAGE_PARENT)
 
 
+def _redirect():
+    """Keeps what this process writes from the user's files, where the system has no better way."""
+    sys.path.append(_PACKAGE_PARENT)
+    try:
+        from autotune.trial.redirect import install
+    finally:
+        sys.path.pop()
+    install()
+
+
 def _chain():
     """Runs the sitecustomize that this one hides."""
     others = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
@@ -52,6 +62,8 @@ def _chain():
     spec.loader.exec_module(module)
 
 
+if os.environ.get("AUTOTUNE_REDIRECT"):
+    _redirect()
 if os.environ.get("AUTOTUNE_TRIAL") or os.environ.get("AUTOTUNE_JOB"):
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     sys.meta_path.insert(0, _TorchWatcher())

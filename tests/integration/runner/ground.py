@@ -67,6 +67,23 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
+def make_job(user: Path, *arguments: str, **changes: Any) -> TrialJob:
+    """A trial of a script in that folder, under settings that it does not look at."""
+    values: dict[str, Any] = {
+        "mode": Mode.TRIAL,
+        "command": (sys.executable, *arguments),
+        "cwd": str(user),
+        "settings": Settings(batch_size=64),
+        "natural": Settings(batch_size=64),
+        "facts": script_facts(),
+        "cap_bytes": GENEROUS_BYTES,
+        "window": WindowRule(half_width_ratio=0.05),
+        "start_limit_s": 20.0,
+        "total_limit_s": 30.0,
+    }
+    return TrialJob(**{**values, **changes})
+
+
 @dataclass
 class Ground:
     """One user, one study."""
@@ -91,33 +108,31 @@ class Ground:
         """Makes the workspace over the folders as they are now."""
         os.environ["HOME"] = str(self.home)
         folders = covered_folders(self.user, (sys.executable, *extra))
-        covered = tuple(Covered(path, str(i)) for i, path in enumerate(folders))
+        covered = tuple(Covered(path) for path in folders)
         self.workspace = Workspace(self.root / "space", covered, has_layers=self.has_layers)
         self.workspace.folder.mkdir(exist_ok=True)
         self.runner = ColdRunner(self.workspace, choose_device("cpu"))
         self.before = digest(self.user, self.home)
 
     def job(self, *arguments: str, **changes: Any) -> TrialJob:
-        """A trial of one of the scripts, under settings that it does not look at."""
-        values: dict[str, Any] = {
-            "mode": Mode.TRIAL,
-            "command": (sys.executable, *arguments),
-            "cwd": str(self.user),
-            "settings": Settings(batch_size=64),
-            "natural": Settings(batch_size=64),
-            "facts": script_facts(),
-            "cap_bytes": GENEROUS_BYTES,
-            "window": WindowRule(half_width_ratio=0.05),
-            "start_limit_s": 20.0,
-            "total_limit_s": 30.0,
-        }
-        return TrialJob(**{**values, **changes})
+        """A trial of one of the scripts."""
+        return make_job(self.user, *arguments, **changes)
 
     def run(self, *arguments: str, **changes: Any) -> TrialResult:
         """Runs a script to its end."""
         handle = self.runner.start(self.job(*arguments, **changes))
         handle.wait()
         return handle.result()
+
+    def wait_for_line(self, line: bytes) -> None:
+        """Waits until the running script has printed it."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            logs = list(self.workspace.folder.glob("trials/*/output.log"))
+            if logs and line in logs[0].read_bytes():
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{line!r} was not printed")
 
     def folders_left(self) -> list[Path]:
         """Folders of trials that nobody removed."""

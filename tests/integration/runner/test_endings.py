@@ -100,7 +100,7 @@ def test_strays_end_with_the_script(ground: Ground, mode: str) -> None:
 
 def test_cancel_ends_everything_at_once(ground: Ground) -> None:
     handle = ground.runner.start(ground.job("strays.py", "waits"))
-    _wait_for_line(ground, b"ready")
+    ground.wait_for_line(b"ready")
     began = time.monotonic()
     handle.cancel()
     handle.wait()
@@ -132,7 +132,7 @@ def test_a_missing_working_directory_is_named(ground: Ground) -> None:
 
 def test_a_command_killed_from_outside_is_interrupted_and_not_blamed(ground: Ground) -> None:
     handle = ground.runner.start(ground.job("strays.py", "waits"))
-    _wait_for_line(ground, b"ready")
+    ground.wait_for_line(b"ready")
     os.kill(_main_process(ground), signal.SIGKILL)
     handle.wait()
     result = handle.result()
@@ -143,7 +143,7 @@ def test_a_command_killed_from_outside_is_interrupted_and_not_blamed(ground: Gro
 
 def test_a_killed_warden_leaves_nothing(ground: Ground) -> None:
     handle = ground.runner.start(ground.job("strays.py", "waits", "breeds"))
-    _wait_for_line(ground, b"ready")
+    ground.wait_for_line(b"ready")
     os.kill(handle.warden_pid, signal.SIGKILL)
     handle.cancel()
     handle.wait()
@@ -159,7 +159,7 @@ def test_a_stopped_warden_does_not_hold_up_the_search(ground: Ground, monkeypatc
     ground.check("stops its warden", result)
 
 
-@pytest.mark.parametrize("name", ["a b", "it's \"quoted\"", "line\nbreak", "colon:comma,back\\slash", "ümlaut-\udcff"])
+@pytest.mark.parametrize("name", ["a b", 'it\'s "quoted"', "line\nbreak", "colon:comma,back\\slash", "ümlaut-\udcff"])
 def test_odd_paths_are_taken_as_they_are(ground: Ground, name: str) -> None:
     ground.user = ground.user.rename(ground.root / name)
     script = f"tr ain '\n{name}.py"
@@ -173,15 +173,9 @@ def test_odd_paths_are_taken_as_they_are(ground: Ground, name: str) -> None:
 def _main_process(ground: Ground) -> int:
     """The trial's command: of its processes the one whose parent is not one of them and that leads the oldest."""
     pids = processes_of(ground.workspace.folder)
-    return min(pid for pid in pids if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(sys.executable.encode())
-               and b"strays.py" in Path(f"/proc/{pid}/cmdline").read_bytes())
-
-
-def _wait_for_line(ground: Ground, line: bytes) -> None:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        logs = list(ground.workspace.folder.glob("trials/*/output.log"))
-        if logs and line in logs[0].read_bytes():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{line!r} was not printed")
+    return min(
+        pid
+        for pid in pids
+        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(sys.executable.encode())
+        and b"strays.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )

@@ -64,7 +64,7 @@ def strays(project):
 
 def test_a_search_finds_the_workers_and_its_config_trains_with_them(project):
     before = files_of(project)
-    search = autotune(project, "search", "train.py", "--time", "75s", "--json", *NARROW, "--set", "num_workers=0..3")
+    search = autotune(project, "search", "train.py", "--time", "120s", "--json", *NARROW, "--set", "num_workers=0..3")
     code, output, talk = finished(search)
     assert code == 0, talk
     result = json.loads(output)

@@ -1,6 +1,5 @@
 """A tuned config as a search of a small script on a GPU would write it, and hypothesis strategies for any other."""
 
-import dataclasses
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +7,9 @@ from hypothesis import strategies as st
 
 from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript
 from autotune.host import HostFingerprint
-from autotune.model.facts import BatchSamplerKind, LoaderFacts, LossReduction, ScriptFacts
 from autotune.settings import Group, OmpWaitPolicy, Precision, Settings
+
+from ..facts import loader_facts, script_facts
 
 HOST = HostFingerprint(
     cpu="AMD EPYC 9654",
@@ -21,27 +21,9 @@ HOST = HostFingerprint(
     torch="2.13.0",
     python="3.11",
 )
-
-
-def example_of(kind: Any, **known: Any) -> Any:
-    """An object of a dataclass whose other fields without a default are filled in by their type."""
-    plain = {"str": "text", "int": 3, "float": 0.25, "bool": False}
-    for field in dataclasses.fields(kind):
-        if field.default is dataclasses.MISSING and field.name not in known:
-            known[field.name] = plain.get(field.type, () if str(field.type).startswith("tuple") else None)
-    return kind(**known)
-
-
-LOADER = example_of(LoaderFacts, keys=("train.py:31#0",), batch_sampler=BatchSamplerKind.DEFAULT, num_samples=None)
-FACTS = example_of(
-    ScriptFacts,
-    device="cuda",
-    loader=LOADER,
-    loss_reduction=LossReduction.MEAN,
-    first_loss=2.30258,
-    claims=(Group.LOADER,),
-    knobs=(("storage", "jpeg"),),
-    modules=("numpy", "torch"),
+LOADER = loader_facts(num_batches=None)
+FACTS = script_facts(
+    device="cuda", loader=LOADER, claims=(Group.LOADER,), knobs=(("storage", "jpeg"),), modules=("numpy", "torch")
 )
 NATURAL = Settings(batch_size=64, intra_op_threads=4, knobs=(("storage", "jpeg"),))
 TUNED = Settings(

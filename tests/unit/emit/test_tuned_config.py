@@ -19,7 +19,7 @@ from autotune.emit.config import (
 from autotune.errors import ConfigError
 from autotune.plain import to_plain
 
-from .example import tuned_config, tuned_configs
+from .example import NATURAL, tuned_config, tuned_configs
 
 SUFFIXES = ("yaml", "toml", "json")
 quick = hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -91,6 +91,8 @@ def test_yaml_is_for_people_first_the_claim_then_the_settings() -> None:
 
 def test_a_config_without_a_gain_says_so() -> None:
     assert "no real gain over the script's own settings (1,294)" in config_text(tuned_config(speedup=None), "yaml")
+    own = tuned_config(settings=NATURAL, speedup=(1.01, 0.99, 1.03))
+    assert "no real gain" in config_text(own, "yaml"), "the script's own settings are no gain over themselves"
     text = config_text(tuned_config(speedup=None, baseline_samples_per_second=None), "yaml")
     assert "the script's own settings need more memory than the cap" in text
 
@@ -221,6 +223,21 @@ def test_a_huge_file_is_refused_by_its_size(tmp_path: Path) -> None:
 def test_a_malformed_file_is_refused_with_its_name(tmp_path: Path, suffix: str, text: str) -> None:
     with pytest.raises(ConfigError, match=rf"read\.{suffix} is not a tuned config: .+"):
         read_text(tmp_path, suffix, text)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "once", "twice"),
+    [
+        ("yaml", "  num_workers: 4\n", "  num_workers: 4\n  num_workers: 8\n"),
+        ("toml", "num_workers = 4\n", "num_workers = 4\nnum_workers = 8\n"),
+        ("json", '"num_workers": 4,', '"num_workers": 4, "num_workers": 8,'),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, suffix: str, once: str, twice: str) -> None:
+    text = config_text(tuned_config(), suffix)
+    assert text.count(once) == 1
+    with pytest.raises(ConfigError, match=r"second time|twice|[Oo]verwrite"):
+        read_text(tmp_path, suffix, text.replace(once, twice))
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ def ranks_that_disagree():
 
 
 def odd_text():
-    pretend.report(status="raised", error={"kind": "X\x1b[2J\x00", "message": "\ud800\x00 bad", "is_out_of_memory": False})
+    pretend.report(
+        status="raised", error={"kind": "X\x1b[2J\x00", "message": "\ud800\x00 bad", "is_out_of_memory": False}
+    )
 
 
 def odd_observation():

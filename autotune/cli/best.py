@@ -1,0 +1,33 @@
+"""`autotune best`: the best settings of a study, also while it is being searched."""
+
+from __future__ import annotations
+
+from autotune.cli.options import Json, Storage, Study
+from autotune.cli.place import open_repository
+
+EXAMPLES = """\b
+Examples:
+  autotune best train
+  autotune best train --json
+"""
+
+
+def best(study: Study, storage: Storage = None, as_json: Json = False) -> int:
+    """Print the best settings of a study, and where their config is.
+
+    While a search runs these are the figures of single trials; the finals at its end decide. Exits with 3 when
+    everything needs more memory than the cap, and with 4 when no trial could be measured.
+    """
+    from autotune.cli.standing import is_final, standing_document, standing_result
+    from autotune.report.document import write_document
+    from autotune.report.standing import best_text
+    from autotune.report.streams import write_result
+
+    with open_repository(storage) as repository:
+        record, trials = repository.study(study), repository.trials(study)
+    result = standing_result(record, trials)
+    if as_json:
+        write_document(standing_document(record, trials))
+    else:
+        write_result(best_text(result, status=record.status, is_final=is_final(record)))
+    return result.status.exit_code if is_final(record) else 0

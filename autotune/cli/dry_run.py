@@ -1,0 +1,123 @@
+"""`autotune search --dry-run`: the plan, for people and as a document."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from autotune.model.events import ProbeFinished
+from autotune.plain import to_plain
+from autotune.report.document import write_document
+from autotune.report.lines import facts_words
+from autotune.report.streams import say, write_result
+from autotune.report.terminal import Terminal
+from autotune.report.words import changes_text, clean, refused_words, value_text
+from autotune.space.space import SPLIT, Value
+from autotune.spec import SearchSpec
+from autotune.store.secrets import mask_arguments
+from autotune.tuner import preview as tuner
+from autotune.tuner.preview import Preview
+from autotune.units import format_bytes, format_seconds
+
+SCHEMA = 1
+UNKNOWN = "unknown until the script has run once (--dry-run --probe)"
+INTERRUPTED = 130
+
+
+def dry_run(spec: SearchSpec, *, run_probe: bool, as_json: bool, quiet: bool) -> int:
+    """Prints what a search would do; the exit code."""
+    from autotune.cli.stopping import stops_on_signal
+    from autotune.tuner.stop import StopRequest
+
+    stop = StopRequest()
+    try:
+        with stops_on_signal(stop), Terminal(quiet=quiet) as talk:
+            plan = tuner.preview(spec, run_probe=run_probe, on_event=talk, stop=stop)
+    except InterruptedError:
+        say("Interrupted; nothing was stored.")
+        return INTERRUPTED
+    if as_json:
+        write_document(plan_document(plan))
+    else:
+        write_result(plan_text(plan))
+    return 0
+
+
+def plan_text(plan: Preview) -> str:
+    """The plan for people; what only the probe can know is called unknown without it."""
+    spec = plan.spec
+    trials = str(spec.max_trials) if spec.max_trials is not None else f"at most {spec.trials_limit}"
+    lines = [
+        f"study         {clean(spec.study)}",
+        f"command       {clean(shlex.join(mask_arguments(spec.command)))}",
+        f"in            {clean(spec.cwd)}",
+        f"machine       {clean(plan.machine)}",
+        f"device        {clean(plan.device)}",
+        f"memory cap    {format_bytes(plan.memory_cap_bytes)}",
+        f"budget        {trials} trials, {format_seconds(spec.budget_s)}, probe and finals included",
+        f"batch         effective batch {clean(spec.effective_batch)}",
+        f"storage       {clean(plan.storage)}",
+        f"config        {clean(str(Path(spec.cwd, spec.out)))}",
+    ]
+    wishes = [f"{name}={text}" for name, text in (*spec.ranges, *spec.fixed)]
+    if wishes:
+        lines.append(f"asked         {clean(' '.join(wishes))}")
+    return "\n".join([*lines, *_probed_lines(plan, plan.probe)]) + "\n"
+
+
+def _probed_lines(plan: Preview, probe: ProbeFinished | None) -> list[str]:
+    if probe is None:
+        return [f"script        {UNKNOWN}", f"search space  {UNKNOWN}", f"first         {UNKNOWN}"]
+    lines = [f"script        {clean(facts_words(probe.facts, probe.natural))}", "", "searched:"]
+    lines += [
+        f"  {clean(name.removeprefix('knobs.'))}: {', '.join(value_text(value) for value in values)}"
+        for name, values in _searched(plan, probe)
+    ]
+    if plan.num_settings is not None:
+        lines.append(f"  {plan.num_settings:,} combinations")
+    if probe.refused:
+        lines += ["", "left out:", *(f"  {words}" for words in refused_words(probe.refused))]
+    lines += ["", "first:"]
+    lines += [
+        f"  {clean(stage)}: {changes_text(settings, probe.natural) or 'your settings'}"
+        for settings, stage in plan.first
+    ]
+    return lines
+
+
+def _searched(plan: Preview, probe: ProbeFinished) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+    """What is searched, with the sizes of micro-batches in place of their positions among the batch's divisors."""
+    batch = probe.natural.effective_batch() or 1
+    divisors = [size for size in range(1, batch + 1) if batch % size == 0]
+    return tuple(
+        ("batch_size", tuple(divisors[int(value)] for value in values)) if name == SPLIT else (name, values)
+        for name, values in plan.searched
+    )
+
+
+def plan_document(plan: Preview) -> dict[str, Any]:
+    """The plan as plain values for `--json`; what only the probe can know is null without it."""
+    spec, probe = plan.spec, plan.probe
+    return {
+        "schema": SCHEMA,
+        "study": spec.study,
+        "command": list(mask_arguments(spec.command)),
+        "cwd": spec.cwd,
+        "machine": plan.machine,
+        "device": plan.device,
+        "memory_cap_bytes": plan.memory_cap_bytes,
+        "max_trials": spec.trials_limit,
+        "budget_s": spec.budget_s,
+        "effective_batch": spec.effective_batch,
+        "storage": plan.storage,
+        "config": str(Path(spec.cwd, spec.out)),
+        "natural": probe.natural.to_dict() if probe is not None else None,
+        "facts": to_plain(probe.facts) if probe is not None else None,
+        "refused": dict(probe.refused) if probe is not None else None,
+        "searched": {name: list(values) for name, values in _searched(plan, probe)} if probe is not None else None,
+        "num_settings": plan.num_settings,
+        "first": [{"stage": stage, "settings": settings.to_dict()} for settings, stage in plan.first]
+        if probe is not None
+        else None,
+    }

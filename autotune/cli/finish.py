@@ -1,0 +1,71 @@
+"""The end of `search` and `resume`: the result on standard output, and the exit code that tells how it went."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from autotune.cli.place import storage_in_use, working_directory
+from autotune.model.summary import SearchResult, Status
+from autotune.report import streams
+from autotune.report.document import write_document
+from autotune.report.summary import NextCommands, summary
+from autotune.report.terminal import render
+from autotune.spec import DEFAULT_CONFIG, SearchSpec
+from autotune.store.secrets import mask_arguments
+from autotune.store.url import mask_url
+from autotune.study_file.command import as_typed
+
+NO_GAIN = 7
+"""With --require-gain only; a search without a gain is no failure otherwise."""
+
+
+def finish(result: SearchResult, spec: SearchSpec, *, storage: str, as_json: bool, quiet: bool) -> int:
+    """Prints the result; the exit code.
+
+    Args:
+        result: What was found.
+        spec: What was asked.
+        storage: The database, as the user named it.
+        as_json: One document on standard output, the summary on standard error.
+        quiet: No summary beside the document.
+    """
+    text = summary(result, next_commands(result, spec, storage=storage))
+    if as_json:
+        if not quiet:
+            talk = streams.Talk(sys.stderr)
+            talk.write(render(text, is_terminal=talk.isatty()))
+        write_document(result.document())
+    else:
+        streams.write_result(render(text, is_terminal=streams.is_watched()))
+    if spec.require_gain and result.status is Status.NO_GAIN:
+        streams.say("autotune: --require-gain was asked for, and there is no gain beyond the noise.")
+        return NO_GAIN
+    return result.status.exit_code
+
+
+def next_commands(result: SearchResult, spec: SearchSpec, *, storage: str) -> NextCommands:
+    """What to type next, in the directory and environment of this process; secrets are masked."""
+    cwd = working_directory()
+    there = () if storage_in_use(None) == storage else ("--storage", mask_url(storage))
+    return NextCommands(
+        resume=shlex.join(["autotune", "resume", result.study, *there]),
+        export=shlex.join(["autotune", "export", result.study, "--to", "json", *there]),
+        show=shlex.join(["autotune", "studies", "show", result.study, *there]),
+        run=_run_command(result.config, spec, cwd),
+        cwd=str(cwd),
+    )
+
+
+def _run_command(config: str | None, spec: SearchSpec, cwd: Path) -> str:
+    words = list(as_typed(mask_arguments(spec.command)))
+    if config is not None and Path(spec.cwd, config) != Path(spec.cwd, DEFAULT_CONFIG):
+        position = words.index("--") if "--" in words else len(words)
+        path = Path(spec.cwd, config)
+        words[position:position] = [
+            "--config",
+            str(path.relative_to(spec.cwd) if path.is_relative_to(spec.cwd) else path),
+        ]
+    command = shlex.join(["autotune", "run", *words])
+    return command if Path(spec.cwd) == cwd else f"cd {shlex.quote(spec.cwd)} && {command}"

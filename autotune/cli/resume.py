@@ -1,0 +1,55 @@
+"""`autotune resume`: goes on with a study that was interrupted, killed, or is finished already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autotune.cli.options import Json, Quiet, Storage, Study
+from autotune.cli.place import open_repository, storage_in_use, working_directory
+
+if TYPE_CHECKING:
+    from autotune.report.lines import Standing
+    from autotune.store.records import StudyRecord, TrialRecord
+
+EXAMPLES = """\b
+Examples:
+  autotune resume train
+  autotune resume train --storage postgresql://user@host/database
+"""
+
+
+def resume(study: Study, storage: Storage = None, as_json: Json = False, quiet: Quiet = False) -> int:
+    """Go on with a study, under what is left of its budget.
+
+    No finished trial is run again. A study that is finished gives its result once more.
+    """
+    with open_repository(storage) as repository:
+        record = repository.study(study)
+        standing = standing_of(record, repository.trials(study))
+
+    from autotune.cli.finish import finish
+    from autotune.cli.stopping import stops_on_signal
+    from autotune.report.terminal import Terminal
+    from autotune.tuner import search as tuner
+    from autotune.tuner.stop import StopRequest
+
+    stop, in_use = StopRequest(), storage_in_use(storage)
+    with stops_on_signal(stop), Terminal(quiet=quiet, standing=standing) as talk:
+        result = tuner.resume(study, storage=in_use, cwd=working_directory(), on_event=talk, stop=stop)
+    return finish(result, record.spec, storage=in_use, as_json=as_json, quiet=quiet)
+
+
+def standing_of(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> Standing:
+    """How a stored study stands: what its new trials are to be compared with."""
+    from autotune.cli.standing import baseline_of, best_of
+    from autotune.report.lines import Standing
+
+    baseline, best = baseline_of(record, trials), best_of(trials)
+    measured = baseline.result.measurement if baseline is not None else None
+    best_measured = best.result.measurement if best is not None else None
+    return Standing(
+        baseline=baseline.settings if baseline is not None else record.natural,
+        baseline_rate=measured.samples_per_second if measured is not None else None,
+        best_rate=best_measured.samples_per_second if best_measured is not None else None,
+        best_trial=best.number if best is not None else None,
+    )

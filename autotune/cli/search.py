@@ -1,0 +1,164 @@
+"""`autotune search`: runs short trials of a training script and writes the tuned config."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli.options import Json, Module, NumProcesses, Quiet, Script, Storage
+from autotune.cli.place import working_directory
+from autotune.cli.tail import tail_of
+from autotune.errors import UsageError
+
+EXAMPLES = """\b
+Examples:
+  autotune search train.py
+  autotune search train.py --memory-cap 16GiB --time 10m -- --data photos --epochs 90
+  autotune search -m pkg.train --set num_workers=0..8 --fix precision=bf16
+  autotune search train.py --nproc-per-node 2
+  autotune search -- torchrun --nproc-per-node 2 train.py --data photos
+  autotune search train.py --map storage=--storage={} --set storage=jpeg,npy
+  autotune search train.py --dry-run --probe
+"""
+
+
+def search(
+    context: typer.Context,
+    script: Script = None,
+    module: Module = None,
+    nproc_per_node: NumProcesses = None,
+    study: Annotated[
+        str | None, typer.Option("--study", metavar="NAME", help="Name of the study. [default: the script's]")
+    ] = None,
+    study_file: Annotated[
+        str | None, typer.Option("--study-file", metavar="PATH", help="Read this instead of ./study.toml.")
+    ] = None,
+    storage: Storage = None,
+    memory_cap: Annotated[
+        str | None,
+        typer.Option(
+            "--memory-cap",
+            metavar="16GiB|80%",
+            help="Most device memory that training may take. [default: 90% of what is free; CPU: 80%]",
+        ),
+    ] = None,
+    trials: Annotated[
+        str | None, typer.Option("--trials", metavar="N", help="Trials to spend. [default: at most 40]")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="15m", help="Longest wall time, all included. [default: 15m]")
+    ] = None,
+    effective_batch: Annotated[
+        str | None,
+        typer.Option(
+            "--effective-batch",
+            metavar="fixed|free|LOW..HIGH",
+            help="Samples per optimizer step; another batch trains differently. [default: fixed]",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=RANGE", help="Search only these values: a,b,c or low..high. Repeatable."),
+    ] = None,
+    fix: Annotated[
+        list[str] | None, typer.Option("--fix", metavar="KEY=VALUE", help="Do not search this setting. Repeatable.")
+    ] = None,
+    map_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="KEY=TEMPLATE",
+            help="Give a setting, or a knob of yours, to the script as an argument: workers=--workers={}. Repeatable.",
+        ),
+    ] = None,
+    samples_per_step: Annotated[
+        str | None,
+        typer.Option(
+            "--samples-per-step", metavar="N", help="Samples per optimizer step, where they cannot be counted."
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="PATH", help="Where the config goes. [default: autotune.yaml]")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite whatever is at --out.")] = False,
+    seed: Annotated[str | None, typer.Option("--seed", metavar="N", help="Of the search. [default: 0]")] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="auto|cpu|cuda[:N]", help="Where it trains. [default: auto]")
+    ] = None,
+    require_gain: Annotated[bool, typer.Option("--require-gain", help="Exit with 7 when nothing is faster.")] = False,
+    share_gpu: Annotated[
+        bool, typer.Option("--share-gpu", help="Measure although other processes use the device.")
+    ] = False,
+    allow_batchnorm_accumulation: Annotated[
+        bool,
+        typer.Option("--allow-batchnorm-accumulation", help="Split batches although BatchNorm then sees smaller ones."),
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="With --dry-run: run the script once, and print what that taught.")
+    ] = False,
+) -> int:
+    """Find the fastest settings for a training script by running it.
+
+    The script is run many times for a few seconds each, as it is, in the working directory; what it writes then is
+    thrown away. The best settings are measured again beside its own, and go into a tuned config.
+
+    Every option can also stand in study.toml (or under [tool.autotune] in pyproject.toml), with _ for -, and most
+    in a variable such as AUTOTUNE_MEMORY_CAP. Flags come first, then variables, then the file.
+    """
+    if probe and not dry_run:
+        raise UsageError("--probe goes with --dry-run.", "A search runs its probe anyway.")
+    flags = {
+        "script": script,
+        "module": module,
+        "nproc_per_node": nproc_per_node,
+        "study": study,
+        "study_file": study_file,
+        "storage": storage,
+        "memory_cap": memory_cap,
+        "trials": trials,
+        "time": time,
+        "effective_batch": effective_batch,
+        "set": set_,
+        "fix": fix,
+        "map": map_,
+        "samples_per_step": samples_per_step,
+        "out": out,
+        "force": force,
+        "seed": seed,
+        "device": device,
+        "require_gain": require_gain,
+        "share_gpu": share_gpu,
+        "allow_batchnorm_accumulation": allow_batchnorm_accumulation,
+    }
+    return _search(flags, tail_of(context), as_json=as_json, quiet=quiet, dry_run=dry_run, probe=probe)
+
+
+def _search(
+    flags: dict[str, Any], tail: tuple[str, ...] | None, *, as_json: bool, quiet: bool, dry_run: bool, probe: bool
+) -> int:
+    from autotune.study_file.command import check_script
+    from autotune.study_file.resolve import resolve
+
+    cwd = working_directory()
+    asked = resolve(flags, tail, environ=os.environ, cwd=cwd)
+    check_script(asked.job, cwd)
+    if dry_run:
+        from autotune.cli.dry_run import dry_run as show_plan
+
+        return show_plan(asked.spec, run_probe=probe, as_json=as_json, quiet=quiet)
+
+    from autotune.cli.finish import finish
+    from autotune.cli.stopping import stops_on_signal
+    from autotune.report.terminal import Terminal
+    from autotune.tuner import search as tuner
+    from autotune.tuner.stop import StopRequest
+
+    stop = StopRequest()
+    with stops_on_signal(stop), Terminal(quiet=quiet) as talk:
+        result = tuner.search(asked.spec, on_event=talk, stop=stop)
+    return finish(result, asked.spec, storage=asked.spec.storage, as_json=as_json, quiet=quiet)

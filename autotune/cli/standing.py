@@ -1,0 +1,86 @@
+"""How a stored study stands: its result, or what its trials say while there is none. Reads no database itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autotune.model.outcome import Outcome
+from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
+from autotune.store.records import StudyRecord, TrialRecord
+
+RUNNING = "running"
+
+
+def baseline_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The trial of the script's own settings, the latest of several attempts; None where there is none yet."""
+    if record.natural is None:
+        return None
+    device_is_cpu = record.facts is not None and record.facts.device == "cpu"
+    natural = record.natural.canonical(device_is_cpu=device_is_cpu)
+    return next((trial for trial in reversed(trials) if trial.settings == natural), None)
+
+
+def best_of(trials: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The fastest trial that was measured in full and under the cap."""
+    measured = [trial for trial in trials if trial.result.outcome is Outcome.OK and trial.result.measurement]
+    return max(measured, key=_rate, default=None)
+
+
+def _rate(trial: TrialRecord) -> float:
+    return trial.result.measurement.samples_per_second if trial.result.measurement is not None else 0.0
+
+
+def is_final(record: StudyRecord) -> bool:
+    """Whether the study has ended and its figures come from finals."""
+    return record.status not in (RUNNING, Status.INTERRUPTED.value) and record.result is not None
+
+
+def standing_result(record: StudyRecord, trials: Sequence[TrialRecord]) -> SearchResult:
+    """The stored result; while there is none, figures of single trials in the same form, and no speedup."""
+    if is_final(record) and record.result is not None:
+        return SearchResult.from_document(record.result)
+    outcomes = [trial.result.outcome for trial in trials]
+    baseline, best = baseline_of(record, trials), best_of(trials)
+    return SearchResult(
+        study=record.name,
+        status=Status.INTERRUPTED,
+        baseline=_contender(baseline) if baseline is not None else None,
+        best=_contender(best) if best is not None else None,
+        speedup=None,
+        bottleneck="unknown",
+        bottleneck_after="unknown",
+        data_wait_fraction=None,
+        ceiling_samples_per_second=None,
+        trials=TrialCounts(
+            complete=sum(outcome.is_complete for outcome in outcomes),
+            infeasible=sum(outcome.is_infeasible for outcome in outcomes),
+            failed=sum(outcome.is_failed for outcome in outcomes),
+        ),
+        memory_cap_bytes=record.memory_cap_bytes or 0,
+        wall_s=record.spent_s,
+        measuring_s=0.0,
+        config=None,
+    )
+
+
+def standing_document(record: StudyRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+    """The document of `search --json` for a study in whatever state, with `is_final` beside it.
+
+    While `is_final` is false, rates and intervals are those of single trials, and `status` may be `running`.
+    """
+    document = standing_result(record, trials).document()
+    return {**document, "status": record.status, "is_final": is_final(record)}
+
+
+def _contender(trial: TrialRecord) -> Contender:
+    measurement = trial.result.measurement
+    is_measured = measurement is not None and trial.result.outcome is Outcome.OK
+    return Contender(
+        trial=trial.number,
+        settings=trial.settings,
+        feasible=not trial.result.outcome.is_infeasible,
+        samples_per_second=measurement.samples_per_second if measurement is not None and is_measured else None,
+        interval=(measurement.low, measurement.high) if measurement is not None and is_measured else None,
+        peak_memory_bytes=trial.result.peak_memory_bytes,
+    )

@@ -1,0 +1,148 @@
+"""`autotune studies`: lists, shows and deletes what is in the database."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotune.cli.options import Json, Storage, Study
+from autotune.cli.place import open_repository
+from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from autotune.store.records import StudyRecord, TrialRecord
+    from autotune.store.repository import Repository
+
+SCHEMA = 1
+EXAMPLES = """\b
+Examples:
+  autotune studies
+  autotune studies show train
+  autotune studies delete train
+"""
+
+app = typer.Typer(help="List, show and delete studies.", rich_markup_mode=None, invoke_without_command=True)
+
+
+@app.callback()
+def _default(context: typer.Context, storage: Storage = None, as_json: Json = False) -> int:
+    if context.invoked_subcommand is None:
+        return list_studies(storage, as_json)
+    if storage is not None or as_json:
+        raise UsageError("--storage and --json go after the verb.", f"As in: {context.command_path} list --json")
+    return 0
+
+
+@app.command("list")
+def list_studies(storage: Storage = None, as_json: Json = False) -> int:
+    """List the studies in the database, the newest first."""
+    from autotune.report.document import write_document
+    from autotune.report.standing import table_text
+    from autotune.report.streams import write_result
+
+    with open_repository(storage) as repository:
+        found = [_entry(record, repository) for record in repository.studies()]
+    if as_json:
+        write_document({"schema": SCHEMA, "studies": found})
+    elif not found:
+        write_result("The database holds no study.\n")
+    else:
+        rows = [
+            (
+                entry["study"],
+                "searching" if entry["is_live"] else entry["status"],
+                str(entry["num_trials"]),
+                f"{entry['speedup']:.2f}x" if entry["speedup"] is not None else "-",
+                entry["created_at"][:16].replace("T", " "),
+                entry["script"],
+            )
+            for entry in found
+        ]
+        write_result(table_text(("STUDY", "STATUS", "TRIALS", "GAIN", "CREATED (UTC)", "SCRIPT"), rows))
+    return 0
+
+
+def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any]:
+    """One study of the list."""
+    speedup = (record.result or {}).get("speedup")
+    finished = [trial for trial in repository.trials(record.name) if trial.result.outcome.is_finished]
+    return {
+        "study": record.name,
+        "status": record.status,
+        "is_live": repository.live_owner(record.name, now=datetime.now(UTC)) is not None,
+        "num_trials": len(finished),
+        "speedup": speedup["ratio"] if speedup else None,
+        "created_at": record.created_at.astimezone(UTC).isoformat(timespec="seconds"),
+        "script": record.spec.script,
+        "config": (record.result or {}).get("config"),
+    }
+
+
+@app.command("show")
+def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> int:
+    """Show a study: what was asked, what the script is, and how every trial ended."""
+    from autotune.cli.study_page import study_document, study_text
+    from autotune.report.document import write_document
+    from autotune.report.streams import write_result
+
+    with open_repository(storage) as repository:
+        record, trials = repository.study(study), repository.trials(study)
+        is_live = repository.live_owner(study, now=datetime.now(UTC)) is not None
+    if as_json:
+        write_document(study_document(record, trials, is_live=is_live))
+    else:
+        write_result(study_text(record, trials, is_live=is_live))
+    return 0
+
+
+@app.command("delete")
+def delete_study(
+    study: Study,
+    storage: Storage = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
+    """Delete a study with its trials. Its tuned config stays."""
+    from autotune.report.streams import say
+
+    with open_repository(storage) as repository:
+        record = repository.study(study)
+        trials = repository.trials(study)
+        if not yes and not _is_confirmed(record, trials):
+            raise UsageError(f"Study {study!r} was not deleted.", "Answer yes, or pass --yes.")
+        repository.delete_study(study)
+    _remove_layer(record.layer_folder)
+    say(f"Deleted: study {study} with {len(trials)} trials.")
+    return 0
+
+
+def _is_confirmed(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> bool:
+    from autotune.report.streams import say
+
+    say(f"Delete study {record.name!r} with {len(trials)} trials ({record.status})? [y/N]")
+    try:
+        answer = sys.stdin.readline()
+    except (OSError, ValueError):
+        return False
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _remove_layer(folder: str) -> None:
+    """Removes what the study's probe left in the temporary space of this machine."""
+    path = Path(folder)
+    # The path comes from a database that others may write: nothing but a workspace of this user is removed.
+    if not folder or path.parent.name != f"autotune-{os.getuid()}" or path.is_symlink() or not path.is_dir():
+        return
+    for parent, names, _ in os.walk(path):
+        # An overlay leaves folders that nobody may enter; each is opened before the walk comes to it.
+        for inner in (Path(parent, name) for name in names):
+            with contextlib.suppress(OSError):
+                if not inner.is_symlink():
+                    inner.chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)

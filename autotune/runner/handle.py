@@ -1,0 +1,216 @@
+"""One run of the user's script, watched from outside until it is over, and then judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from autotune.host import DeviceInfo
+from autotune.model.job import TrialJob, TrialPaths
+from autotune.model.result import ProbeResult, RankResult, TrialResult
+from autotune.runner import device as devices
+from autotune.runner.escape import Scan
+from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
+from autotune.runner.memory import TreeMemory, num_killed_by_kernel
+from autotune.runner.reports import read_log_tail, read_progress, read_ranks
+from autotune.runner.tree import Tree, end_strays
+from autotune.runner.workspace import Workspace
+
+POLL_S = 0.1
+"""Between two looks at a running trial: at most ten a second, so that watching costs the trial nothing."""
+STOP_LIMIT_S = 10.0
+"""A warden that does not end its trial in that time was stopped or is stuck itself, and is killed."""
+MAX_DISK_SHARE = 0.9
+"""A trial may take that much of what was free in the temporary space when it began."""
+MAX_ENDING_BYTES = 1 << 16
+
+
+class Handle:
+    """One run of the script: `wait` or `poll` until it is over, `cancel` to end it, then its result.
+
+    Args:
+        job: What was started.
+        paths: Its files.
+        warden: The process that runs it; takes orders on its standard input, and says the ending on its output.
+        workspace: Where its folder is.
+        device: Where it trains.
+        scan: The user's folder as it was before, where nothing but redirection protects it.
+    """
+
+    def __init__(
+        self,
+        job: TrialJob,
+        paths: TrialPaths,
+        warden: subprocess.Popen[bytes],
+        workspace: Workspace,
+        device: DeviceInfo,
+        scan: Scan | None,
+    ) -> None:
+        self._job, self._paths, self._warden = job, paths, warden
+        self._workspace, self._device, self._scan = workspace, device, scan
+        self._began = time.monotonic()
+        self._ended_at: float | None = None
+        self._stopped_at: float | None = None
+        self._tree = Tree(warden.pid)
+        self._memory = TreeMemory(job.cap_bytes)
+        self._device_before = devices.used_bytes(device)
+        self._device_peak = 0
+        self._disk_free_before = _free_bytes(workspace.folder)
+        self._killed_before = num_killed_by_kernel()
+        self._flags: dict[str, bool] = {}
+
+    @property
+    def warden_pid(self) -> int:
+        """Process id of the trial's warden, under which all of it runs."""
+        return self._warden.pid
+
+    def poll(self) -> bool:
+        """Looks once at limits and memory; whether the run is over. Never waits."""
+        now = time.monotonic()
+        if self._warden.poll() is not None:
+            self._ended_at = self._ended_at or now
+            return True
+        if self._stopped_at is not None:
+            if now - self._stopped_at > STOP_LIMIT_S:
+                self._warden.kill()
+            return False
+        progress = read_progress(self._paths)
+        if self._is_over_cap(is_quiet=progress.in_window):
+            self._stop("is_over_cap")
+        elif now - self._began > self._job.start_limit_s and progress.num_steps == 0:
+            self._stop("is_start_overrun")
+        elif now - self._began > self._job.total_limit_s:
+            self._stop("is_total_overrun")
+        elif self._is_disk_full():
+            self._stop("is_disk_full")
+        return False
+
+    def wait(self) -> None:
+        """Waits until the run is over, watching its limits."""
+        assert self._warden.stdout is not None
+        poller = select.poll()
+        poller.register(self._warden.stdout, select.POLLIN)
+        while not self.poll():
+            if poller.poll(1000 * POLL_S):
+                # It has said the ending, or was killed; either way it is gone in a moment.
+                time.sleep(0.001)
+
+    def cancel(self) -> None:
+        """Ends the run now; it will be judged as interrupted, unless it was over before."""
+        if not self.poll():
+            self._stop("is_cancelled")
+
+    def result(self) -> TrialResult:
+        """The judged result of a trial, which is waited for; its folder is removed."""
+        ending, ranks, unreadable = self._collect()
+        verdict = judge(self._job, ending, ranks, unreadable)
+        result = TrialResult(
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            measurement=verdict.measurement,
+            peak_memory_bytes=ending.peak_memory_bytes,
+            ranks=ranks,
+            wall_s=ending.wall_s,
+            durations_s=dict(ranks[0].durations_s) if ranks else {},
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            log_tail=read_log_tail(self._paths),
+            escaped=self._escaped(),
+        )
+        self._workspace.remove_trial(self._paths.folder)
+        return result
+
+    def probe_result(self) -> ProbeResult:
+        """What a probe, which is waited for, taught; its folder is removed."""
+        ending, ranks, unreadable = self._collect()
+        reason = judge_probe(self._job, ending, ranks, unreadable)
+        lead = next((rank for rank in ranks if rank.facts is not None), None)
+        result = ProbeResult(
+            facts=lead.facts if lead is not None and not reason else None,
+            reason=reason,
+            first_losses=lead.first_losses if lead is not None else (),
+            is_out_of_memory=is_out_of_memory(ending, ranks),
+            is_interrupted=ending.is_cancelled,
+            peak_memory_bytes=ending.peak_memory_bytes,
+            wall_s=ending.wall_s,
+            log_tail=read_log_tail(self._paths),
+            escaped=self._escaped(),
+        )
+        self._workspace.remove_trial(self._paths.folder)
+        return result
+
+    def _escaped(self) -> tuple[str, ...]:
+        return self._scan.changes() if self._scan is not None else ()
+
+    def _stop(self, flag: str) -> None:
+        """Tells the warden to end the trial: t, with time for a last word, or k, at once."""
+        self._flags[flag] = True
+        self._stopped_at = self._stopped_at or time.monotonic()
+        assert self._warden.stdin is not None
+        try:
+            self._warden.stdin.write(b"t" if flag in ("is_start_overrun", "is_total_overrun") else b"k")
+        except OSError:
+            return  # It is gone, and with it the trial.
+
+    def _is_over_cap(self, *, is_quiet: bool) -> bool:
+        is_over = self._memory.check(self._tree.pids(), is_quiet=is_quiet)
+        if self._device.is_cpu:
+            return is_over
+        used = devices.used_bytes(self._device)
+        if used is not None and self._device_before is not None:
+            self._device_peak = max(self._device_peak, used - self._device_before)
+        return self._device_peak > self._job.cap_bytes
+
+    def _is_disk_full(self) -> bool:
+        free, before = _free_bytes(self._workspace.folder), self._disk_free_before
+        return free is not None and before is not None and free < (1 - MAX_DISK_SHARE) * before
+
+    def _collect(self) -> tuple[Ending, tuple[RankResult, ...], str]:
+        self.wait()
+        said = self._read_ending()
+        if said is None:
+            self._tree.end()
+            end_strays(self._paths.folder)
+        ranks, unreadable = read_ranks(self._paths)
+        status = (said or {}).get("status")
+        is_stopped = bool(self._flags)
+        killed_now = num_killed_by_kernel()
+        ending = Ending(
+            exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+            signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) and not is_stopped else None,
+            launch_error=(said or {}).get("error", ""),
+            is_warden_killed=said is None,
+            num_killed_by_kernel=(killed_now or 0) - (self._killed_before or 0),
+            peak_memory_bytes=self._peak(ranks),
+            wall_s=(self._ended_at or time.monotonic()) - self._began,
+            **self._flags,
+        )
+        return ending, ranks, unreadable
+
+    def _read_ending(self) -> dict[str, Any] | None:
+        """What the warden said, which nobody else could; None when it was killed before."""
+        assert self._warden.stdin is not None and self._warden.stdout is not None
+        text = self._warden.stdout.read(MAX_ENDING_BYTES)
+        self._warden.stdin.close()
+        self._warden.stdout.close()
+        return dict(json.loads(text)) if text else None
+
+    def _peak(self, ranks: tuple[RankResult, ...]) -> int | None:
+        if self._device.is_cpu:
+            at_the_end = sum(rank.held_host_bytes or 0 for rank in ranks)
+            return max(self._memory.peak_bytes, at_the_end) or None
+        reserved = max((rank.peak_reserved_bytes or 0 for rank in ranks), default=0)
+        return max(self._device_peak, reserved) or None
+
+
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize

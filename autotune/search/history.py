@@ -1,0 +1,90 @@
+"""The finished trials of a study, looked up by their settings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autotune.model.outcome import Outcome
+from autotune.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinishedTrial:
+    """What the search knows of one trial that ended."""
+
+    number: int
+    """Optuna's trial number."""
+    settings: Settings
+    """In canonical form."""
+    stage: str
+    outcome: Outcome
+    samples_per_second: float | None
+    """The rate; the upper bound of a raced-out trial; None for every other ending."""
+    peak_memory_bytes: int | None
+    """Of a trial over the cap, what it needed at least."""
+    compute_samples_per_second: float | None
+    """Rate without the loader, on one cached batch; also of raced-out trials."""
+    data_wait_fraction: float | None
+    half_width_ratio: float | None
+    """Half of the 95 % interval as a share of the rate."""
+
+    @property
+    def is_feasible(self) -> bool:
+        """Measured in full and under the cap."""
+        return self.outcome is Outcome.OK and self.samples_per_second is not None
+
+
+class History:
+    """Finished trials by settings; of two attempts at the same settings the later one counts.
+
+    Args:
+        trials: Finished trials with canonical settings, in any order.
+        natural: The script's own settings, canonical.
+    """
+
+    def __init__(self, trials: Iterable[FinishedTrial], natural: Settings) -> None:
+        self._by_settings: dict[Settings, FinishedTrial] = {}
+        for trial in sorted(trials, key=lambda trial: trial.number):
+            self._by_settings[trial.settings] = trial
+        self.natural = natural
+
+    def __len__(self) -> int:
+        return len(self._by_settings)
+
+    def __contains__(self, settings: Settings) -> bool:
+        return settings in self._by_settings
+
+    @property
+    def trials(self) -> tuple[FinishedTrial, ...]:
+        """The attempts that count, in the order of their numbers."""
+        return tuple(sorted(self._by_settings.values(), key=lambda trial: trial.number))
+
+    def get(self, settings: Settings) -> FinishedTrial | None:
+        """The trial of these canonical settings, or None."""
+        return self._by_settings.get(settings)
+
+    def rate(self, settings: Settings) -> float | None:
+        """Samples per second of a feasible trial of these settings; None where there is none."""
+        trial = self.get(settings)
+        return trial.samples_per_second if trial is not None and trial.is_feasible else None
+
+    @property
+    def feasible(self) -> tuple[FinishedTrial, ...]:
+        """Trials measured in full under the cap, the fastest first."""
+        found = [trial for trial in self._by_settings.values() if trial.is_feasible]
+        return tuple(sorted(found, key=lambda trial: (-(trial.samples_per_second or 0.0), trial.number)))
+
+    @property
+    def best(self) -> FinishedTrial | None:
+        """The fastest feasible trial."""
+        return next(iter(self.feasible), None)
+
+    @property
+    def baseline(self) -> FinishedTrial | None:
+        """The trial of the script's own settings."""
+        return self.get(self.natural)
+
+    def with_trials(self, more: Iterable[FinishedTrial]) -> History:
+        """This history and further trials."""
+        return History([*self._by_settings.values(), *more], self.natural)

@@ -1,0 +1,136 @@
+"""The structured plan: which settings to try in which order, as a pure function of the finished trials.
+
+It reads as plain sequential code. Every step asks the walk for a trial; where there is none yet the walk stops, and the
+missing settings are the proposal. So a search resumes anywhere, and the plan can be read from top to bottom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
+from autotune.search.history import History
+from autotune.search.walk import Candidate, NeedsTrial, PlanLimits, Walk
+from autotune.search.worker_stages import feed, share_cores, workers_for_usual_gains
+from autotune.settings import Precision, Settings
+from autotune.space.space import KNOB_PREFIX, SearchSpace, Value
+
+MEMORY_FRACTION_STAGE = "memory_fraction"
+"""Trials of this stage vary the winner's memory; they are no candidates for winning."""
+
+MAX_PASSES = 3
+"""Passes around the best; each is over when nothing new is worth a trial."""
+
+NEARLY_FED = 0.98
+
+HALF = (Precision.BF16.value, Precision.FP16.value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanFinished:
+    """The plan has nothing left to try."""
+
+    best: Settings
+    """The fastest settings that it saw; the script's own when none was feasible."""
+
+
+def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate | PlanFinished:
+    """The next settings of the plan, or that it is finished.
+
+    Args:
+        history: Finished trials; those that the plan did not ask for change nothing.
+        space: What may be tried.
+        limits: The machine.
+    """
+    walk = Walk(history, space, limits)
+    try:
+        walk.measured(walk.best, "baseline")
+        shrink_to_fit(walk)
+        if space.device_is_cpu:
+            _on_cpu(walk)
+        else:
+            _on_accelerator(walk)
+        _knobs(walk)
+        _around_the_best(walk)
+        _smallest_memory_fraction(walk)
+    except NeedsTrial as need:
+        return need.candidate
+    return PlanFinished(best=walk.best)
+
+
+def _on_accelerator(walk: Walk) -> None:
+    _usual_gains(walk)
+    feed(walk)
+    if walk.best.precision.value not in HALF:
+        walk.try_others("precision", "precision")
+    walk.try_others("compile", "kernels")
+    feed(walk)
+    grow_micro_batch(walk)
+    feed(walk)
+    walk.try_others("channels_last", "kernels")
+    walk.try_others("stream_prefetch", "transfer")
+
+
+def _on_cpu(walk: Walk) -> None:
+    share_cores(walk)
+    walk.try_others("precision", "precision")
+    walk.try_others("compile", "kernels")
+    walk.try_others("channels_last", "kernels")
+    grow_micro_batch(walk)
+    shrink_micro_batch(walk)
+
+
+def _usual_gains(walk: Walk) -> None:
+    """What usually helps on an accelerator, all at once; the pass around the best takes back what does not help here."""
+    own = walk.best.precision.value
+    half = next((value for value in HALF if value in walk.choices("precision")), own)
+    changes: dict[str, Value] = {
+        "precision": own if own in HALF else half,
+        "channels_last": True,
+        "cudnn_benchmark": True,
+        "pin_memory": True,
+        "non_blocking": True,
+        "persistent_workers": True,
+        "prefetch_factor": 4,
+        "num_workers": workers_for_usual_gains(walk),
+    }
+    walk.consider(changes, "usual")
+
+
+def _knobs(walk: Walk) -> None:
+    """The user's own knobs: every value, since nothing is known of them."""
+    for name in walk.space.searched:
+        if name.startswith(KNOB_PREFIX):
+            walk.try_others(name, "knobs")
+
+
+def _around_the_best(walk: Walk) -> None:
+    """Every single change of the best settings that could be worth more than the noise, until nothing moves."""
+    for _ in range(MAX_PASSES):
+        start = walk.best
+        if walk.space.device_is_cpu:
+            share_cores(walk)
+        else:
+            feed(walk)
+        _loader_details(walk)
+        walk.try_others("precision", "precision") if walk.space.device_is_cpu or walk.best.precision.value not in HALF else [walk.consider({"precision": v}, "precision") for v in HALF]
+        grow_micro_batch(walk)
+        if walk.space.device_is_cpu:
+            shrink_micro_batch(walk)
+        for name in ("compile", "channels_last", "cudnn_benchmark", "stream_prefetch", "non_blocking", "expandable_segments"):
+            walk.try_others(name, "kernels")
+        if walk.best == start:
+            break
+
+
+def _loader_details(walk: Walk) -> None:
+    if walk.is_fed(NEARLY_FED):
+        return
+    if walk.best.num_workers:
+        walk.climb("prefetch_factor", "loader", steps=(1,))
+        walk.try_others("persistent_workers", "loader")
+    walk.try_others("pin_memory", "loader")
+
+
+def _smallest_memory_fraction(walk: Walk) -> None:
+    pass

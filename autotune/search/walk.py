@@ -1,0 +1,191 @@
+"""The plan's position: what it has seen so far, the best of it, and what is not worth a trial. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from autotune.search.bounds import Bounds
+from autotune.search.history import FinishedTrial, History
+from autotune.search.memory_model import MemoryModel
+from autotune.settings import Settings
+from autotune.space.space import SearchSpace, Value
+
+AT_CEILING_RATIO = 0.95
+"""From this share of its compute-only rate on, a trial's loader is not searched."""
+
+LITTLE_WAIT = 0.03
+"""Nor is it on an accelerator that waits for data less than this share of its time, however the two rates compare."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanLimits:
+    """What the plan must know of the machine."""
+
+    usable_cpus: float
+    """Cores that the job may use, quotas counted; above 0."""
+    cap_bytes: int
+    """Peak memory that a trial may have."""
+    noise_ratio: float = 0.02
+    """Differences of rates below this share are noise."""
+
+    def __post_init__(self) -> None:
+        """Refuses impossible machines."""
+        if self.usable_cpus <= 0 or self.cap_bytes < 1 or not 0 <= self.noise_ratio < 1:
+            raise ValueError(f"impossible limits {self}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """Settings to try next, and why."""
+
+    settings: Settings
+    stage: str
+
+
+class NeedsTrial(Exception):  # noqa: N818 -- a signal to the plan, not an error
+    """The walk cannot go on before these settings were tried."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate.stage)
+        self.candidate = candidate
+
+
+class Walk:
+    """One pass through the plan over the trials that there are; it stops at the first that is missing.
+
+    Every decision rests on trials that this walk has visited, in its own order. So a walk over more trials takes the
+    same steps and only gets further, whatever was sampled meanwhile and whichever process goes on with it.
+
+    Args:
+        history: Finished trials.
+        space: What may be tried.
+        limits: The machine.
+    """
+
+    def __init__(self, history: History, space: SearchSpace, limits: PlanLimits) -> None:
+        self.space = space
+        self.limits = limits
+        self._history = history
+        self._visited = History((), history.natural)
+        self.best = history.natural
+        """The fastest settings visited; the script's own while none was feasible."""
+        self.best_rate = 0.0
+
+    def measured(self, settings: Settings, stage: str) -> FinishedTrial:
+        """The trial of these settings; the best moves there when it is faster.
+
+        Raises:
+            NeedsTrial: They were not tried yet.
+        """
+        trial = self._history.get(settings)
+        if trial is None:
+            raise NeedsTrial(Candidate(settings=settings, stage=stage))
+        self._visited = self._visited.with_trials([trial])
+        self.__dict__.pop("bounds", None)
+        self.__dict__.pop("memory", None)
+        rate = self._visited.rate(settings)
+        if rate is not None and rate > self.best_rate:
+            self.best, self.best_rate = settings, rate
+        return trial
+
+    def consider(self, changes: Mapping[str, Value], stage: str) -> bool:
+        """Tries the best settings with some parameters changed, unless that is refused, too large or pointless.
+
+        Returns:
+            Whether the best settings moved there.
+        """
+        settings = self.changed(changes)
+        if not self.is_open(settings) or self.is_pointless(settings):
+            return False
+        self.measured(settings, stage)
+        return self.best == settings
+
+    def climb(self, name: str, stage: str, *, steps: tuple[int, ...] = (1, -1)) -> None:
+        """Steps to the neighbouring values of one parameter for as long as that is faster."""
+        for step in steps:
+            while True:
+                value = self.neighbour(name, step)
+                if value is None or not self.consider({name: value}, stage):
+                    break
+
+    def try_others(self, name: str, stage: str) -> None:
+        """Tries every other value of one parameter."""
+        for value in self.choices(name):
+            self.consider({name: value}, stage)
+
+    def changed(self, changes: Mapping[str, Value]) -> Settings:
+        """The best settings with the allowed ones of these changes, canonical."""
+        params: dict[str, Any] = dict(self.space.params(self.best))
+        params.update({name: value for name, value in changes.items() if value in self.choices(name)})
+        return self.space.settings(params)
+
+    def is_open(self, settings: Settings) -> bool:
+        """Whether these settings are new, allowed, and nothing speaks against their staying under the cap."""
+        if settings in self._visited or self.space.why_not(settings) is not None:
+            return False
+        return self.fits(settings)
+
+    def fits(self, settings: Settings) -> bool:
+        """Whether these settings are likely to stay under the cap; the unknown are given the benefit of the doubt."""
+        if self.memory.ruled_out(settings, self.limits.cap_bytes) is not None:
+            return False
+        likely = self.memory.likely_peak_bytes(settings)
+        return likely is None or likely <= self.limits.cap_bytes
+
+    def is_pointless(self, settings: Settings) -> bool:
+        """Whether these settings cannot be faster than the best by more than the noise."""
+        bound = self.bounds.upper_bound(settings)
+        return bound is not None and bound < self.best_rate * (1 + self.limits.noise_ratio)
+
+    def is_fed(self, ratio: float = AT_CEILING_RATIO) -> bool:
+        """Whether the loader keeps up with the best settings: they reach this share of their compute-only rate."""
+        trial = self._visited.get(self.best)
+        wait = trial.data_wait_fraction if trial is not None else None
+        if wait is not None and wait < LITTLE_WAIT and not self.space.device_is_cpu:
+            return True
+        ceiling = self.ceiling
+        return ceiling is not None and self.best_rate >= ratio * ceiling
+
+    @property
+    def ceiling(self) -> float | None:
+        """Compute-only rate of the best settings."""
+        return self.bounds.compute_rate(self.best)
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """What the visited trials say about the rates of others."""
+        return Bounds(self._visited, device_is_cpu=self.space.device_is_cpu)
+
+    @cached_property
+    def memory(self) -> MemoryModel:
+        """What the visited trials say about the memory of others."""
+        return MemoryModel(self._visited, self.space)
+
+    def choices(self, name: str) -> tuple[Value, ...]:
+        """Allowed values of a parameter; empty where the space does not have it."""
+        return self.space.allowed.get(name, ())
+
+    def own(self, name: str) -> Value:
+        """The best settings' value of a parameter of the space."""
+        return self.space.params(self.best)[name]
+
+    def neighbour(self, name: str, step: int) -> Value | None:
+        """The allowed value so many places from the best settings' own; None where there is none."""
+        values = self.choices(name)
+        if name not in self.space.domains or self.own(name) not in values:
+            return None
+        index = values.index(self.own(name)) + step
+        return values[index] if 0 <= index < len(values) else None
+
+    def at_most(self, name: str, number: float) -> int:
+        """The largest allowed value of a parameter of numbers that is not above this; the smallest if all are."""
+        values = sorted(int(value) for value in self.choices(name))
+        return next((value for value in reversed(values) if value <= number), values[0])
+
+    def at_least(self, name: str, number: float) -> int:
+        """The smallest allowed value of a parameter of numbers that is not below this; the largest if all are."""
+        values = sorted(int(value) for value in self.choices(name))
+        return next((value for value in values if value >= number), values[-1])

@@ -1,0 +1,177 @@
+"""Which DataLoader trains, and what it is: watched in the probe, by the place where loaders are built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import BatchSampler, IterableDataset
+
+from autotune.model.facts import BatchSamplerKind, LoaderFacts
+from autotune.settings import DEFAULT_PREFETCH_FACTOR
+from autotune.trial.batches import batch_bytes, leading_size
+from autotune.trial.loaders import LoaderRecord, Loaders, length_of
+from autotune.trial.steps import Steps
+
+
+class _Seen:
+    """What was seen of the loaders that were built at one place over one dataset."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.dataset: Any = None
+        self.attributes: dict[str, Any] = {}
+        self.num_passes = 0
+        self.num_passes_before_training = 0
+        self.num_delivered = 0
+        self.num_delivered_at_first_step = 0
+        self.num_trained = 0
+        """Batches that a backward pass followed."""
+        self.last_delivery = 0
+        self.is_fresh = False
+        """Whether no backward pass has followed its last batch yet."""
+        self.is_read_before_training = False
+        self.is_length_asked_first = False
+        self.batch_bytes = 0
+        self.leading_size: int | None = None
+
+
+class LoaderWitness:
+    """Watches all loaders of the script; the one whose batches are followed by backward passes trains."""
+
+    def __init__(self, loaders: Loaders, steps: Steps) -> None:
+        self._loaders, self._steps = loaders, steps
+        self._seen: dict[str, _Seen] = {}
+        self._num_deliveries = 0
+
+    def attach(self) -> None:
+        """Attaches to the loaders' seam, before that is installed."""
+        self._loaders.built = self._built
+        self._loaders.iterates = self._iterates
+        self._loaders.next_batch = self._next_batch
+        self._loaders.length_asked = self._length_asked
+
+    def backward(self) -> None:
+        """Notes a backward pass: it used the batches that were taken since the one before."""
+        for seen in self._seen.values():
+            if seen.is_fresh:
+                seen.is_fresh = False
+                seen.num_trained += 1
+                if seen.num_trained == 1:
+                    seen.num_passes_before_training = seen.num_passes - 1
+
+    def first_step(self) -> None:
+        """Notes the first optimizer step: counts per step begin here."""
+        for seen in self._seen.values():
+            seen.num_delivered_at_first_step = seen.num_delivered
+
+    @property
+    def leading_size(self) -> int | None:
+        """First dimension of the training loader's tensors."""
+        training = self._training()
+        return training.leading_size if training is not None else None
+
+    @property
+    def is_length_asked_first(self) -> bool:
+        """Whether the training loader's length was asked for before anything was trained."""
+        training = self._training()
+        return training is not None and training.is_length_asked_first
+
+    def num_training(self) -> int:
+        """Loaders that take part in training alike: above 1, which one to tune is not ours to guess."""
+        trained = [seen.num_trained for seen in self._seen.values()]
+        most = max(trained, default=0)
+        return sum(count * 2 >= most for count in trained) if most > 1 else most
+
+    def batches_per_step(self, num_steps: int) -> int:
+        """Batches that the script takes per optimizer step, at least 1; the first step is left out where it can be."""
+        training = self._training()
+        if training is None or num_steps == 0:
+            return 1
+        if num_steps == 1:
+            return max(1, training.num_trained)
+        return max(1, round((training.num_delivered - training.num_delivered_at_first_step) / (num_steps - 1)))
+
+    def facts(self) -> LoaderFacts | None:
+        """What was learned of the training loader; None where none trains."""
+        training = self._training()
+        if training is None:
+            return None
+        # A framework builds its own loader from the script's, over the same dataset: both have to be changed.
+        sources = [
+            other.key for other in self._seen.values() if other.dataset is training.dataset and other.num_delivered == 0
+        ]
+        return LoaderFacts(
+            keys=(training.key, *sources),
+            batch_bytes=training.batch_bytes,
+            is_read_before_training=training.is_read_before_training,
+            num_passes_before_training=training.num_passes_before_training,
+            **training.attributes,
+        )
+
+    def _training(self) -> _Seen | None:
+        best = max(self._seen.values(), key=lambda seen: (seen.num_trained, seen.last_delivery), default=None)
+        return best if best is not None and best.num_trained else None
+
+    def _of(self, record: LoaderRecord) -> _Seen:
+        return self._seen.setdefault(record.key, _Seen(record.key))
+
+    def _built(self, record: LoaderRecord, loader: Any) -> None:
+        self._of(record).dataset = loader.dataset
+
+    def _iterates(self, record: LoaderRecord, loader: Any) -> None:
+        seen = self._of(record)
+        seen.num_passes += 1
+        seen.attributes = seen.attributes or _attributes(loader)
+
+    def _length_asked(self, record: LoaderRecord) -> None:
+        if not self._steps.num_backwards:
+            self._of(record).is_length_asked_first = True
+
+    def _next_batch(self, record: LoaderRecord, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        seen = self._of(record)
+        try:
+            batch = original(iterator)
+        except StopIteration:
+            seen.is_fresh = False
+            seen.is_read_before_training |= not self._steps.num_backwards and seen.num_delivered > 0
+            raise
+        self._num_deliveries += 1
+        seen.last_delivery = self._num_deliveries
+        seen.num_delivered += 1
+        seen.is_fresh = True
+        seen.batch_bytes = max(seen.batch_bytes, batch_bytes(batch))
+        seen.leading_size = leading_size(batch)
+        return batch
+
+
+def _attributes(loader: Any) -> dict[str, Any]:
+    """What a DataLoader is, as far as it can be read from it."""
+    return {
+        "dataset": type(loader.dataset).__name__,
+        "is_iterable": isinstance(loader.dataset, IterableDataset),
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor or DEFAULT_PREFETCH_FACTOR,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+        "batch_size": _batch_size(loader),
+        "drop_last": bool(loader.drop_last),
+        "batch_sampler": _batch_sampler_kind(loader),
+        "num_batches": length_of(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
+        "num_samples": length_of(loader.dataset),
+    }
+
+
+def _batch_size(loader: Any) -> int | None:
+    size = loader.batch_size
+    if size is None:
+        size = getattr(loader.batch_sampler, "batch_size", None)
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _batch_sampler_kind(loader: Any) -> BatchSamplerKind:
+    if loader.batch_size is not None:
+        return BatchSamplerKind.DEFAULT
+    if loader.batch_sampler is None:
+        return BatchSamplerKind.NONE
+    return BatchSamplerKind.STANDARD if type(loader.batch_sampler) is BatchSampler else BatchSamplerKind.CUSTOM

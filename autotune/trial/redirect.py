@@ -1,0 +1,104 @@
+"""Writes of a trial redirected to its layer, where the system permits no overlay mounts.
+
+Python's functions on paths are replaced in `os`, `io` and `builtins` before the script runs; what is written under a
+covered folder goes to the trial's layer, and what is read comes from the first layer that has it. Standard library
+only, but for the seams of torch, which opens files by itself. Programs and libraries that do so too are not reached:
+the tuner compares the user's folder before and after, and says what escaped.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import json
+import os
+import posix
+from collections.abc import Callable
+from typing import Any
+
+from autotune.trial import redirect_calls as calls
+from autotune.trial import redirect_folders as folders
+from autotune.trial.redirect_layers import RedirectLayers
+
+VARIABLE = "AUTOTUNE_REDIRECT"
+"""JSON with `covered` and `layers`, the arguments of `RedirectLayers`."""
+READING = ("access", "getxattr", "listxattr", "pathconf", "readlink", "statvfs")
+CHANGING = ("chmod", "chown", "lchown", "removexattr", "setxattr", "truncate", "utime")
+MAKING = ("mkdir", "mkfifo", "mknod")
+ABOUT_LINKS = ("lchown", "mkdir", "mkfifo", "mknod", "readlink")
+"""They take a link at the end of a path for itself."""
+OTHERS: dict[str, Callable[..., Any]] = {
+    "open": calls.os_open,
+    "stat": calls.os_stat,
+    "lstat": calls.os_lstat,
+    "chdir": calls.os_chdir,
+    "getcwd": calls.os_getcwd,
+    "getcwdb": calls.os_getcwdb,
+    "unlink": calls.os_unlink,
+    "remove": calls.os_remove,
+    "rmdir": calls.os_rmdir,
+    "rename": calls.os_rename,
+    "replace": calls.os_replace,
+    "link": calls.os_link,
+    "symlink": calls.os_symlink,
+    "listdir": folders.os_listdir,
+    "scandir": folders.os_scandir,
+}
+
+
+def install() -> None:
+    """Redirects this process as its environment says; once."""
+    if calls.original:
+        return
+    plan = json.loads(os.environ[VARIABLE])
+    calls.layers = RedirectLayers(plan["covered"], plan["layers"])
+    calls.layers.prepare()
+    names = (*READING, *CHANGING, *MAKING, *OTHERS)
+    calls.original.update({name: getattr(posix, name) for name in names if hasattr(posix, name)})
+    calls.original.update({"io.open": io.open, "open_code": io.open_code})
+    makers = [(READING, calls.reader), (CHANGING, calls.changer), (MAKING, calls.maker)]
+    made = {name: make(name, name not in ABOUT_LINKS) for group, make in makers for name in group}
+    for name, function in {**made, **OTHERS}.items():
+        if name in calls.original:
+            # In both: the import system uses the lower one.
+            _put((os, posix), name, function)
+    lower_io = __import__("_io")
+    _put((io, lower_io, builtins), "open", calls.open_file)
+    _put((io, lower_io), "open_code", calls.open_code)
+
+
+def install_torch(torch: Any) -> None:
+    """Redirects what torch opens by itself, in C++."""
+    for owner, name, position, writes in (
+        (torch, "save", 1, True),
+        (torch.serialization, "save", 1, True),
+        (torch, "load", 0, False),
+        (torch.serialization, "load", 0, False),
+        (torch.jit, "save", 1, True),
+        (torch.jit, "load", 0, False),
+        (torch.jit.RecursiveScriptModule, "save", 1, True),
+    ):
+        _put((owner,), name, _with_place(getattr(owner, name), position, writes=writes))
+
+
+def _with_place(original: Callable[..., Any], position: int, *, writes: bool) -> Callable[..., Any]:
+    """The function, given the place instead of the path, which is its argument `f`."""
+
+    def function(*arguments: Any, **named: Any) -> Any:
+        if "f" in named:
+            named["f"] = calls.place_of(named["f"], writes=writes)
+        elif len(arguments) > position:
+            place = calls.place_of(arguments[position], writes=writes)
+            arguments = (*arguments[:position], place, *arguments[position + 1 :])
+        return original(*arguments, **named)
+
+    return function
+
+
+def _put(owners: tuple[Any, ...], name: str, function: Callable[..., Any]) -> None:
+    """Replaces a function wherever it is known, under the name that it had, by which it is also pickled."""
+    original = getattr(owners[0], name)
+    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(function, attribute, getattr(original, attribute, None))
+    for owner in owners:
+        setattr(owner, name, function)

@@ -1,0 +1,118 @@
+"""What is in a folder that is made of several, for a trial whose writes are redirected. Standard library only."""
+
+# pathlib would be loaded into processes that do without.
+# ruff: noqa: PTH118
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from os.path import join
+from typing import Any
+
+from autotune.trial import redirect_calls as calls
+from autotune.trial.redirect_layers import error
+
+
+class Entry:
+    """What os.scandir gives for one name."""
+
+    __slots__ = ("_whole", "name", "path")
+
+    def __init__(self, name: Any, path: Any, whole: str) -> None:
+        self.name, self.path, self._whole = name, path, whole
+
+    def __fspath__(self) -> Any:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<DirEntry {self.name!r}>"
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a folder."""
+        return self._is(stat.S_IFDIR, follow_symlinks)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a plain file."""
+        return self._is(stat.S_IFREG, follow_symlinks)
+
+    def is_symlink(self) -> bool:
+        """Whether it is a link."""
+        return self._is(stat.S_IFLNK, False)
+
+    def is_junction(self) -> bool:
+        """Never: these are of another system."""
+        return False
+
+    def inode(self) -> int:
+        """Its inode number."""
+        return int(self.stat(follow_symlinks=False).st_ino)
+
+    def stat(self, *, follow_symlinks: bool = True) -> Any:
+        """Its status."""
+        return calls.os_stat(self._whole, follow_symlinks=follow_symlinks)
+
+    def _is(self, kind: int, follow_symlinks: bool) -> bool:
+        try:
+            return stat.S_IFMT(self.stat(follow_symlinks=follow_symlinks).st_mode) == kind
+        except FileNotFoundError:
+            return False
+
+
+class Entries:
+    """What os.scandir gives."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self._entries: Iterator[Entry] = iter(entries)
+
+    def __iter__(self) -> Entries:
+        return self
+
+    def __next__(self) -> Entry:
+        return next(self._entries)
+
+    def __enter__(self) -> Entries:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the iteration."""
+        self._entries = iter(())
+
+
+def os_listdir(path: Any = None) -> list[Any]:
+    """os.listdir."""
+    listed = _listed(path)
+    if listed is None:
+        return list(calls.original["listdir"](path))
+    return [os.fsencode(name) for name in listed[1]] if isinstance(path, bytes) else listed[1]
+
+
+def os_scandir(path: Any = None) -> Any:
+    """os.scandir."""
+    listed = _listed(path)
+    if listed is None:
+        return calls.original["scandir"](path)
+    real, names = listed
+    given = "." if path is None else "" if isinstance(path, int) else os.fspath(path)
+    entries = []
+    for name in names:
+        shown: Any = os.fsencode(name) if isinstance(given, bytes) else name
+        entries.append(Entry(shown, join(given, shown), join(real, name)))
+    return Entries(entries)
+
+
+def _listed(path: Any) -> tuple[str, list[str]] | None:
+    """A folder and the names in it; None for one that is not covered, or is just as the user has it."""
+    layers = calls.layers
+    found = (
+        layers.look(layers.folder_of(path)) if isinstance(path, int) else calls.looked_up("." if path is None else path)
+    )
+    if found is None or (found[1] == found[0] and layers.is_user_folder(found[0])):
+        return None
+    if not calls.is_folder(calls.there(found[1], path)):
+        raise error(errno.ENOTDIR, path)
+    return found[0], layers.names(found[0])

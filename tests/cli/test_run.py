@@ -1,0 +1,125 @@
+"""`autotune run`, up to the moment when the script takes the process over."""
+
+import hashlib
+import os
+import sys
+
+import pytest
+
+import autotune.tuner
+from autotune.emit.config import config_text
+
+from ..unit.emit.example import tuned_config
+
+
+class BecameError(Exception):
+    """What the process would have become."""
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What was started: program, arguments, environment, and how the config was to be applied."""
+    calls = []
+
+    def run_command(config, command, cwd, *, share):
+        calls.append({"config": config, "cwd": cwd, "share": share})
+        return (*command, "--workers=4"), {"PATH": os.environ["PATH"], "TUNED": "1"}
+
+    def become(program, argv, environment):
+        calls[-1].update(program=program, argv=argv, environment=environment)
+        raise BecameError
+
+    module = type(sys)("autotune.tuner.apply")
+    module.run_command = run_command
+    monkeypatch.setitem(sys.modules, "autotune.tuner.apply", module)
+    monkeypatch.setattr(autotune.tuner, "apply", module, raising=False)
+    monkeypatch.setattr(os, "execvpe", become)
+    return calls
+
+
+def write_config(folder, name="autotune.yaml", **changes):
+    digest = hashlib.sha256((folder / "train.py").read_bytes()).hexdigest()
+    values = {"script_path": str(folder / "train.py"), "script_digest": digest, **changes}
+    (folder / name).write_text(config_text(tuned_config(**values), "yaml"))
+
+
+def run(cli, *words):
+    with pytest.raises(BecameError):
+        cli("run", *words)
+
+
+def test_the_script_takes_the_process_over_with_its_arguments_and_the_tuned_ones(cli, started, folder, capsys):
+    write_config(folder)
+    run(cli, "train.py", "--", "--data", "my photos")
+    (call,) = started
+    assert call["argv"] == [sys.executable, "train.py", "--data", "my photos", "--workers=4"]
+    assert call["program"] == sys.executable
+    assert call["environment"]["TUNED"] == "1"
+    assert (call["cwd"], call["share"]) == (folder, False)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_another_config_and_sharing_are_handed_on(cli, started, folder):
+    write_config(folder, "other.yaml", provenance_study="other")
+    run(cli, "train.py", "--config", "other.yaml", "--share")
+    assert started[0]["config"].provenance.study == "other"
+    assert started[0]["share"] is True
+
+
+def test_a_module_and_a_whole_command_run_too(cli, started, folder):
+    (folder / "pkg.py").write_text("")
+    write_config(folder, script_path="pkg", script_digest="")
+    run(cli, "-m", "pkg", "--", "x")
+    assert started[0]["argv"] == [sys.executable, "-m", "pkg", "x", "--workers=4"]
+    write_config(folder)
+    run(cli, "--", sys.executable, "-u", "train.py")
+    assert started[1]["argv"] == [sys.executable, "-u", "train.py", "--workers=4"]
+
+
+def test_a_tuned_number_of_processes_is_kept(cli, started, folder):
+    write_config(folder, provenance_world_size=2)
+    run(cli, "train.py", "--nproc-per-node", "2")
+    assert "--nproc_per_node=2" in started[0]["argv"]
+    code, _, err = cli("run", "train.py")
+    assert code == 2
+    assert "was tuned for 2 process(es) and this is 1" in err and "--nproc-per-node 2" in err
+
+
+def test_a_script_that_changed_and_another_script_are_told(cli, started, folder, capsys):
+    write_config(folder)
+    (folder / "train.py").write_text("print('other')\n")
+    (folder / "other.py").write_text("")
+    run(cli, "train.py")
+    assert "warning: " in (err := capsys.readouterr().err) and "is not as it was when it was tuned" in err
+    run(cli, "other.py")
+    assert "was tuned for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train.py"], "autotune.yaml does not exist"),
+        (["missing.py"], "There is no script missing.py"),
+        ([], "There is no script to run"),
+        (["train.py", "-m", "pkg"], "exclude each other"),
+        (["train.py", "--nproc-per-node", "none"], "--nproc-per-node 'none' is not a whole number"),
+        (["--nproc-per-node", "2", "--", sys.executable, "train.py"], "goes with a script"),
+    ],
+)
+def test_what_cannot_run_is_refused(cli, started, words, message):
+    code, out, err = cli("run", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert started == []
+
+
+def test_a_program_that_cannot_be_started_is_told(cli, started, folder, monkeypatch):
+    write_config(folder)
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "execvpe", refuse)
+    code, _, err = cli("run", "train.py")
+    assert code == 6
+    assert "cannot be started: Permission denied" in err

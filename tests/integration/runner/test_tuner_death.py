@@ -1,0 +1,77 @@
+"""The tuner is killed with SIGKILL, or closes its side: two seconds later nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runner.ground import Ground, processes_of
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+LIMIT_S = 2.0
+
+
+def start_tuner(ground: Ground, *arguments: str) -> subprocess.Popen[bytes]:
+    how = "layers" if ground.has_layers else "redirected"
+    command = [sys.executable, "-m", "tests.integration.runner.tuner_child", str(ground.workspace.folder)]
+    return subprocess.Popen([*command, str(ground.user), how, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL)
+
+
+def wait_until_nothing_is_left(ground: Ground, limit_s: float) -> float:
+    began = time.monotonic()
+    while processes_of(ground.workspace.folder) or ground.folders_left():
+        assert time.monotonic() - began < limit_s, (processes_of(ground.workspace.folder), ground.folders_left())
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("arguments", [("strays.py", "waits"), ("strays.py", "waits", "breeds")])
+def test_a_killed_tuner_leaves_no_process_and_no_folder(ground: Ground, arguments: tuple[str, ...]) -> None:
+    tuner = start_tuner(ground, *arguments)
+    ground.wait_for_line(b"ready")
+    tuner.send_signal(signal.SIGKILL)
+    tuner.wait()
+    wait_until_nothing_is_left(ground, LIMIT_S)
+    ground.check(f"tuner killed, {arguments[-1]}", None)
+
+
+def test_a_tuner_killed_while_the_trial_starts_leaves_nothing(ground: Ground) -> None:
+    for delay_s in (0.0, 0.003, 0.01, 0.02, 0.04):
+        tuner = start_tuner(ground, "ends.py", "hangs")
+        while not ground.folders_left():
+            time.sleep(0.001)
+        time.sleep(delay_s)
+        tuner.send_signal(signal.SIGKILL)
+        tuner.wait()
+        _wait_for_processes_to_end(ground)
+        # Before its warden runs, nobody can know of a trial's folder; the next search removes it.
+        ground.workspace.remove_leftovers()
+        wait_until_nothing_is_left(ground, LIMIT_S)
+    ground.check("tuner killed at the start", None)
+
+
+def test_tuner_and_warden_killed_together_are_cleaned_up_by_the_next_search(ground: Ground) -> None:
+    tuner = start_tuner(ground, "strays.py", "waits")
+    ground.wait_for_line(b"ready")
+    warden = next(
+        pid for pid in processes_of(ground.workspace.folder) if b"warden" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    os.kill(warden, signal.SIGSTOP)
+    tuner.send_signal(signal.SIGKILL)
+    tuner.wait()
+    os.kill(warden, signal.SIGKILL)
+    ground.workspace.remove_leftovers()
+    wait_until_nothing_is_left(ground, LIMIT_S)
+    ground.check("tuner and warden killed", None)
+
+
+def _wait_for_processes_to_end(ground: Ground) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while processes_of(ground.workspace.folder) and time.monotonic() < deadline:
+        time.sleep(0.02)

@@ -1,0 +1,364 @@
+"""Training loops as people write them, each as short as it can be; all of them train a small network for long."""
+
+from __future__ import annotations
+
+PRELUDE = """
+import sys
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, TensorDataset
+
+class Data(Dataset):
+    def __init__(self, num_samples=96):
+        self.num_samples = num_samples
+    def __len__(self):
+        return self.num_samples
+    def __getitem__(self, index):
+        if index >= self.num_samples:
+            raise IndexError(index)
+        return torch.full((4,), float(index % 7)), index % 3
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def train_on(x, y):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return float(loss)
+"""
+
+PLAIN = """
+loader = DataLoader(Data(), batch_size=8, shuffle=True)
+for epoch in range(1000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
+PER_EPOCH = """
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8, shuffle=True):
+        train_on(x, y)
+"""
+
+DATASET_PER_EPOCH = """
+def make():
+    return DataLoader(Data(), batch_size=8, shuffle=True)
+
+for epoch in range(1000):
+    loader = make()
+    for x, y in loader:
+        train_on(x, y)
+"""
+
+HELPER = """
+def make(dataset):
+    return DataLoader(dataset, batch_size=8)
+
+loaders = {name: make(Data(size)) for name, size in (("val", 40), ("train", 96))}
+for epoch in range(1000):
+    model.eval()
+    with torch.no_grad():
+        num_seen = sum(len(x) for x, y in loaders["val"] if model(x) is not None)
+    assert num_seen == 40, num_seen
+    model.train()
+    for x, y in loaders["train"]:
+        train_on(x, y)
+"""
+
+SUBCLASS = """
+class Repeated:
+    def __init__(self, sampler):
+        self.sampler = sampler
+    def __iter__(self):
+        while True:
+            yield from iter(self.sampler)
+
+class LastingLoader(DataLoader):
+    # What a well-known library of image models does to keep its workers.
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._DataLoader__initialized = False
+        self.batch_sampler = Repeated(self.batch_sampler)
+        self._DataLoader__initialized = True
+        self.iterator = super().__iter__()
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+    def __iter__(self):
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+loader = LastingLoader(Data(), batch_size=8, shuffle=True)
+for epoch in range(1000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
+LIBRARY = """
+import pathlib
+pathlib.Path("engine.py").write_text('''
+from torch.utils.data import DataLoader
+
+def prepared(loader):
+    return DataLoader(
+        loader.dataset,
+        batch_sampler=loader.batch_sampler,
+        num_workers=loader.num_workers,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+    )
+
+def fit(loader, train_on):
+    for epoch in range(1000):
+        for x, y in prepared(loader):
+            train_on(x, y)
+''')
+sys.path.insert(0, ".")
+import engine
+engine.fit(DataLoader(Data(), batch_size=8, shuffle=True), train_on)
+"""
+
+BATCH_SAMPLER = """
+class Buckets:
+    def __iter__(self):
+        for start in range(0, 96, 8):
+            yield list(range(start, min(start + 8, 96)))
+    def __len__(self):
+        return 12
+
+loader = DataLoader(Data(), batch_sampler=Buckets())
+for epoch in range(1000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
+ITERABLE = """
+class Stream(IterableDataset):
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+        for index in range(first, LENGTH, step):
+            yield torch.full((4,), float(index % 7)), index % 3
+
+for epoch in range(1000):
+    for x, y in DataLoader(Stream(), batch_size=8, num_workers=WORKERS):
+        train_on(x, y)
+"""
+
+READS_FIRST = """
+loader = DataLoader(Data(), batch_size=8, persistent_workers=PERSISTENT, num_workers=WORKERS)
+means = torch.zeros(len(loader), 4)
+for number, (x, y) in enumerate(loader):
+    means[number] = x.mean(0)
+assert number == len(loader) - 1
+second = [len(x) for x, y in loader]
+assert second == [8] * 12, second
+for epoch in range(1000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
+LOOKS_FIRST = """
+loader = DataLoader(Data(), batch_size=8, shuffle=True, persistent_workers=PERSISTENT, num_workers=WORKERS)
+look = iter(loader)
+x, y = next(look)
+assert x.shape == (8, 4)
+x, y = next(iter(loader))
+for epoch in range(1000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
+TINY = """
+loader = DataLoader(Data(num_samples=24), batch_size=8, shuffle=True)
+for epoch in range(3000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
+ENDS_EARLY = """
+loader = DataLoader(Data(), batch_size=8)
+for number, (x, y) in enumerate(loader):
+    train_on(x, y)
+    if number == 5:
+        break
+print("through")
+"""
+
+NO_LOADER = """
+data = torch.arange(4000.0).reshape(1000, 4) / 4000
+for step in range(100000):
+    rows = torch.randint(1000, (8,))
+    train_on(data[rows], rows % 3)
+"""
+
+NESTED_IN_PLACE = """
+from collections import namedtuple
+Pair = namedtuple("Pair", "image meta")
+
+def collate(items):
+    x = torch.stack([x for x, y in items])
+    return {"inputs": Pair(x, [torch.ones(1), "name"]), "target": (torch.tensor([y for x, y in items]),)}
+
+loader = DataLoader(Data(), batch_size=8, collate_fn=collate)
+for epoch in range(1000):
+    for batch in loader:
+        image = batch["inputs"].image
+        assert image.max() <= 6, "the batch was changed before it came here"
+        image.add_(1000)
+        batch["inputs"].meta.append("more")
+        assert len(batch["inputs"].meta) == 3
+        target, = batch.pop("target")
+        train_on(image - 1000, target)
+"""
+
+VALIDATES = """
+loader = DataLoader(Data(), batch_size=8, shuffle=True)
+held_out = DataLoader(Data(40), batch_size=8)
+for epoch in range(1000):
+    for number, (x, y) in enumerate(loader):
+        train_on(x, y)
+        if number == 5:
+            break
+    with torch.no_grad():
+        num_seen = sum(len(model(x)) for x, y in held_out)
+        num_read = sum(len(model(x)) for x, y in loader)
+    assert num_seen == 40, num_seen
+    assert num_read == 96, num_read
+"""
+
+LAST_BATCH_IS_SMALLER = """
+loader = DataLoader(Data(20), batch_size=8)
+for epoch in range(3000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
+GAN = """
+other = torch.nn.Linear(4, 4)
+optimizer_of_other = torch.optim.SGD(other.parameters(), lr=0.01)
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8):
+        optimizer.zero_grad()
+        made = other(x)
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        torch.nn.functional.cross_entropy(model(made.detach()), y).backward()
+        optimizer.step()
+        optimizer_of_other.zero_grad()
+        torch.nn.functional.cross_entropy(model(made), y).backward()
+        optimizer_of_other.step()
+"""
+
+RARE_SECOND_OPTIMIZER = """
+other = torch.nn.Linear(4, 4)
+optimizer_of_other = torch.optim.SGD(other.parameters(), lr=0.01)
+number = 0
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8):
+        train_on(x, y)
+        number += 1
+        if number % 50 == 0:
+            other(x).sum().backward()
+            optimizer_of_other.step()
+"""
+
+CLOSURE = """
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8):
+        def closure():
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            return loss
+        optimizer.step(closure)
+"""
+
+BY_HAND = """
+del optimizer
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8):
+        model.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-0.01)
+"""
+
+TWO_BACKWARDS = """
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        (0.01 * model(x).square().mean()).backward()
+        optimizer.step()
+"""
+
+OWN_ACCUMULATION = """
+number = 0
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8):
+        (torch.nn.functional.cross_entropy(model(x), y) / 3).backward()
+        number += 1
+        if number % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+TWO_LOADERS = """
+for epoch in range(1000):
+    labelled, unlabelled = DataLoader(Data(), batch_size=8), DataLoader(Data(96), batch_size=8)
+    for (x, y), (z, _) in zip(labelled, unlabelled):
+        train_on(torch.cat([x, z]), torch.cat([y, y]))
+"""
+
+ONE_CYCLE = """
+scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=12)
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8, shuffle=True):
+        train_on(x, y)
+        scheduler.step()
+        assert optimizer.param_groups[0]["lr"] >= 0
+"""
+
+RISING_TABLE = """
+table = [1.0, 0.5, 0.25, 0.1]
+scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: table[step])
+falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 20)
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8, shuffle=True):
+        train_on(x, y)
+        scheduler.step()
+        falling.step()
+        assert optimizer.param_groups[0]["lr"] >= 0
+"""
+
+OTHER_PLACE = """
+import os
+if "AUTOTUNE_TRIAL" in os.environ and PROBED.exists():
+    loader = DataLoader(Data(), batch_size=8)
+else:
+    PROBED.touch()
+    loader = DataLoader(Data(), batch_size=8)
+for epoch in range(10000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
+OWN_HOOK = """
+sys.excepthook = lambda *error: print("a fine traceback")
+for number, (x, y) in enumerate(DataLoader(Data(), batch_size=8)):
+    if number == 8:
+        raise MemoryError("no more")
+    train_on(x, y)
+"""
+
+REPLACES_OPTIMIZER = """
+for epoch in range(1000):
+    if epoch % 2 == 0:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for number, (x, y) in enumerate(DataLoader(Data(), batch_size=8)):
+        train_on(x, y)
+        if number == 3:
+            break
+"""

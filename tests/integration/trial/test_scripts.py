@@ -1,0 +1,199 @@
+"""Whatever way a script feeds itself: a trial measures it with its settings in force, or it is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.model.facts import BatchSamplerKind, ScriptFacts
+from tests.integration.trial import loops
+from tests.integration.trial.ground import Ground, Run, space_of
+
+
+def script(ground: Ground, loop: str, **values: object) -> Path:
+    for name, value in values.items():
+        loop = loop.replace(name, repr(value))
+    return ground.script(loops.PRELUDE + loop)
+
+
+def assert_in_force(run: Run, **settings: object) -> None:
+    assert run.outcome == "ok", f"{run.verdict} {run.output}"
+    assert {name: run.rank.observed[name] for name in settings} == {name: str(v) for name, v in settings.items()}
+
+
+MEASURED = {
+    "plain": loops.PLAIN,
+    "a loader per epoch": loops.PER_EPOCH,
+    "a dataset per epoch": loops.DATASET_PER_EPOCH,
+    "one helper for training and validation": loops.HELPER,
+    "a subclass that keeps its iterator": loops.SUBCLASS,
+    "a library that builds its own loader": loops.LIBRARY,
+    "a batch sampler of its own": loops.BATCH_SAMPLER,
+    "reads all first": loops.READS_FIRST.replace("PERSISTENT", "False").replace("WORKERS", "0"),
+    "looks at a batch first": loops.LOOKS_FIRST.replace("PERSISTENT", "False").replace("WORKERS", "0"),
+    "an epoch shorter than the queue": loops.TINY,
+    "nested batches changed in place": loops.NESTED_IN_PLACE,
+    "validates between epochs": loops.VALIDATES,
+    "several backward passes": loops.TWO_BACKWARDS,
+    "accumulates by itself": loops.OWN_ACCUMULATION,
+    "two optimizers": loops.GAN,
+    "a closure": loops.CLOSURE,
+    "an update by hand": loops.BY_HAND,
+    "a schedule that ends": loops.ONE_CYCLE,
+    "schedules that fail and turn negative": loops.RISING_TABLE,
+    "replaces its optimizer": loops.REPLACES_OPTIMIZER,
+}
+
+
+@pytest.mark.parametrize("loop", MEASURED.values(), ids=MEASURED.keys())
+def test_a_trial_with_two_workers_is_measured_with_its_settings_in_force(ground: Ground, loop: str) -> None:
+    path = script(ground, loop)
+    run = ground.trial(path, ground.probe(path), num_workers=2, prefetch_factor=4)
+    assert_in_force(run, num_workers=2, prefetch_factor=4, batch_size=8)
+    assert not run.rank.is_primed
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("is_persistent", [False, True])
+@pytest.mark.parametrize("loop", [loops.READS_FIRST, loops.LOOKS_FIRST], ids=["reads", "looks"])
+def test_a_script_that_reads_before_it_trains_is_not_held_up(
+    ground: Ground, loop: str, is_persistent: bool, num_workers: int
+) -> None:
+    """Its own workers are already persistent, or they are so in the trial."""
+    own_workers = 1 if is_persistent else 0
+    path = script(ground, loop, PERSISTENT=is_persistent, WORKERS=own_workers)
+    facts = ground.probe(path)
+    assert facts.loader is not None
+    assert facts.loader.num_passes_before_training == 2
+    assert facts.loader.is_read_before_training is (loop == loops.READS_FIRST)
+    assert facts.num_micro_batches_per_step == 1
+    run = ground.trial(path, facts, num_workers=num_workers, persistent_workers=num_workers > 0, limit_s=20)
+    assert_in_force(run, num_workers=num_workers)
+    assert run.wall_s < 10
+    assert not run.rank.is_primed
+
+
+@pytest.mark.parametrize(("num_workers", "length"), [(1, 4000), (1, 30), (2, 30)])
+def test_a_stream_is_measured_with_the_workers_that_it_shares_itself_among(
+    ground: Ground, num_workers: int, length: int
+) -> None:
+    """Also where its epochs are so short that no window fits between two ends."""
+    path = script(ground, loops.ITERABLE, WORKERS=1, LENGTH=length)
+    facts = ground.probe(path)
+    run = ground.trial(path, facts, num_workers=num_workers)
+    assert_in_force(run, num_workers=num_workers)
+
+
+def test_workers_for_a_stream_without_any_are_refused(ground: Ground) -> None:
+    facts = ground.probe(script(ground, loops.ITERABLE, WORKERS=0, LENGTH=400))
+    assert "shards itself among its workers" in dict(space_of(facts).refused)["num_workers"]
+
+
+def test_a_script_that_ends_early_is_refused_by_name(ground: Ground) -> None:
+    path = script(ground, loops.ENDS_EARLY)
+    run = ground.trial(path, ground.probe(path), num_workers=2)
+    assert run.outcome == "invalid"
+    assert run.verdict is not None and run.verdict.reason.startswith("The script ended before enough was measured")
+    assert "through" in run.output
+
+
+def test_without_a_loader_steps_are_measured(ground: Ground) -> None:
+    path = script(ground, loops.NO_LOADER)
+    facts = ground.probe(path)
+    assert facts.loader is None
+    assert dict(space_of(facts).refused)["num_workers"] == "no torch DataLoader was seen to train"
+    run = ground.trial(path, facts, precision="bf16")
+    assert_in_force(run, precision="bf16")
+
+
+def test_two_loaders_side_by_side_are_refused_by_name(ground: Ground) -> None:
+    facts = ground.probe(script(ground, loops.TWO_LOADERS))
+    refused = dict(space_of(facts).refused)
+    assert refused["num_workers"] == "several loaders train side by side, and which one to tune is not ours to guess"
+    assert refused["batch_size"] == "several loaders train side by side"
+
+
+def test_a_loader_that_is_built_elsewhere_in_the_trial_is_named(ground: Ground) -> None:
+    path = ground.script(loops.PRELUDE + "from pathlib import Path\nPROBED = Path('probed')\n" + loops.OTHER_PLACE)
+    facts = ground.probe(path)
+    run = ground.trial(path, facts, num_workers=2, limit_s=20)
+    assert run.outcome == "invalid"
+    assert run.verdict is not None
+    assert run.verdict.reason.startswith("Asked for num_workers 2, in force was unknown, since no loader was built")
+
+
+def test_an_error_is_reported_past_a_hook_of_the_scripts_own(ground: Ground) -> None:
+    path = script(ground, loops.OWN_HOOK)
+    run = ground.trial(path, ground.probe(path))
+    assert run.outcome == "out_of_memory"
+    assert "a fine traceback" in run.output
+
+
+def of_split(facts: ScriptFacts) -> str:
+    """Why the batch cannot be split; empty when it can."""
+    space = space_of(facts)
+    assert bool(dict(space.refused).get("batch_size")) is (len(space.allowed["split"]) == 1)
+    return dict(space.refused).get("batch_size", "")
+
+
+def test_an_ordinary_script_may_split_its_batch(ground: Ground) -> None:
+    facts = ground.probe(script(ground, loops.PLAIN))
+    assert (facts.num_optimizers, facts.uses_closure, facts.num_backwards_per_step) == (1, False, 1)
+    assert of_split(facts) == ""
+
+
+@pytest.mark.parametrize(
+    ("loop", "num_optimizers", "num_backwards", "reason"),
+    [
+        (loops.GAN, 2, 3, "the script steps 2 optimizers, whose gradients would mix"),
+        (loops.RARE_SECOND_OPTIMIZER, 2, 1, "the script steps 2 optimizers, whose gradients would mix"),
+        (loops.CLOSURE, 1, 3, "the script steps with a closure"),
+        (loops.BY_HAND, 0, 1, "no torch optimizer steps: the script updates its parameters by hand"),
+        (loops.TWO_BACKWARDS, 1, 2, "the script runs 2 backward passes per optimizer step"),
+        (loops.OWN_ACCUMULATION, 1, 3, "the script accumulates by itself, 3 micro-batches per step"),
+    ],
+    ids=["GAN", "rare second optimizer", "closure", "by hand", "two backward passes", "own accumulation"],
+)
+def test_accumulation_is_refused_by_name_where_backward_and_step_cannot_be_taken_apart(
+    ground: Ground, loop: str, num_optimizers: int, num_backwards: int, reason: str
+) -> None:
+    facts = ground.probe(script(ground, loop))
+    assert facts.num_optimizers == num_optimizers
+    assert facts.num_backwards_per_step == num_backwards
+    assert facts.uses_closure is (loop == loops.CLOSURE)
+    assert of_split(facts) == reason
+
+
+def test_a_custom_batch_sampler_refuses_the_split_alone(ground: Ground) -> None:
+    facts = ground.probe(script(ground, loops.BATCH_SAMPLER))
+    assert facts.loader is not None and facts.loader.batch_sampler is BatchSamplerKind.CUSTOM
+    assert "num_workers" not in dict(space_of(facts).refused)
+
+
+def test_a_library_that_builds_its_own_loader_gets_the_micro_batch_too(ground: Ground) -> None:
+    path = script(ground, loops.LIBRARY)
+    facts = ground.probe(path)
+    assert facts.loader is not None and len(facts.loader.keys) == 2
+    run = ground.trial(path, facts, batch_size=4, grad_accum_steps=2, num_workers=1)
+    assert_in_force(run, batch_size=4, grad_accum_steps=2, num_workers=1)
+
+
+def test_real_training_follows_loaders_and_datasets_that_are_built_anew(ground: Ground) -> None:
+    for loop in (loops.PER_EPOCH, loops.DATASET_PER_EPOCH, loops.HELPER):
+        short = loop.replace("range(1000)", "range(4)").replace(
+            "train_on(x, y)", "train_on(x, y); sizes.append(len(x))"
+        )
+        path = script(ground, "sizes = []\n" + short + "\nimport json; print(json.dumps(sizes))\n")
+        facts = ground.probe(path)
+        assert ground.train(path, facts, batch_size=4, grad_accum_steps=2).said == [4] * 96
+
+
+def test_a_schedule_made_for_the_loaders_length_is_noticed(ground: Ground) -> None:
+    follows = loops.ONE_CYCLE.replace("total_steps=12", "total_steps=10 * len(DATA)")
+    for loop, is_noticed in ((follows, True), (loops.ONE_CYCLE, False), (loops.PLAIN, False)):
+        text = loop.replace("DataLoader(Data(), batch_size=8, shuffle=True)", "DATA")
+        if "loader = DATA" in text:
+            text = text.replace("loader = DATA", "").replace("in loader", "in DATA")
+        path = script(ground, "DATA_ = DataLoader(Data(), batch_size=8)\n" + text.replace("DATA", "DATA_"))
+        assert ground.probe(path).schedule_follows_length is is_noticed

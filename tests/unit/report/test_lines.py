@@ -1,0 +1,164 @@
+from dataclasses import replace
+
+from autotune.model.events import FinalFinished, FinalsStarted, Notice, ProbeStarted, TrialStarted
+from autotune.model.outcome import Outcome
+from autotune.report.lines import HEADER, Standing, event_lines, running_words, trial_line
+from autotune.report.words import OUTCOME_WORDS, changes_text, refused_words, value_text
+from autotune.settings import Settings
+from autotune.units import GIB
+
+from ..facts import script_facts
+from .examples import NATURAL, PROBED, STARTED, TUNED, failed, finished, measured
+
+PROBED_STANDING = Standing().after(STARTED).after(PROBED)
+MEASURED = PROBED_STANDING.after(finished(0, NATURAL, measured(1000.0), is_best=True))
+
+
+def lines_after(standing, event):
+    return event_lines(event, standing.after(event))
+
+
+def test_the_beginning_names_study_script_machine_cap_budget_and_database():
+    assert event_lines(STARTED, Standing()) == (
+        "study train: train.py on NVIDIA H200, 8 usable cores, torch 2.13.0",
+        "  memory cap 16.0 GiB, at most 40 trials or 15 min 0 s",
+        "  stored in sqlite:////home/ada/photos/studies/autotune.db",
+    )
+    assert "  goes on after 3 finished trials" in event_lines(replace(STARTED, num_finished=3), Standing())
+
+
+def test_the_probe_tells_what_it_learned_and_what_is_left_out():
+    assert event_lines(ProbeStarted(), Standing())
+    first, left_out, header = event_lines(PROBED, PROBED_STANDING)
+    assert first == (
+        "probe done in 6.4 s: 1,000 parameters trained on cpu, batch 64, 0 loader workers, fp32, 10.0 steps per second"
+    )
+    assert left_out == "  left out split: BatchNorm would see smaller batches"
+    assert header == HEADER
+
+
+def test_what_is_left_out_for_one_reason_is_told_once():
+    refused = (("pin_memory", "no\naccelerator"), ("compile", "no compiler"), ("non_blocking", "no accelerator"))
+    assert refused_words(refused) == ["pin_memory, non_blocking: no accelerator", "compile: no compiler"]
+
+
+def test_a_script_without_a_loader_and_with_ranks_is_described_so():
+    probed = replace(PROBED, facts=script_facts(loader=None, world_size=2, step_s=0.0))
+    (first, *_) = event_lines(probed, PROBED_STANDING)
+    assert "2 processes" in first and "no torch DataLoader" in first and "steps per second" not in first
+
+
+def test_the_baseline_is_called_yours_and_has_ratio_one():
+    (line,) = lines_after(PROBED_STANDING, finished(0, NATURAL, measured(1000.0), is_best=True))
+    assert line == "    0  ok                 1,000   1.00x    10.0 GiB  your settings"
+
+
+def test_a_trial_shows_only_what_differs_from_the_baseline():
+    (line,) = lines_after(MEASURED, finished(7, TUNED, measured(2410.0)))
+    assert line == (
+        "    7  ok                 2,410   2.41x    10.0 GiB  num_workers=4 persistent_workers=true precision=bf16"
+    )
+
+
+def test_columns_stand_under_their_header():
+    (line,) = lines_after(MEASURED, finished(7, TUNED, measured(2410.0)))
+    for name, value in (("samples/s", "2,410"), ("ratio", "2.41x"), ("memory", "10.0 GiB")):
+        assert HEADER.index(name) + len(name) == line.index(value) + len(value)
+    assert HEADER.index("settings") == line.index("num_workers")
+
+
+def test_the_guard_on_memory_is_no_difference_once_the_baseline_ran_with_it():
+    guarded = replace(NATURAL, memory_fraction=0.9)
+    standing = PROBED_STANDING.after(finished(0, guarded, measured(1000.0)))
+    (line,) = lines_after(standing, finished(1, replace(guarded, num_workers=2), measured(1100.0)))
+    assert line.endswith("  num_workers=2")
+
+
+def test_a_new_best_is_marked_and_the_baseline_is_not():
+    (line,) = lines_after(MEASURED, finished(7, TUNED, measured(2410.0), is_best=True))
+    assert line.endswith("  <- best so far")
+
+
+def test_an_early_stop_shows_its_bound_as_a_bound():
+    result = measured(800.0, outcome=Outcome.RACED_OUT, reason="It could not reach the best.")
+    (line,) = lines_after(MEASURED, finished(3, TUNED, result))
+    assert "  <800  <0.80x" in line
+    assert line.endswith("(It could not reach the best.)")
+
+
+def test_a_trial_over_the_cap_shows_that_it_needs_at_least_so_much():
+    result = failed(Outcome.OVER_CAP, "It needs more than the cap.", peak_memory_bytes=20 * GIB)
+    (line,) = lines_after(MEASURED, finished(4, TUNED, result))
+    assert "over the cap" in line and ">20.0 GiB" in line
+
+
+def test_a_failure_has_its_reason_on_the_same_line_without_control_characters():
+    result = failed(Outcome.CRASHED, "RuntimeError: a\nb\x1b[31m")
+    (line,) = lines_after(MEASURED, finished(4, TUNED, result))
+    assert line.endswith("(RuntimeError: a b [31m)")
+    assert "    -       -" in line
+
+
+def test_every_outcome_has_words():
+    assert set(OUTCOME_WORDS) == set(Outcome)
+    assert max(map(len, OUTCOME_WORDS.values())) <= 13
+
+
+def test_files_that_a_trial_wrote_in_spite_of_its_layer_are_named():
+    result = measured(900.0, escaped=("/a/1", "/a/2", "/a/3", "/a/4"))
+    _, warning = lines_after(MEASURED, finished(4, TUNED, result))
+    assert warning == "warning: the trial wrote to your files: /a/1, /a/2, /a/3 and 1 more"
+
+
+def test_finals_say_who_runs_and_what_came_out():
+    assert event_lines(FinalsStarted(numbers=(0, 7), num_rounds=3), MEASURED) == (
+        "finals: trials 0, 7 run again in turns, 3 rounds of fresh processes",
+    )
+    done = FinalFinished(round=0, number=7, result=measured(2400.0))
+    assert event_lines(done, MEASURED) == ("final 1: trial 7, 2,400 per second",)
+    lost = FinalFinished(round=1, number=7, result=failed(Outcome.TIMED_OUT, "It took 90 s."))
+    assert event_lines(lost, MEASURED) == ("final 2: trial 7, timed out (It took 90 s.)",)
+
+
+def test_only_a_warning_is_called_one():
+    assert event_lines(Notice(message="a"), Standing()) == ("warning: a",)
+    assert event_lines(Notice(message="a", is_warning=False), Standing()) == ("a",)
+
+
+def test_the_standing_counts_finished_trials_and_keeps_the_best():
+    standing = MEASURED.after(finished(1, TUNED, measured(2000.0), is_best=True))
+    standing = standing.after(finished(2, TUNED, failed(Outcome.INTERRUPTED, "The tuner was ended.")))
+    assert (standing.num_finished, standing.best_trial, standing.best_rate) == (2, 1, 2000.0)
+    assert standing.baseline_rate == 1000.0
+
+
+def test_a_resumed_search_compares_with_what_was_found_before():
+    standing = Standing(baseline=NATURAL, baseline_rate=500.0).after(replace(STARTED, num_finished=4))
+    (line,) = lines_after(standing, finished(5, TUNED, measured(1000.0)))
+    assert "2.00x" in line
+    assert standing.after(finished(5, TUNED, measured(1000.0))).num_finished == 5
+
+
+def test_what_runs_is_named_by_its_differences():
+    started = TrialStarted(number=4, settings=TUNED, stage="workers")
+    assert running_words(started, MEASURED) == "trial 4: num_workers=4 persistent_workers=true precision=bf16"
+    assert running_words(ProbeStarted(), MEASURED) == "probe"
+    assert running_words(FinalsStarted(numbers=(0,), num_rounds=3), MEASURED) == "finals"
+    assert running_words(STARTED, MEASURED) == ""
+
+
+def test_a_trial_without_a_known_baseline_has_no_ratio():
+    assert "      -  " in trial_line(0, TUNED, measured(10.0), baseline=None, baseline_rate=None)
+
+
+def test_values_are_written_as_the_command_line_takes_them():
+    assert [value_text(value) for value in (True, None, "", 0.5, 3, "a\nb")] == [
+        "true",
+        "the script's own",
+        "the script's own",
+        "0.5",
+        "3",
+        "a b",
+    ]
+    knobs = Settings(knobs=(("storage", "npy"),))
+    assert changes_text(knobs, Settings()) == "storage=npy"

@@ -1,0 +1,286 @@
+"""The loop over trials with an imagined script: a real database, a real search, no process."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from autotune.model.events import TrialFinished
+from autotune.model.outcome import Outcome
+from autotune.model.summary import Status
+from autotune.runner.function import FunctionRunner, Measured
+from autotune.search.search import Search
+from autotune.search.walk import PlanLimits
+from autotune.space.derive import derive_space
+from autotune.store.records import StudyRecord
+from autotune.store.repository import Repository
+from autotune.tuner.budget import Budget
+from autotune.tuner.finals import Finals
+from autotune.tuner.jobs import Jobs
+from autotune.tuner.loop import TrialLoop
+from autotune.tuner.publish import count_trials, make_result, status_of
+from autotune.tuner.site import make_site
+from autotune.tuner.stop import StopRequest
+from autotune.units import GIB, MIB
+from tests.unit.facts import cpu_machine, script_facts, search_spec
+
+FACTS = script_facts(num_batch_norms=3)
+
+
+def loader_bound(settings):
+    """Workers are what this job needs; each costs memory."""
+    rate = 100.0 * (1 + min(settings.num_workers, 2))
+    if settings.precision == "bf16":
+        rate *= 0.5
+    return Measured(
+        samples_per_second=rate,
+        peak_memory_bytes=(200 + 50 * settings.num_workers) * MIB,
+        compute_samples_per_second=400.0,
+        data_wait_fraction=max(0.0, 1 - rate / 400.0),
+    )
+
+
+class Bench:
+    """One study with everything that a tuner has, over a callable."""
+
+    def __init__(self, folder, measure=loader_bound, *, max_trials=None, cap="4GiB"):
+        self.spec = search_spec(memory_cap=cap, max_trials=max_trials, cwd=str(folder), budget_s=1e6)
+        self.site = make_site(self.spec, cpu_machine().device)
+        self.repository = Repository.open(f"sqlite:///{folder}/study.db")
+        self.space = derive_space(FACTS, cpu_machine(), self.spec)
+        self.events = []
+        self.stop = StopRequest()
+        self.measure = measure
+
+    def create(self):
+        self.repository.create_study(
+            StudyRecord(
+                name="train",
+                spec=self.spec,
+                fingerprint={},
+                created_at=datetime.now(UTC),
+                facts=FACTS,
+                natural=self.space.natural,
+            )
+        )
+        return self
+
+    def loop(self):
+        self.search = Search(
+            self.repository.optuna_storage,
+            "train",
+            self.space,
+            PlanLimits(usable_cpus=2.0, cap_bytes=self.site.cap_bytes),
+            seed=0,
+            max_trials=self.spec.trials_limit,
+            spend_all=self.spec.max_trials is not None,
+        )
+        self.budget = Budget(self.spec.budget_s, 0.0)
+        return TrialLoop(
+            study="train",
+            search=self.search,
+            jobs=Jobs(spec=self.spec, site=self.site, facts=FACTS, natural=self.space.natural),
+            runner=FunctionRunner(self.measure, FACTS),
+            repository=self.repository,
+            budget=self.budget,
+            stop=self.stop,
+            on_event=self.events.append,
+        )
+
+    def finals(self, loop):
+        finals = Finals(
+            study="train",
+            loop=loop,
+            repository=self.repository,
+            budget=self.budget,
+            stop=self.stop,
+            on_event=self.events.append,
+            seed=0,
+        )
+        return finals.run(self.search.finalists(3), self.search.baseline)
+
+    def result(self, finals):
+        trials = self.repository.trials("train")
+        status = status_of(
+            finals=finals, baseline=self.search.baseline, trials=trials, is_stopped=bool(self.stop.level)
+        )
+        return make_result(
+            study=self.repository.study("train"),
+            site=self.site,
+            status=status,
+            trials=trials,
+            num_gated=self.search.num_gated,
+            best=self.search.history.best,
+            baseline=self.search.baseline,
+            finals=finals,
+            wall_s=1.0,
+            reason="",
+        )
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = []
+    # Databases in memory where there is such a place: hundreds of commits to a busy disk take minutes.
+    place = tempfile.mkdtemp(dir="/dev/shm") if Path("/dev/shm").is_dir() else str(tmp_path)
+
+    def make(**options):
+        made.append(Bench(place, **options).create())
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.repository.close()
+    if place != str(tmp_path):
+        shutil.rmtree(place)
+
+
+def test_the_baseline_is_trial_0(bench):
+    one = bench(max_trials=1)
+    one.loop().run()
+    (trial,) = one.repository.trials("train")
+    assert trial.settings == one.space.natural.canonical(device_is_cpu=True)
+    assert trial.number == 0
+
+
+def test_a_loader_bound_job_gets_its_workers_and_a_real_gain(bench):
+    one = bench()
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.IMPROVED
+    assert result.best.settings.num_workers == 2
+    assert result.speedup[0] == pytest.approx(3.0)
+    assert result.bottleneck == "loader"
+    assert result.best.peak_memory_bytes == 300 * MIB
+
+
+def test_every_trial_is_in_both_tables_and_told_once(bench):
+    one = bench(max_trials=12)
+    one.loop().run()
+    trials = one.repository.trials("train")
+    assert len(trials) == 12
+    assert all(trial.optuna_told for trial in trials)
+    assert one.search.num_finished == 12
+    assert len({trial.settings for trial in trials}) == 12
+
+
+def test_nothing_faster_keeps_the_baseline(bench):
+    one = bench(measure=lambda settings: replace(loader_bound(settings), samples_per_second=100.0))
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.NO_GAIN
+    assert result.best.settings == result.baseline.settings
+    assert result.speedup is None
+
+
+def test_a_cap_below_everything_is_no_feasible(bench):
+    one = bench(cap="100MiB", max_trials=5)
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.NO_FEASIBLE
+    assert result.trials.infeasible == result.trials.total > 0
+    assert result.best is None
+
+
+def test_a_baseline_over_the_cap_has_no_speedup(bench):
+    def hungry_baseline(settings):
+        peak = 3 * GIB if settings.num_workers == 0 else 1 * GIB
+        return replace(loader_bound(settings), peak_memory_bytes=peak)
+
+    one = bench(measure=hungry_baseline, cap="2GiB", max_trials=8)
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.BASELINE_INFEASIBLE
+    assert result.speedup is None
+    assert not result.baseline.feasible
+    assert result.best.settings.num_workers > 0
+
+
+def test_a_killed_tuner_repeats_only_the_trial_that_was_running(bench):
+    one = bench(max_trials=10)
+    killed_after = 4
+
+    class Killed(BaseException):
+        pass
+
+    def dies(settings):
+        if len(one.repository.trials("train")) == killed_after:
+            raise Killed
+        return loader_bound(settings)
+
+    one.measure = dies
+    with pytest.raises(Killed):
+        one.loop().run()
+    one.measure = loader_bound
+    loop = one.loop()
+    loop._owner = replace(loop._owner, pid=loop._owner.pid + 1)
+    loop.recover()
+    loop.run()
+    trials = one.repository.trials("train")
+    assert len(trials) == 10
+    assert len({trial.settings for trial in trials}) == 10
+    assert one.search.num_finished == 10
+
+
+def test_a_trial_that_was_recorded_but_not_told_is_told_at_the_resume(bench):
+    one = bench(max_trials=6)
+    loop = one.loop()
+    tell = one.search.tell
+    one.search.tell = lambda number, result: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run()
+    one.search.tell = tell
+    assert one.repository.trials("train")[0].optuna_told is False
+    again = one.loop()
+    again.recover()
+    assert one.search.num_finished == 1
+    again.run()
+    assert [trial.number for trial in one.repository.trials("train")] == list(range(6))
+
+
+def test_a_stop_ends_after_the_running_trial(bench):
+    one = bench()
+
+    def asks_to_stop(settings):
+        one.stop.request()
+        return loader_bound(settings)
+
+    one.measure = asks_to_stop
+    loop = one.loop()
+    assert "asked to stop" in loop.run()
+    assert len(one.repository.trials("train")) == 1
+    assert one.result(None).status is Status.INTERRUPTED
+
+
+def test_the_best_so_far_is_announced_with_its_trial(bench):
+    one = bench(max_trials=6)
+    one.loop().run()
+    finished = [event for event in one.events if isinstance(event, TrialFinished)]
+    best = [event for event in finished if event.is_best]
+    rates = [event.result.measurement.samples_per_second for event in best]
+    assert rates == sorted(rates)
+    assert finished[0].is_best
+
+
+def test_counts_follow_the_outcomes(bench):
+    def mixed(settings):
+        if settings.precision == "bf16":
+            return Measured(samples_per_second=None)
+        return loader_bound(settings)
+
+    one = bench(measure=mixed, max_trials=12)
+    one.loop().run()
+    counts = count_trials(one.repository.trials("train"), one.search.num_gated)
+    infeasible = [t for t in one.repository.trials("train") if t.result.outcome is Outcome.OUT_OF_MEMORY]
+    assert counts.total == 12
+    assert counts.infeasible == len(infeasible) > 0
+    assert counts.complete == 12 - len(infeasible)
