@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 #
 #   docker build --build-arg USER_UID=$(id -u) -t autotune .
-#   docker run --rm --gpus all --shm-size 8g --init -v "$PWD":/work autotune search train.py
+#   docker run --rm --gpus all --shm-size 8g --init -v "$PWD":/project autotune search train.py
 #
 # BASE is any GPU image with Python 3.11 or newer and torch 2.4 or newer. The driver of the host decides which CUDA it may
 # have: CUDA 13 needs driver 580 or newer; for an older one, for instance,
@@ -31,12 +31,12 @@ RUN python3 -m pip install --constraint image.txt .
 # Not root. The uid may already have a name in the base image; files that a search writes should be the caller's.
 ARG USER_UID=1000
 RUN useradd --non-unique --uid "${USER_UID}" --create-home autotune \
-    && mkdir -p /work/studies \
-    && chown -R "${USER_UID}" /work
+    && mkdir -p /project/studies \
+    && chown -R "${USER_UID}" /project
 USER autotune
 
-# The user's project goes to /work; the study database lies in studies/ under it and outlives the container.
-WORKDIR /work
-VOLUME /work/studies
+# The user's project goes to /project; the study database lies in studies/ under it and outlives the container.
+WORKDIR /project
+VOLUME /project/studies
 ENTRYPOINT ["autotune"]
 CMD ["--help"]

@@ -42,7 +42,7 @@ class Tree:
     def end(self) -> None:
         """Kills what is left of the tree; by pid and start time, so never a stranger's process."""
         for process in self._known.values():
-            _kill(process)
+            _send(process, signal.SIGKILL)
 
 
 def end_strays(folder: Path) -> None:
@@ -52,11 +52,14 @@ def end_strays(folder: Path) -> None:
     """
     deadline = time.monotonic() + STRAYS_LIMIT_S
     while time.monotonic() < deadline:
-        strays = list(_started_in(folder))
+        strays = []
+        for process in _started_in(folder):
+            _send(process, signal.SIGSTOP)  # So that it starts no more of them.
+            strays.append(process)
         if not strays:
             return
         for process in strays:
-            _kill(process)
+            _send(process, signal.SIGKILL)
         time.sleep(0.01)
 
 
@@ -93,15 +96,15 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _kill(process: psutil.Process) -> None:
-    """SIGKILL through a descriptor of the process, opened before its start time is compared: no other can be meant."""
+def _send(process: psutil.Process, signum: int) -> None:
+    """Signals through a descriptor of the process, opened before its start time is compared: no other can be meant."""
     with suppress(psutil.Error, OSError):
         if not hasattr(os, "pidfd_open"):
-            process.kill()
+            process.send_signal(signum)
             return
         descriptor = os.pidfd_open(process.pid)
         try:
             if process.is_running():
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                signal.pidfd_send_signal(descriptor, signum)
         finally:
             os.close(descriptor)

@@ -40,7 +40,7 @@ TAIL_BYTES = 1 << 16
 TERM_GRACE_S = 1.0
 """Between SIGTERM and SIGKILL: enough to flush a log, not enough to save a checkpoint, which nobody wants here."""
 KILL_LIMIT_S = 5.0
-"""Longest time to wait for killed processes: one that is stuck in a driver never goes, and must not hold us up."""
+"""Longest time to wait for the same killed processes: one that is stuck in a driver must not hold us up."""
 DRAIN_S = 0.5
 """Longest time to read what is left in the terminal."""
 OOM_SCORE_ADJ = "500"
@@ -106,34 +106,37 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def descendants(root: int) -> list[int]:
-    """Process ids below `root`, nearest first, read from /proc."""
-    children: dict[int, list[int]] = {}
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        try:
-            # The name in parentheses is any bytes that the process chose.
-            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if len(fields) > 1:
-            children.setdefault(int(fields[1]), []).append(int(process.name))
-    found, queue = [], [root]
+def children_of(pid: int) -> list[int]:
+    """Process ids of the children of all threads of a process, as the kernel lists them."""
+    children: list[int] = []
+    try:
+        for task in Path("/proc", str(pid), "task").iterdir():
+            children.extend(map(int, (task / "children").read_bytes().split()))
+    except OSError:
+        pass  # It ended meanwhile, and what it had started is ours now.
+    return children
+
+
+def signal_tree(root: int, signum: int) -> list[int]:
+    """Signals everything below `root`, a parent before its children; returns the process ids.
+
+    A stopped parent starts nothing more, so its list of children is final when it is read.
+    """
+    found, queue = [], children_of(root)
     while queue:
-        below = children.get(queue.pop(0), [])
-        found.extend(below)
-        queue.extend(below)
+        pid = queue.pop()
+        send(pid, signum)
+        found.append(pid)
+        queue.extend(children_of(pid))
     return found
 
 
-def send_all(pids: list[int], signum: int) -> None:
-    """Signals every process of the list that still exists."""
-    for pid in pids:
-        try:
-            os.kill(pid, signum)
-        except (ProcessLookupError, PermissionError):
-            continue
+def send(pid: int, signum: int) -> None:
+    """Signals a process, if it still exists and we may."""
+    try:
+        os.kill(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        return
 
 
 class Tree:
@@ -157,20 +160,24 @@ class Tree:
     def end(self, terminal: Terminal, *, grace_s: float) -> None:
         """Ends everything: SIGTERM, a bounded wait, SIGKILL until nothing is left.
 
-        Freezing first keeps a tree that forks as fast as it is killed from getting away.
+        Stopping first keeps a tree that forks as fast as it is killed from getting away.
         """
         if grace_s > 0:
-            send_all(descendants(os.getpid()), signal.SIGTERM)
+            signal_tree(os.getpid(), signal.SIGTERM)
             deadline = time.monotonic() + grace_s
             while self.reap() and time.monotonic() < deadline:
                 terminal.drain(0.02)
                 time.sleep(0.02)
-        deadline = time.monotonic() + KILL_LIMIT_S
-        while self.reap() and time.monotonic() < deadline:
-            left = descendants(os.getpid())
-            send_all(left, signal.SIGSTOP)
-            send_all(left, signal.SIGKILL)
-            time.sleep(0.005)
+        stuck: list[int] = []
+        while self.reap():
+            left = signal_tree(os.getpid(), signal.SIGSTOP)
+            for pid in left:
+                send(pid, signal.SIGKILL)
+            if left != stuck:
+                stuck, deadline = left, time.monotonic() + KILL_LIMIT_S
+            elif time.monotonic() > deadline:
+                return
+            time.sleep(0.002)
 
 
 def start(spec: dict[str, Any], terminal: Terminal) -> int:
@@ -190,7 +197,7 @@ def start(spec: dict[str, Any], terminal: Terminal) -> int:
     failure = b"it was called off" if not select.select([error_read], [], [], 0)[0] else os.read(error_read, 4096)
     os.close(error_read)
     if failure:
-        send_all([pid], signal.SIGKILL)
+        send(pid, signal.SIGKILL)
         raise OSError(failure.decode(errors="replace"))
     return pid
 

@@ -1,8 +1,8 @@
 """The rate that settings cannot exceed, from what other trials measured: it prunes, it is never reported. Pure.
 
-Every trial measures its compute-only rate, so one trial speaks for all settings that compute the same. Measured with real
-scripts, the rate stayed below the smaller of the loader's and the compute-only rate in all cases but two, by under 1 %;
-as a prediction that minimum is worthless where loader and training share cores.
+Every trial measures its compute-only rate, so one trial speaks for all settings that compute the same. Measured with
+real scripts, the rate stayed below the smaller of the loader's and the compute-only rate in all cases but two, by under
+1 %; as a prediction that minimum is worthless where loader and training share cores.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from autotune.settings import DEFAULT_PREFETCH_FACTOR, Settings
 
 LOADER_BOUND_WAIT = 0.15
 """A trial on an accelerator that waits for data this share of its time shows what its loader can do."""
-
-LOADER_SLACK = 1.08
-"""A loader's rate as seen in a trial is a little below what it could do: the two sides wait for each other."""
 
 
 class Bounds:

@@ -1,4 +1,4 @@
-"""Peak memory of settings that were not tried, from those that were: lines in the micro-batch, and plain order. Pure."""
+"""Peak memory of settings that were not tried, from those that were: lines in the micro-batch, and order. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ UNKNOWN_WORKER_SHARE = 0.5
 """Memory of a worker before the first was seen, as a share of the training process: a forked worker shares most of its
 pages, a spawned one imports the script again but holds no model."""
 
-_NEEDS_MORE = ("batch_size", "num_workers", "prefetch_factor", "intra_op_threads", "stream_prefetch")
+_NEEDS_MORE = ("batch_size", "num_workers", "prefetch_factor", "stream_prefetch")
 """Settings of which a larger value never needs less memory."""
 
-_INDIFFERENT = frozenset({"grad_accum_steps", "pin_memory", "persistent_workers", "omp_wait_policy"})
-"""Settings that do not change what the device holds; accumulation follows the micro-batch."""
+_INDIFFERENT = frozenset(
+    {"grad_accum_steps", "pin_memory", "persistent_workers", "intra_op_threads", "omp_wait_policy"}
+)
+"""Settings that change next to nothing of the peak; accumulation follows the micro-batch."""
 
 _LOADER = frozenset({"num_workers", "prefetch_factor"})
 """Settings that cost the host's memory alone."""
@@ -70,6 +72,13 @@ class MemoryModel:
             return f"{format_bytes(predicted)} predicted, the cap is {format_bytes(cap_bytes)}."
         return None
 
+    def unlikely(self, settings: Settings, cap_bytes: int) -> str | None:
+        """Why these settings would rather not stay under the cap, by the likely peak; None while they may."""
+        likely = self.likely_peak_bytes(settings)
+        if likely is None or likely <= cap_bytes:
+            return None
+        return f"Up to {format_bytes(likely)} expected, the cap is {format_bytes(cap_bytes)}."
+
     def likely_peak_bytes(self, settings: Settings) -> float | None:
         """The prediction; where there is none, a guess that is rather too high than too low.
 
@@ -103,8 +112,9 @@ class MemoryModel:
         return self._fit(is_shared=True)
 
     def _fit(self, *, is_shared: bool) -> _Regression:
-        rows = [self._features(trial.settings, is_shared=is_shared) for trial in self._measured]
-        peaks = [float(trial.peak_memory_bytes or 0) - self._queue_bytes(trial.settings) for trial in self._measured]
+        trials = self._measured + ([trial for trial in self._failed if trial.peak_memory_bytes] if is_shared else [])
+        rows = [self._features(trial.settings, is_shared=is_shared) for trial in trials]
+        peaks = [float(trial.peak_memory_bytes or 0) - self._queue_bytes(trial.settings) for trial in trials]
         return _Regression(rows, peaks)
 
     def _from_line(self, lines: _Regression, settings: Settings, *, is_shared: bool) -> float | None:

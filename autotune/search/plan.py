@@ -15,13 +15,19 @@ from autotune.search.worker_stages import feed, share_cores, workers_for_usual_g
 from autotune.settings import Precision, Settings
 from autotune.space.space import KNOB_PREFIX, SearchSpace, Value
 
+BASELINE_STAGE = "baseline"
+
 MEMORY_FRACTION_STAGE = "memory_fraction"
-"""Trials of this stage vary the winner's memory; they are no candidates for winning."""
+"""Trials of this stage vary the memory of the fastest settings; they are no candidates for winning."""
 
 MAX_PASSES = 3
-"""Passes around the best; each is over when nothing new is worth a trial."""
+"""Passes around the best; one in which nothing moves is the last."""
 
 NEARLY_FED = 0.98
+"""From this share of the compute-only rate on, the loader's details are not worth a trial either."""
+
+FRACTION_HEADROOM = 1.02
+"""The allocator needs a little more than the peak that it reserved."""
 
 HALF = (Precision.BF16.value, Precision.FP16.value)
 
@@ -44,13 +50,13 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
     """
     walk = Walk(history, space, limits)
     try:
-        walk.measured(walk.best, "baseline")
+        walk.measured(walk.best, BASELINE_STAGE)
         shrink_to_fit(walk)
         if space.device_is_cpu:
             _on_cpu(walk)
         else:
             _on_accelerator(walk)
-        _knobs(walk)
+        _own_knobs(walk)
         _around_the_best(walk)
         _smallest_memory_fraction(walk)
     except NeedsTrial as need:
@@ -62,7 +68,7 @@ def _on_accelerator(walk: Walk) -> None:
     _usual_gains(walk)
     feed(walk)
     if walk.best.precision.value not in HALF:
-        walk.try_others("precision", "precision")
+        _precision(walk)
     walk.try_others("compile", "kernels")
     feed(walk)
     grow_micro_batch(walk)
@@ -73,7 +79,7 @@ def _on_accelerator(walk: Walk) -> None:
 
 def _on_cpu(walk: Walk) -> None:
     share_cores(walk)
-    walk.try_others("precision", "precision")
+    _precision(walk)
     walk.try_others("compile", "kernels")
     walk.try_others("channels_last", "kernels")
     grow_micro_batch(walk)
@@ -81,7 +87,7 @@ def _on_cpu(walk: Walk) -> None:
 
 
 def _usual_gains(walk: Walk) -> None:
-    """What usually helps on an accelerator, all at once; the pass around the best takes back what does not help here."""
+    """What usually helps on an accelerator, all at once; later passes take back what does not help here."""
     own = walk.best.precision.value
     half = next((value for value in HALF if value in walk.choices("precision")), own)
     changes: dict[str, Value] = {
@@ -97,7 +103,14 @@ def _usual_gains(walk: Walk) -> None:
     walk.consider(changes, "usual")
 
 
-def _knobs(walk: Walk) -> None:
+def _precision(walk: Walk) -> None:
+    """Other formats; on an accelerator the wide ones are not gone back to once a narrow one is ahead."""
+    is_narrow = walk.best.precision.value in HALF and not walk.space.device_is_cpu
+    for value in HALF if is_narrow else walk.choices("precision"):
+        walk.consider({"precision": value}, "precision")
+
+
+def _own_knobs(walk: Walk) -> None:
     """The user's own knobs: every value, since nothing is known of them."""
     for name in walk.space.searched:
         if name.startswith(KNOB_PREFIX):
@@ -105,7 +118,7 @@ def _knobs(walk: Walk) -> None:
 
 
 def _around_the_best(walk: Walk) -> None:
-    """Every single change of the best settings that could be worth more than the noise, until nothing moves."""
+    """Every change of one setting that could be worth more than the noise, until nothing moves."""
     for _ in range(MAX_PASSES):
         start = walk.best
         if walk.space.device_is_cpu:
@@ -113,24 +126,43 @@ def _around_the_best(walk: Walk) -> None:
         else:
             feed(walk)
         _loader_details(walk)
-        walk.try_others("precision", "precision") if walk.space.device_is_cpu or walk.best.precision.value not in HALF else [walk.consider({"precision": v}, "precision") for v in HALF]
+        _precision(walk)
         grow_micro_batch(walk)
         if walk.space.device_is_cpu:
             shrink_micro_batch(walk)
-        for name in ("compile", "channels_last", "cudnn_benchmark", "stream_prefetch", "non_blocking", "expandable_segments"):
+        for name in ("compile", "channels_last", "cudnn_benchmark"):
             walk.try_others(name, "kernels")
+        for name in ("stream_prefetch", "non_blocking", "expandable_segments"):
+            walk.try_others(name, "transfer")
+        walk.climb("grad_accum_steps", "accumulation")
+        _own_knobs(walk)
         if walk.best == start:
             break
 
 
 def _loader_details(walk: Walk) -> None:
-    if walk.is_fed(NEARLY_FED):
+    if walk.is_fed(ratio=NEARLY_FED):
         return
     if walk.best.num_workers:
         walk.climb("prefetch_factor", "loader", steps=(1,))
-        walk.try_others("persistent_workers", "loader")
+        walk.consider({"persistent_workers": True}, "loader")
     walk.try_others("pin_memory", "loader")
 
 
 def _smallest_memory_fraction(walk: Walk) -> None:
-    pass
+    """The smallest share of the device's memory that keeps the rate, from the one that the peak needs upwards.
+
+    The largest allowed share is the cap's own.
+    """
+    fractions = sorted(float(value) for value in walk.choices("memory_fraction"))
+    trial = walk.visited.get(walk.best)
+    if len(fractions) < 2 or trial is None or trial.peak_memory_bytes is None or not walk.best_rate:
+        return
+    best, least_rate = walk.best, walk.best_rate * (1 - walk.limits.noise_ratio)
+    needed = FRACTION_HEADROOM * fractions[-1] * trial.peak_memory_bytes / walk.limits.cap_bytes
+    for fraction in [value for value in fractions if needed <= value < best.memory_fraction]:
+        settings = walk.changed({"memory_fraction": fraction}, best)
+        if walk.is_open(settings):
+            walk.measured(settings, MEMORY_FRACTION_STAGE)
+        if (walk.visited.rate(settings) or 0.0) >= least_rate:
+            break

@@ -19,6 +19,9 @@ AT_CEILING_RATIO = 0.95
 LITTLE_WAIT = 0.03
 """Nor is it on an accelerator that waits for data less than this share of its time, however the two rates compare."""
 
+HOPELESS_RATIO = 0.9
+"""A change that left less than this of the rate elsewhere is not tried again: changes act nearly independently."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanLimits:
@@ -69,10 +72,13 @@ class Walk:
         self.space = space
         self.limits = limits
         self._history = history
-        self._visited = History((), history.natural)
+        self.visited = History((), history.natural)
+        """The trials that this walk has come by."""
         self.best = history.natural
         """The fastest settings visited; the script's own while none was feasible."""
         self.best_rate = 0.0
+
+    # --- trials
 
     def measured(self, settings: Settings, stage: str) -> FinishedTrial:
         """The trial of these settings; the best moves there when it is faster.
@@ -83,10 +89,10 @@ class Walk:
         trial = self._history.get(settings)
         if trial is None:
             raise NeedsTrial(Candidate(settings=settings, stage=stage))
-        self._visited = self._visited.with_trials([trial])
-        self.__dict__.pop("bounds", None)
-        self.__dict__.pop("memory", None)
-        rate = self._visited.rate(settings)
+        self.visited = self.visited.with_trials([trial])
+        for name in ("bounds", "memory"):
+            self.__dict__.pop(name, None)
+        rate = self.visited.rate(settings)
         if rate is not None and rate > self.best_rate:
             self.best, self.best_rate = settings, rate
         return trial
@@ -116,68 +122,81 @@ class Walk:
         for value in self.choices(name):
             self.consider({name: value}, stage)
 
-    def changed(self, changes: Mapping[str, Value]) -> Settings:
-        """The best settings with the allowed ones of these changes, canonical."""
-        params: dict[str, Any] = dict(self.space.params(self.best))
-        params.update({name: value for name, value in changes.items() if value in self.choices(name)})
-        return self.space.settings(params)
+    # --- what is worth a trial
 
     def is_open(self, settings: Settings) -> bool:
         """Whether these settings are new, allowed, and nothing speaks against their staying under the cap."""
-        if settings in self._visited or self.space.why_not(settings) is not None:
+        if settings in self.visited or self.space.why_not(settings) is not None:
             return False
         return self.fits(settings)
 
     def fits(self, settings: Settings) -> bool:
         """Whether these settings are likely to stay under the cap; the unknown are given the benefit of the doubt."""
-        if self.memory.ruled_out(settings, self.limits.cap_bytes) is not None:
-            return False
-        likely = self.memory.likely_peak_bytes(settings)
-        return likely is None or likely <= self.limits.cap_bytes
+        cap_bytes = self.limits.cap_bytes
+        return (self.memory.ruled_out(settings, cap_bytes) or self.memory.unlikely(settings, cap_bytes)) is None
 
     def is_pointless(self, settings: Settings) -> bool:
-        """Whether these settings cannot be faster than the best by more than the noise."""
+        """Whether these settings cannot be faster than the best by more than the noise, as far as the trials tell."""
         bound = self.bounds.upper_bound(settings)
-        return bound is not None and bound < self.best_rate * (1 + self.limits.noise_ratio)
-
-    def is_fed(self, ratio: float = AT_CEILING_RATIO) -> bool:
-        """Whether the loader keeps up with the best settings: they reach this share of their compute-only rate."""
-        trial = self._visited.get(self.best)
-        wait = trial.data_wait_fraction if trial is not None else None
-        if wait is not None and wait < LITTLE_WAIT and not self.space.device_is_cpu:
+        if bound is not None and bound < self.best_rate * (1 + self.limits.noise_ratio):
             return True
-        ceiling = self.ceiling
-        return ceiling is not None and self.best_rate >= ratio * ceiling
+        return self._known_ratio(settings) < HOPELESS_RATIO
 
-    @property
-    def ceiling(self) -> float | None:
-        """Compute-only rate of the best settings."""
-        return self.bounds.compute_rate(self.best)
+    def _known_ratio(self, settings: Settings) -> float:
+        """What the change from the best to these settings left of the rate elsewhere, at its best; 1 where unknown."""
+        own, other = self.space.params(self.best), self.space.params(settings)
+        changes = {name: value for name, value in other.items() if value != own[name]}
+        ratios = []
+        for trial in self.visited.feasible:
+            params = self.space.params(trial.settings)
+            if all(params[name] == own[name] for name in changes):
+                rate = self.visited.rate(self.space.settings(params | changes))
+                if rate is not None:
+                    ratios.append(rate / (trial.samples_per_second or rate))
+        return max(ratios, default=1.0)
+
+    def is_fed(self, trial: FinishedTrial | None = None, *, ratio: float = AT_CEILING_RATIO) -> bool:
+        """Whether the loader keeps up with a trial, by default the best: it reaches this share of its compute rate."""
+        trial = trial or self.visited.get(self.best)
+        if trial is None or trial.samples_per_second is None:
+            return False
+        wait = None if self.space.device_is_cpu else trial.data_wait_fraction
+        if wait is not None and wait < LITTLE_WAIT:
+            return True
+        ceiling = self.bounds.compute_rate(trial.settings)
+        return ceiling is not None and trial.samples_per_second >= ratio * ceiling
 
     @cached_property
     def bounds(self) -> Bounds:
         """What the visited trials say about the rates of others."""
-        return Bounds(self._visited, device_is_cpu=self.space.device_is_cpu)
+        return Bounds(self.visited, device_is_cpu=self.space.device_is_cpu)
 
     @cached_property
     def memory(self) -> MemoryModel:
         """What the visited trials say about the memory of others."""
-        return MemoryModel(self._visited, self.space)
+        return MemoryModel(self.visited, self.space)
+
+    # --- the space around the best
+
+    def changed(self, changes: Mapping[str, Value], settings: Settings | None = None) -> Settings:
+        """Settings, by default the best, with the allowed ones of these changes; canonical."""
+        params: dict[str, Any] = dict(self.space.params(settings or self.best))
+        params.update({name: value for name, value in changes.items() if value in self.choices(name)})
+        return self.space.settings(params)
 
     def choices(self, name: str) -> tuple[Value, ...]:
         """Allowed values of a parameter; empty where the space does not have it."""
         return self.space.allowed.get(name, ())
 
-    def own(self, name: str) -> Value:
-        """The best settings' value of a parameter of the space."""
-        return self.space.params(self.best)[name]
-
     def neighbour(self, name: str, step: int) -> Value | None:
         """The allowed value so many places from the best settings' own; None where there is none."""
         values = self.choices(name)
-        if name not in self.space.domains or self.own(name) not in values:
+        if not values:
             return None
-        index = values.index(self.own(name)) + step
+        own = self.space.params(self.best)[name]
+        if own not in values:
+            return values[0]
+        index = values.index(own) + step
         return values[index] if 0 <= index < len(values) else None
 
     def at_most(self, name: str, number: float) -> int:

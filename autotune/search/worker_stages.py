@@ -1,9 +1,11 @@
-"""Stages of the plan that see to the loader's workers, and on a CPU to the threads that share the cores with them. Pure."""
+"""Stages of the plan that see to the workers, and on a CPU to the threads that share the cores with them. Pure."""
 
 from __future__ import annotations
 
 import math
 
+from autotune.search.batch_stages import with_fitting_batch
+from autotune.search.history import FinishedTrial
 from autotune.search.walk import Walk
 from autotune.settings import OmpWaitPolicy
 from autotune.space.space import Value
@@ -17,36 +19,55 @@ EXPECTED_GAIN = 2.0
 FIRST_WORKERS = 4
 """Guess where nothing is known of the loader."""
 
+STARVED_GAIN = 1.05
+"""A trial that computes faster by this factor than the best is worth feeding."""
+
 
 def workers_for_usual_gains(walk: Walk) -> Value:
     """Workers that feed the faster compute that the usual gains should bring; one core is left to the training."""
-    own, load_s, ceiling = walk.best.num_workers, walk.bounds.load_s, walk.ceiling
-    if load_s is not None and ceiling is not None:
-        need = math.ceil(HEADROOM * EXPECTED_GAIN * load_s * ceiling)
+    own, load_s = walk.best.num_workers, walk.bounds.load_s
+    compute = walk.bounds.compute_rate(walk.best)
+    if load_s is not None and compute is not None:
+        need = math.ceil(HEADROOM * EXPECTED_GAIN * load_s * compute)
     else:
         need = max(2 * own, FIRST_WORKERS)
     return walk.at_most("num_workers", max(1, own, min(need, _cpus(walk) - 1)))
 
 
 def feed(walk: Walk) -> None:
-    """On an accelerator: as many workers as the compute-only rate needs, by what one of them delivers."""
-    while not walk.is_fed():
-        own = walk.best.num_workers
-        need = min(_workers_for_ceiling(walk), max(_cpus(walk) - 1, own + 1))
+    """On an accelerator: as many workers as the fastest compute needs, by what one worker delivers."""
+    while (centre := _starved(walk)) is not None:
+        need = min(_workers_needed(walk, centre), max(_cpus(walk) - 1, centre.settings.num_workers + 1))
         changes: dict[str, Value] = {"num_workers": walk.at_least("num_workers", need), "persistent_workers": True}
-        if not walk.consider(changes, "workers"):
+        settings = walk.changed(changes, centre.settings)
+        if not walk.is_open(settings) or walk.is_pointless(settings):
+            break
+        trial = walk.measured(settings, "workers")
+        if (trial.samples_per_second or 0.0) <= (centre.samples_per_second or 0.0):
             break
     if not walk.is_fed():
         walk.climb("num_workers", "workers", steps=(-1,))
 
 
-def _workers_for_ceiling(walk: Walk) -> int:
-    own, ceiling, load_s = walk.best.num_workers, walk.ceiling, walk.bounds.load_s
+def _starved(walk: Walk) -> FinishedTrial | None:
+    """The trial that computes fastest, if its loader keeps it from showing that; else the best, if it is not fed."""
+    centre = walk.visited.get(walk.best)
+    highest = STARVED_GAIN * max(walk.best_rate, walk.bounds.compute_rate(walk.best) or 0.0)
+    for trial in walk.visited.feasible:
+        compute = walk.bounds.compute_rate(trial.settings) or 0.0
+        if compute > highest:
+            centre, highest = trial, compute
+    return None if centre is None or walk.is_fed(centre) else centre
+
+
+def _workers_needed(walk: Walk, centre: FinishedTrial) -> int:
+    own, rate = centre.settings.num_workers, centre.samples_per_second
+    compute, load_s = walk.bounds.compute_rate(centre.settings), walk.bounds.load_s
     need = 2 * own
-    if own and ceiling is not None and walk.best_rate:
-        need = math.ceil(HEADROOM * own * ceiling / walk.best_rate)
-    elif not own and ceiling is not None and load_s is not None:
-        need = math.ceil(HEADROOM * load_s * ceiling)
+    if own and compute and rate:
+        need = math.ceil(HEADROOM * own * compute / rate)
+    elif not own and compute and load_s is not None:
+        need = math.ceil(HEADROOM * load_s * compute)
     return max(own + 1, need)
 
 
@@ -56,49 +77,50 @@ def share_cores(walk: Walk) -> None:
     A worker more is of no use while the training's threads hold its core: measured on two cores, two workers gave 594
     samples/s with two threads and 938 with one.
     """
-    cpus = _cpus(walk)
     if not walk.is_fed():
-        for workers in dict.fromkeys((_balanced_workers(walk), cpus)):
-            _consider_share(walk, workers, max(1, cpus - workers))
+        for workers in dict.fromkeys((_balanced_workers(walk), _cpus(walk))):
+            _consider_share(walk, workers, _cpus(walk) - workers)
     while any(_consider_share(walk, workers, threads) for workers, threads in _nearby_shares(walk)):
         pass
-    walk.try_others("omp_wait_policy", "threads")
+    if walk.best.num_workers and walk.best.intra_op_threads > 1:
+        walk.consider({"omp_wait_policy": OmpWaitPolicy.PASSIVE.value}, "threads")
 
 
 def _balanced_workers(walk: Walk) -> int:
     """Workers at which loader and training would be equally fast, if cores were all that counts."""
-    cpus, load_s, ceiling = _cpus(walk), walk.bounds.load_s, walk.ceiling
-    work_ratio = load_s * ceiling if load_s is not None and ceiling is not None else float(cpus)
+    cpus, load_s, compute = _cpus(walk), walk.bounds.load_s, walk.bounds.compute_rate(walk.best)
+    work_ratio = load_s * compute if load_s is not None and compute is not None else float(cpus)
     return max(1, min(round(cpus * work_ratio / (cpus + work_ratio)), cpus - 1))
 
 
 def _nearby_shares(walk: Walk) -> list[tuple[int, int]]:
+    """Workers and threads next to the best: one more or less of either, one for the other, and no workers at all."""
     own_workers, own_threads = walk.best.num_workers, walk.best.intra_op_threads
-    workers = {step: walk.neighbour("num_workers", step) for step in (1, -1)}
-    threads = {step: walk.neighbour("intra_op_threads", step) for step in (1, -1)}
+    more_workers, fewer_workers = (walk.neighbour("num_workers", step) for step in (1, -1))
+    more_threads, fewer_threads = (walk.neighbour("intra_op_threads", step) for step in (1, -1))
     pairs = [
-        (workers[1], own_threads),
-        (workers[-1], own_threads),
-        (own_workers, threads[1]),
-        (own_workers, threads[-1]),
-        (workers[-1], threads[1]),
-        (workers[1], threads[-1]),
+        (more_workers, own_threads),
+        (fewer_workers, own_threads),
+        (own_workers, more_threads),
+        (own_workers, fewer_threads),
+        (fewer_workers, more_threads),
+        (more_workers, fewer_threads),
         (0, own_threads),
         (0, _cpus(walk)),
     ]
-    return [(int(w), int(t)) for w, t in pairs if w is not None and t is not None]
+    return [(int(workers), int(threads)) for workers, threads in pairs if workers is not None and threads is not None]
 
 
 def _consider_share(walk: Walk, workers: int, threads: int) -> bool:
-    workers, threads = walk.at_most("num_workers", workers), walk.at_most("intra_op_threads", threads)
-    is_crowded = threads > 1 and 0 < workers and workers + threads > walk.limits.usable_cpus
+    workers, threads = walk.at_most("num_workers", workers), walk.at_most("intra_op_threads", max(1, threads))
+    is_crowded = threads > 1 and workers > 0 and workers + threads > walk.limits.usable_cpus
     changes: dict[str, Value] = {
         "num_workers": workers,
         "intra_op_threads": threads,
         "omp_wait_policy": (OmpWaitPolicy.PASSIVE if is_crowded else OmpWaitPolicy.DEFAULT).value,
         "persistent_workers": True,
     }
-    return walk.consider(changes, "workers")
+    return walk.consider(with_fitting_batch(walk, changes), "workers")
 
 
 def _cpus(walk: Walk) -> int:

@@ -89,8 +89,9 @@ class AppliedSettings:
         return result
 
     def _end_search(self, _: torch.optim.Optimizer | None) -> None:
-        if self.steps.num_steps == ROOT_SEARCH_STEPS:
+        if self.steps.num_steps >= ROOT_SEARCH_STEPS:
             self.roots.stop()
+            self.steps.forget(self._end_search)
 
     def _override(self, key: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if not self.is_training(key):

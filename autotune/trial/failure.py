@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import torch
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 from autotune.model.result import RaisedError
 from autotune.trial import torch_names
@@ -18,6 +19,7 @@ OUT_OF_MEMORY_TEXTS = (
     "Cannot allocate memory",
 )
 """Texts of RuntimeErrors that torch and its libraries raise when memory is refused; read in their sources."""
+OUT_OF_MEMORY_KINDS = ("OutOfMemoryError", "MemoryError")
 SUSPECT_TEXTS = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_SUPPORTED", "CUDNN_STATUS_INTERNAL_ERROR")
 """Texts that in practice mean memory only when the device is nearly full."""
 NEARLY_FULL = 0.9
@@ -28,9 +30,13 @@ _UNIT_BYTES = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 def describe(error: BaseException) -> RaisedError:
     """The exception as data, with its kind, its message, and whether memory was refused."""
-    message = str(error)[:MAX_MESSAGE_CHARS]
+    kind, message = type(error).__name__, str(error)
+    if isinstance(error, ProcessRaisedException):
+        # All that is left of the error of a rank that the script has spawned is its traceback as text.
+        kind, _, message = message.strip().rpartition("\n")[2].partition(": ")
+    message = message[:MAX_MESSAGE_CHARS]
     return RaisedError(
-        kind=type(error).__name__,
+        kind=kind,
         message=message,
         is_out_of_memory=any(_is_out_of_memory(cause) for cause in _chain(error)),
         requested_bytes=_requested_bytes(message),
@@ -50,6 +56,8 @@ def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch_names.OUT_OF_MEMORY, MemoryError)):
         return True
     text = str(error)
+    if isinstance(error, ProcessRaisedException):
+        return any(part in text for part in (*OUT_OF_MEMORY_TEXTS, *OUT_OF_MEMORY_KINDS))
     if not isinstance(error, (RuntimeError, OSError)):
         return False
     if any(part in text for part in OUT_OF_MEMORY_TEXTS):

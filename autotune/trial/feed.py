@@ -43,6 +43,8 @@ class Feed:
         self._token: Any = None
         self._token_samples = 0.0
         self._last_iterator: weakref.ref[Any] | None = None
+        self._is_first_owed = False
+        """Whether the cached batch took the place of this pass's first one, and nothing was taken since."""
         self._num_backwards = 0
         self._num_workers = self._num_queued = 0
         self._batch_size = 1
@@ -76,6 +78,8 @@ class Feed:
     def iterates(self, record: LoaderRecord, loader: Any) -> None:
         """Prepares the gate for the workers of an iteration that begins."""
         self._num_passes += 1
+        if self._meter is not None:
+            self._meter.pass_begins()
         self._gates.iteration_begins(
             loader,
             is_early=self._is_early,
@@ -100,13 +104,11 @@ class Feed:
         meter = self._meter
         if meter is not None:
             meter.arrive()
+            if not meter.uses_token:
+                return self._metered(meter, iterator, original)
         elif self._steps.num_updates:
-            meter = self._meter = self._start_meter(self._num_workers, self._num_queued)
-        if self._token is not None and self._holds_back:
-            if self._is_training(iterator):
-                return self._cached(iterator)
-            self._let_through()
-        return self._real(iterator, original)
+            self._meter = self._start_meter(self._num_workers, self._num_queued)
+        return self._early(iterator, original)
 
     def open_gate(self) -> bool:
         """Lets the workers build: the window is near; whether nothing was built before but what is being built now."""
@@ -139,9 +141,28 @@ class Feed:
             return True
         return self._last_iterator is None or self._last_iterator() is not iterator
 
-    def _let_through(self) -> None:
+    def _early(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """A batch before the clock may start: the cached one for training, real ones for everything else."""
+        if self._token is not None and self._holds_back:
+            if self._is_training(iterator):
+                return self._cached(iterator)
+            self._let_through(iterator, original)
+        began = time.perf_counter()
+        batch, num_samples = self._taken(iterator, original)
+        self._note_early(iterator, num_samples, began)
+        self._is_first_owed = False
+        if self._token is None:
+            self.has_fed = True
+            self._token, self._token_samples = clone_batch(batch), num_samples
+        return batch
+
+    def _let_through(self, iterator: Any, original: Callable[[Any], Any]) -> None:
+        """Opens the gate for a script that only reads, and makes up for a cached batch that began this pass."""
         if self._gates.gate is not None:
             self._gates.gate.open()
+        if self._is_first_owed:
+            self._is_first_owed = False
+            self._taken(iterator, original)
 
     def _cached(self, iterator: Any) -> Any:
         began = time.perf_counter()
@@ -150,12 +171,25 @@ class Feed:
             # Some batches of this very pass were only read, so the workers are ahead by now.
             self.is_primed = True
         batch = clone_batch(self._token)
-        self._last_iterator = weakref.ref(iterator)
-        self._delivered(self._token_samples, began)
+        self._is_first_owed = self._last_iterator is None
+        self._note_early(iterator, self._token_samples, began)
         return batch
 
-    def _real(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+    def _note_early(self, iterator: Any, num_samples: float, began: float) -> None:
+        self._last_iterator = weakref.ref(iterator)
+        self._num_backwards = self._steps.num_backwards
+        if self._meter is not None:
+            self._meter.delivered(num_samples, time.perf_counter() - began)
+
+    def _metered(self, meter: Meter, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """A real batch while the loader counts: the path of every step of the window."""
         began = time.perf_counter()
+        batch, num_samples = self._taken(iterator, original)
+        meter.delivered(num_samples, time.perf_counter() - began)
+        return batch
+
+    def _taken(self, iterator: Any, original: Callable[[Any], Any]) -> tuple[Any, float]:
+        """The loader's next batch, and its samples: as many as indices were asked for, or its leading size."""
         try:
             batch = original(iterator)
         except StopIteration:
@@ -164,17 +198,5 @@ class Feed:
             if self._meter is not None:
                 self._meter.epoch_ended()
             raise
-        sizes: deque[int] | None = getattr(iterator, "_autotune_sizes", None)
-        num_samples = float(sizes.popleft()) if sizes else float(leading_size(batch) or self._batch_size)
-        if self._is_early:
-            self._last_iterator = weakref.ref(iterator)
-            if self._token is None:
-                self.has_fed = True
-                self._token, self._token_samples = clone_batch(batch), num_samples
-        self._delivered(num_samples, began)
-        return batch
-
-    def _delivered(self, num_samples: float, began: float) -> None:
-        self._num_backwards = self._steps.num_backwards
-        if self._meter is not None:
-            self._meter.delivered(num_samples, time.perf_counter() - began)
+        sizes: deque[int] | None = iterator._autotune_sizes
+        return batch, sizes.popleft() if sizes else leading_size(batch) or self._batch_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,12 +25,14 @@ class _Seen:
         self.num_passes = 0
         self.num_passes_before_training = 0
         self.num_delivered = 0
-        self.num_delivered_at_first_step = 0
         self.num_trained = 0
-        """Batches that a backward pass followed."""
+        """Backward passes that batches were taken for."""
+        self.num_taken = 0
+        """Batches that were taken for them: more than one for each where the script puts some together."""
+        self.num_taken_at_first_step = 0
+        self.num_pending = 0
+        """Batches since the last backward pass."""
         self.last_delivery = 0
-        self.is_fresh = False
-        """Whether no backward pass has followed its last batch yet."""
         self.is_read_before_training = False
         self.is_length_asked_first = False
         self.batch_bytes = 0
@@ -48,14 +51,15 @@ class LoaderWitness:
         """Attaches to the loaders' seam, before that is installed."""
         self._loaders.built = self._built
         self._loaders.iterates = self._iterates
-        self._loaders.next_batch = self._next_batch
+        self._loaders.taker = lambda record: functools.partial(self._next_batch, self._of(record))
         self._loaders.length_asked = self._length_asked
 
     def backward(self) -> None:
         """Notes a backward pass: it used the batches that were taken since the one before."""
         for seen in self._seen.values():
-            if seen.is_fresh:
-                seen.is_fresh = False
+            if seen.num_pending:
+                seen.num_taken += seen.num_pending
+                seen.num_pending = 0
                 seen.num_trained += 1
                 if seen.num_trained == 1:
                     seen.num_passes_before_training = seen.num_passes - 1
@@ -63,7 +67,7 @@ class LoaderWitness:
     def first_step(self) -> None:
         """Notes the first optimizer step: counts per step begin here."""
         for seen in self._seen.values():
-            seen.num_delivered_at_first_step = seen.num_delivered
+            seen.num_taken_at_first_step = seen.num_taken
 
     @property
     def leading_size(self) -> int | None:
@@ -89,8 +93,8 @@ class LoaderWitness:
         if training is None or num_steps == 0:
             return 1
         if num_steps == 1:
-            return max(1, training.num_trained)
-        return max(1, round((training.num_delivered - training.num_delivered_at_first_step) / (num_steps - 1)))
+            return max(1, training.num_taken)
+        return max(1, round((training.num_taken - training.num_taken_at_first_step) / (num_steps - 1)))
 
     def facts(self) -> LoaderFacts | None:
         """What was learned of the training loader; None where none trains."""
@@ -122,24 +126,24 @@ class LoaderWitness:
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
         seen = self._of(record)
         seen.num_passes += 1
+        seen.num_pending = 0
         seen.attributes = seen.attributes or _attributes(loader)
 
     def _length_asked(self, record: LoaderRecord) -> None:
         if not self._steps.num_backwards:
             self._of(record).is_length_asked_first = True
 
-    def _next_batch(self, record: LoaderRecord, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        seen = self._of(record)
+    def _next_batch(self, seen: _Seen, iterator: Any, original: Callable[[Any], Any]) -> Any:
         try:
             batch = original(iterator)
         except StopIteration:
-            seen.is_fresh = False
+            seen.num_pending = 0
             seen.is_read_before_training |= not self._steps.num_backwards and seen.num_delivered > 0
             raise
         self._num_deliveries += 1
         seen.last_delivery = self._num_deliveries
         seen.num_delivered += 1
-        seen.is_fresh = True
+        seen.num_pending += 1
         seen.batch_bytes = max(seen.batch_bytes, batch_bytes(batch))
         seen.leading_size = leading_size(batch)
         return batch

@@ -30,6 +30,10 @@ _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 _STANDARD_LIBRARY = str(Path(inspect.__file__).resolve().parent) + os.sep
 
 
+NextBatch = Callable[[Any, Callable[[Any], Any]], Any]
+"""The next batch of an iterator: (iterator, original `__next__`)."""
+
+
 class LoaderRecord:
     """One DataLoader of the script: where it was built. Never holds the loader, which scripts may drop at any time."""
 
@@ -69,8 +73,8 @@ class Loaders:
         """Told that a loader is about to be iterated: (record, loader)."""
         self.iterated: Callable[[LoaderRecord, Any, Any], None] | None = None
         """Told of what it gave, a new iterator or that of its persistent workers again: (record, loader, iterator)."""
-        self.next_batch: Callable[[LoaderRecord, Any, Callable[[Any], Any]], Any] | None = None
-        """Takes the place of an iterator's `__next__`: (record, iterator, original)."""
+        self.taker: Callable[[LoaderRecord], NextBatch | None] | None = None
+        """Asked once per iteration for what takes the place of its `__next__`; None for nothing."""
         self.length_asked: Callable[[LoaderRecord], None] | None = None
         """Told that somebody asked for a loader's length."""
         self._places: dict[str, list[_Place]] = {}
@@ -109,7 +113,7 @@ class Loaders:
             if self.iterates is not None:
                 self.iterates(record, loader)
             iterator = original(loader)
-            iterator._autotune_record = record
+            iterator._autotune_take = self.taker(record) if self.taker is not None else None
             record.iterated()
             if self.iterated is not None:
                 self.iterated(record, loader, iterator)
@@ -119,10 +123,8 @@ class Loaders:
 
     def _wrap_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def next_batch(iterator: Any) -> Any:
-            record = getattr(iterator, "_autotune_record", None)
-            if record is None or self.next_batch is None:
-                return original(iterator)
-            return self.next_batch(record, iterator, original)
+            take = getattr(iterator, "_autotune_take", None)
+            return original(iterator) if take is None else take(iterator, original)
 
         return next_batch
 

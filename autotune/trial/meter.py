@@ -82,25 +82,31 @@ class Meter:
         self._num_epoch_ends = 0
         self._num_seen = self._entered_step = steps.num_updates
         self._num_seen_skips = steps.num_skipped
+        self._num_backwards = steps.num_backwards
+        self._num_taken = 0
+        """Batches that the script has taken since the last backward pass."""
+        self._num_samples_taken = 0.0
         self._enter(Phase.WARMUP)
 
     def delivered(self, num_samples: float, wait_s: float) -> None:
         """Notes a batch that the script was given, and how long it waited for it."""
-        count = self._recorder.count
-        if self._counts_batches:
-            count.num_samples += num_samples
-        count.wait_s += wait_s
+        self._num_taken += 1
+        self._num_samples_taken += num_samples
+        self._recorder.count.wait_s += wait_s
 
     def arrive(self) -> None:
         """A micro-step ended; may change the phase, and may end the trial."""
-        count = self._recorder.count
-        count.num_micro_batches += 1
+        if self._steps.num_backwards != self._num_backwards:
+            self._count_taken()
         num_updates = self._steps.num_updates
         if num_updates == self._num_seen:
             return
+        count = self._recorder.count
         count.num_steps += num_updates - self._num_seen
         if not self._counts_batches:
             count.num_samples += (self._plan.samples_per_step or 0.0) * (num_updates - self._num_seen)
+        if not self._plan.has_loader:
+            count.num_micro_batches += num_updates - self._num_seen
         self._num_seen = num_updates
         if self._lockstep is not None:
             self._lockstep.stepped()
@@ -113,6 +119,21 @@ class Meter:
         elif self._lockstep is not None:
             # Blocks of other ranks end elsewhere: what rank 0 has decided is looked for after every step.
             self._after_step(is_block_end=False)
+
+    def pass_begins(self) -> None:
+        """The script begins to iterate anew: batches of the pass before that it only read do not count."""
+        if self._steps.num_backwards != self._num_backwards:
+            self._count_taken()
+        self._num_taken, self._num_samples_taken = 0, 0.0
+
+    def _count_taken(self) -> None:
+        """Counts the batches that were taken for the backward pass that has run."""
+        count = self._recorder.count
+        count.num_micro_batches += self._num_taken
+        if self._counts_batches:
+            count.num_samples += self._num_samples_taken
+        self._num_taken, self._num_samples_taken = 0, 0.0
+        self._num_backwards = self._steps.num_backwards
 
     def blocks(self) -> tuple[Block, ...]:
         """All blocks in order; waits for the device."""

@@ -6,6 +6,7 @@ at 1.35 for 30 steps); so there is one region per forward-backward, opened at th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ class AutocastRegion:
         self._device = device
         self._dtype = DTYPES[precision]
         self._region: Any = None
+        self._thread = 0
 
     def install(self, roots: Roots) -> None:
         """Attaches to the roots and to backward; the loader's and the optimizer's seam call `close` too."""
@@ -35,13 +37,14 @@ class AutocastRegion:
     def open(self) -> None:
         """Begins the region of this step."""
         if self._region is None:
+            self._thread = threading.get_ident()
             self._region = torch.autocast(self._device, dtype=self._dtype)
             self._region.__enter__()
 
     def close(self) -> None:
-        """Ends the region of this step."""
-        region, self._region = self._region, None
-        if region is not None:
+        """Ends the region of this step; it belongs to the thread that opened it, and no other can end it."""
+        if self._region is not None and self._thread == threading.get_ident():
+            region, self._region = self._region, None
             region.__exit__(None, None, None)
 
     def _wrap_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -95,7 +95,7 @@ class ProbeSession:
 
     def _backward(self, _: torch.Tensor | None) -> None:
         """A script that updates its parameters by hand never comes to a step that is seen."""
-        if not self._steps.has_optimizer and self._witness.has_seen_enough:
+        if not self._steps.num_steps and self._witness.has_seen_enough:
             self._progress.put(Mark.STEPS, self._steps.num_backwards)
             self._finish()
 
@@ -119,7 +119,7 @@ class ProbeSession:
             num_steps=self._steps.num_steps,
             facts=self._witness.facts(world_size),
         )
-        rank_report.write(self._paths, result, yields=not self._steps.num_backwards)
+        rank_report.write(self._paths, result, is_bystander=not self._steps.num_backwards)
         return world_size
 
     def _report_error(self, error: BaseException) -> None:
@@ -128,4 +128,4 @@ class ProbeSession:
         self._is_reported = True
         rank, world_size = rank_report.identity()
         result = RankResult(rank=rank, world_size=world_size, status=RankStatus.RAISED, error=describe(error))
-        rank_report.write(self._paths, result, yields=not self._steps.num_backwards)
+        rank_report.write(self._paths, result, is_bystander=not self._steps.num_backwards)

@@ -15,7 +15,7 @@ from types import TracebackType
 import torch
 
 from autotune.model.job import TrialPaths
-from autotune.model.result import RankResult
+from autotune.model.result import RankResult, RankStatus
 from autotune.plain import to_plain
 
 MAX_WAIT_S = 5.0
@@ -33,21 +33,27 @@ def identity() -> tuple[int, int]:
     return (rank, world_size) if 0 <= rank < world_size else (0, 1)
 
 
-def write(paths: TrialPaths, result: RankResult, *, yields: bool = False) -> None:
+def write(paths: TrialPaths, result: RankResult, *, is_bystander: bool = False) -> None:
     """Writes the report aside, then renames it: a reader sees all of it or nothing.
 
     Args:
         paths: The trial's files.
         result: The report.
-        yields: Whether it is not to be written where any report is there already: it says less than the others.
+        is_bystander: Whether this process never trained, a launcher for instance. Its report yields to all others;
+            but its error, which may be that of a rank, only to those that have one or that came to their end.
     """
     target = paths.result(result.rank)
-    if yields and any(target.parent.glob("rank-*.json")):
+    if is_bystander and _has_better(target.parent, result):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(f"{target}.{os.getpid()}.part")
     aside.write_text(json.dumps(to_plain(result)))
     aside.replace(target)
+
+
+def _has_better(folder: Path, result: RankResult) -> bool:
+    statuses = {json.loads(path.read_text())["status"] for path in folder.glob("rank-*.json")}
+    return bool(statuses - {RankStatus.ENDED} if result.error is not None else statuses)
 
 
 def wait_for_others(paths: TrialPaths, world_size: int) -> None:

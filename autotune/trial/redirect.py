@@ -16,13 +16,12 @@ import posix
 from collections.abc import Callable
 from typing import Any
 
-from autotune.trial import redirect_calls as calls
-from autotune.trial import redirect_folders as folders
-from autotune.trial.redirect_layers import RedirectLayers
+from autotune.trial.redirection import calls, changes, folders
+from autotune.trial.redirection.layers import RedirectLayers
 
 VARIABLE = "AUTOTUNE_REDIRECT"
 """JSON with `covered` and `layers`, the arguments of `RedirectLayers`."""
-READING = ("access", "getxattr", "listxattr", "pathconf", "readlink", "statvfs")
+READING = ("getxattr", "listxattr", "pathconf", "readlink", "statvfs")
 CHANGING = ("chmod", "chown", "lchown", "removexattr", "setxattr", "truncate", "utime")
 MAKING = ("mkdir", "mkfifo", "mknod")
 ABOUT_LINKS = ("lchown", "mkdir", "mkfifo", "mknod", "readlink")
@@ -31,16 +30,17 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "open": calls.os_open,
     "stat": calls.os_stat,
     "lstat": calls.os_lstat,
+    "access": calls.os_access,
     "chdir": calls.os_chdir,
     "getcwd": calls.os_getcwd,
     "getcwdb": calls.os_getcwdb,
-    "unlink": calls.os_unlink,
-    "remove": calls.os_remove,
-    "rmdir": calls.os_rmdir,
-    "rename": calls.os_rename,
-    "replace": calls.os_replace,
-    "link": calls.os_link,
-    "symlink": calls.os_symlink,
+    "unlink": changes.os_unlink,
+    "remove": changes.os_remove,
+    "rmdir": changes.os_rmdir,
+    "rename": changes.os_rename,
+    "replace": changes.os_replace,
+    "link": changes.os_link,
+    "symlink": changes.os_symlink,
     "listdir": folders.os_listdir,
     "scandir": folders.os_scandir,
 }
@@ -102,3 +102,6 @@ def _put(owners: tuple[Any, ...], name: str, function: Callable[..., Any]) -> No
         setattr(function, attribute, getattr(original, attribute, None))
     for owner in owners:
         setattr(owner, name, function)
+    for able in (os.supports_dir_fd, os.supports_effective_ids, os.supports_fd, os.supports_follow_symlinks):
+        if original in able:
+            able.add(function)

@@ -23,12 +23,11 @@ class RunSession:
         self._job = job
         self._applied = AppliedSettings(job)
         self._num_micro_batches = 0
-        self._is_checked = False
 
     def install(self) -> None:
         """Attaches to torch."""
         self._applied.install()
-        self._applied.loaders.next_batch = self._next_batch
+        self._applied.loaders.taker = lambda record: self._next_batch if self._applied.is_training(record.key) else None
         self._applied.loaders.iterates = self._iterates
         self._applied.steps.on_step.append(self._stepped)
 
@@ -36,22 +35,20 @@ class RunSession:
         if self._applied.is_training(record.key):
             self._applied.note_loader(loader)
 
-    def _next_batch(self, record: LoaderRecord, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        if not self._applied.is_training(record.key):
-            return original(iterator)
+    def _next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         self._applied.before_batch()
-        self._num_micro_batches += 1
         try:
-            return original(iterator)
+            batch = original(iterator)
         except StopIteration:
-            self._num_micro_batches -= 1
             self._applied.epoch_ends()
             raise
+        self._num_micro_batches += 1
+        return batch
 
     def _stepped(self, _: torch.optim.Optimizer | None) -> None:
-        if self._is_checked or self._applied.steps.num_steps < CHECK_AFTER_STEPS:
+        if self._applied.steps.num_steps < CHECK_AFTER_STEPS:
             return
-        self._is_checked = True
+        self._applied.steps.forget(self._stepped)
         observed: dict[str, str] = {}
         if self._num_micro_batches:
             observed["grad_accum_steps"] = str(round(self._num_micro_batches / self._applied.steps.num_steps))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ class MeasuredSession:
         schedulers.keep_last_rate()
         self._feed.install()
         loaders = self._applied.loaders
-        loaders.next_batch = self._next_batch
+        loaders.taker = lambda record: self._feed.next_batch if self._is_training(record) else None
         loaders.built = self._built
         loaders.iterates = self._iterates
         loaders.iterated = self._iterated
@@ -111,11 +111,6 @@ class MeasuredSession:
         if self._is_training(record):
             self._feed.iterated(record, loader, iterator)
 
-    def _next_batch(self, record: LoaderRecord, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        if not self._is_training(record):
-            return original(iterator)
-        return self._feed.next_batch(iterator, original)
-
     def _start_meter(self, num_workers: int, num_queued: int) -> Meter:
         self._rank, self._world_size = rank_report.identity()
         facts, settings = self._job.facts, self._job.settings
@@ -159,7 +154,9 @@ class MeasuredSession:
             smallest = sorted(moving, key=lambda p: p.numel())[:NUM_WATCHED_PARAMETERS]
             self._watched = [(p, p.detach().clone()) for p in smallest]
         if self._has_loader:
-            if not self._feed.has_fed and self._steps.num_steps >= NUM_BLIND_STEPS:
+            if self._feed.has_fed:
+                self._steps.forget(self._stepped)
+            elif self._steps.num_steps >= NUM_BLIND_STEPS:
                 self._end_blind()
         elif self._meter is None:
             self._start_meter(0, 0)
@@ -197,7 +194,7 @@ class MeasuredSession:
         self._is_reported = True
         rank, world_size = rank_report.identity()
         result = RankResult(rank=rank, world_size=world_size, status=RankStatus.RAISED, error=describe(error))
-        rank_report.write(self._paths, result, yields=not self._has_trained)
+        rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 
     def _report(self, status: RankStatus, *, is_converged: bool = False) -> None:
         self._is_reported = True
@@ -227,7 +224,7 @@ class MeasuredSession:
             num_steps=self._steps.num_steps,
             num_skipped_steps=self._steps.num_skipped,
         )
-        rank_report.write(self._paths, result, yields=not self._has_trained)
+        rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 
     def _has_changed_parameters(self) -> bool:
         """Whether a watched parameter moved; a learning rate of 0 moves nothing, and that is the schedule's affair."""

@@ -46,8 +46,8 @@ class Steps:
 
     @property
     def has_optimizer(self) -> bool:
-        """Whether the script has ever built a torch optimizer."""
-        return bool(self._built)
+        """Whether the script holds a torch optimizer."""
+        return bool(self._alive())
 
     @property
     def num_optimizers(self) -> int:
@@ -75,15 +75,20 @@ class Steps:
 
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Notes an update of parameters, by an optimizer or by hand."""
-        if optimizer is not None and optimizer not in self._seen:
+        primary = self._primary() if self._primary is not None else None
+        if optimizer is not primary and optimizer is not None:
             self._seen.add(optimizer)
-            if self.primary is None:
-                self._primary = weakref.ref(optimizer)
-        if optimizer is self.primary:
+            if primary is None:
+                self._primary, primary = weakref.ref(optimizer), optimizer
+        if optimizer is primary:
             self.num_steps += 1
             self.num_updates += 1
         for listener in self.on_step:
             listener(optimizer)
+
+    def forget(self, listener: Callable[[torch.optim.Optimizer | None], None]) -> None:
+        """Calls a listener of `on_step` no more: on the path of a step there is only what has something to do."""
+        self.on_step = [other for other in self.on_step if other != listener]
 
     def install(self) -> None:
         """Attaches to backward, to `step` of every optimizer that is built from now on, and to the script's scaler."""

@@ -30,6 +30,8 @@ LONG_S = 20.0
 """A script with long steps is understood after fewer of them."""
 BY_HAND_BACKWARDS = 12
 """Backward passes without any torch optimizer after which the script is taken to update its parameters by hand."""
+UNUSED_OPTIMIZER_BACKWARDS = 256
+"""The same, where there is an optimizer that does not step: nobody accumulates over so many."""
 FIRST_LOSSES = 64
 
 
@@ -71,7 +73,8 @@ class Witness:
         """Whether the probe may end after this step."""
         num_steps = len(self._step_ends)
         if num_steps == 0:
-            return not self._steps.has_optimizer and len(self._backward_ends) >= BY_HAND_BACKWARDS
+            enough = UNUSED_OPTIMIZER_BACKWARDS if self._steps.has_optimizer else BY_HAND_BACKWARDS
+            return self._steps.num_backwards >= enough
         is_long = num_steps >= LONG_STEPS and self._step_ends[-1] - self._step_ends[0] > LONG_S
         return num_steps >= self._num_steps or is_long
 

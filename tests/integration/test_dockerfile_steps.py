@@ -140,6 +140,6 @@ def test_everything_that_is_copied_is_in_the_build_context():
 def test_image_runs_autotune_as_a_user_that_is_not_root():
     assert arguments_of("USER")[-1] not in ("root", "0")
     assert arguments_of("ENTRYPOINT") == ['["autotune"]']
-    assert arguments_of("VOLUME") == ["/work/studies"]
+    assert arguments_of("VOLUME") == ["/project/studies"]
     names = [name for name, _ in instructions()]
     assert names.index("USER") > max(index for index, name in enumerate(names) if name == "RUN")

@@ -7,6 +7,8 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
@@ -15,7 +17,7 @@ _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 class _TorchWatcher:
     """A finder that steps aside for every module and arms autotune once torch is there."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != "torch":
             return None
         sys.meta_path.remove(self)
@@ -24,34 +26,38 @@ class _TorchWatcher:
             return spec
         execute = spec.loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: ModuleType) -> None:
             execute(module)
             _make_importable()
             from autotune.trial.bootstrap import install
 
             install()
 
-        spec.loader.exec_module = exec_module
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
-def _make_importable():
+def _make_importable() -> None:
     """Lets this process import the autotune that runs the trial, even when the script's environment has none."""
     if importlib.util.find_spec("autotune") is None:
         sys.path.append(_PACKAGE_PARENT)
 
 
-def _redirect():
-    """Keeps what this process writes from the user's files, where the system has no better way."""
+def _redirect() -> None:
+    """Keeps what this process writes from the user's files, where the system has no better way; or ends it."""
     sys.path.append(_PACKAGE_PARENT)
     try:
         from autotune.trial.redirect import install
-    finally:
-        sys.path.pop()
-    install()
+
+        install()
+    except BaseException as error:
+        # An error in this file would only be printed, and the script would run on without.
+        os.write(2, f"autotune: the user's files cannot be kept from this process: {error!r}\n".encode())
+        os._exit(70)
+    sys.path.pop()
 
 
-def _chain():
+def _chain() -> None:
     """Runs the sitecustomize that this one hides."""
     others = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,15 +20,16 @@ def are_layers_permitted(tmp_path_factory: pytest.TempPathFactory) -> bool:
 
 @pytest.fixture(params=["layers", "redirected"])
 def ground(
-    request: pytest.FixtureRequest, tmp_path: Path, are_layers_permitted: bool, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, are_layers_permitted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Ground]:
-    """A user's project and home under one of the two protections."""
+    """A user's project and home under one of the two protections, in a place with a short name for sockets."""
     if request.param == "layers" and not are_layers_permitted:
         pytest.skip("this system permits no overlay mounts")
     monkeypatch.setenv("HOME", os.environ.get("HOME", "/"))
-    made = Ground(tmp_path, has_layers=request.param == "layers")
+    root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
+    made = Ground(root, has_layers=request.param == "layers")
     yield made
-    made.workspace.remove()
+    layers.remove_tree(root)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
-from tests.integration.runner.ground import Ground
+from autotune.runner.cold import INJECT
+from tests.integration.runner.ground import Ground, digest
 
 
 def test_every_way_to_write_leaves_the_users_files_alone(ground: Ground) -> None:
@@ -20,13 +22,161 @@ def test_every_way_to_write_leaves_the_users_files_alone(ground: Ground) -> None
     ground.check("writes everywhere", result)
 
 
-@pytest.mark.parametrize("seeds", [(0, 40), pytest.param((40, 400), marks=pytest.mark.slow)])
-def test_redirected_calls_do_what_they_do_elsewhere(ground: Ground, seeds: tuple[int, int]) -> None:
-    first, last = map(str, seeds)
-    prepare = [sys.executable, "twins.py", "prepare", first, last]
+@pytest.mark.parametrize("ground", ["redirected"], indirect=True)
+@pytest.mark.parametrize(
+    ("first", "last"), [("0", "15"), pytest.param("15", "300", marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_redirected_calls_do_what_they_do_elsewhere(ground: Ground, first: str, last: str) -> None:
+    others = ground.root / "others"
+    others.mkdir()
+    prepare = [sys.executable, "twins.py", "prepare", first, last, str(others), ""]
     subprocess.run(prepare, cwd=ground.user, check=True, env={**os.environ, "AUTOTUNE_TRIAL": "/"})
     ground.cover()
-    result = ground.run("twins.py", first, last, total_limit_s=200, start_limit_s=200)
-    assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
-    assert result.escaped == ()
+    limits = {"start_limit_s": 300.0, "total_limit_s": 300.0}
+    for turn, mode in (("probe", Mode.PROBE), ("trial", Mode.TRIAL)):
+        handle = ground.runner.start(
+            ground.job("twins.py", "compare", first, last, str(others), turn, mode=mode, **limits)
+        )
+        result = handle.result()
+        assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
+        assert result.escaped == ()
     ground.check(f"random writes {first} to {last}", result)
+
+
+def probe(ground: Ground, *arguments: str) -> str:
+    """Runs a script as the probe; the reason why it failed."""
+    result = ground.run(*arguments, mode=Mode.PROBE)
+    return f"{result.reason} {result.log_tail}" if result.outcome is not Outcome.OK else ""
+
+
+def test_what_the_probe_made_is_read_by_trials_which_do_not_see_each_other(ground: Ground) -> None:
+    assert probe(ground, "layered.py", "nothing", "probe") == ""
+    ground.workspace.probe_is_through()
+    for text in ("first", "second"):
+        result = ground.run("layered.py", "probe", text)
+        assert result.outcome is Outcome.OK, result.log_tail
+    ground.check("probe and trials write", result)
+
+
+def test_a_forgotten_probe_leaves_nothing_for_trials(ground: Ground) -> None:
+    assert probe(ground, "layered.py", "nothing", "probe") == ""
+    ground.workspace.forget_probe()
+    assert probe(ground, "layered.py", "nothing", "again") == ""
+
+
+def test_a_home_inside_the_working_directory_is_kept(ground: Ground) -> None:
+    ground.home = ground.home.rename(ground.user / "home")
+    ground.cover()
+    assert len(ground.workspace.covered) == 1
+    result = ground.run("writes.py")
+    assert result.outcome is Outcome.OK, result.log_tail
+    ground.check("home inside the working directory", result)
+
+
+def test_a_working_directory_inside_home_is_kept(ground: Ground) -> None:
+    ground.user = ground.user.rename(ground.home / "project")
+    ground.cover()
+    assert len(ground.workspace.covered) == 1
+    result = ground.run("writes.py")
+    assert result.outcome is Outcome.OK, result.log_tail
+    ground.check("working directory inside home", result)
+
+
+def test_a_working_directory_that_is_a_link_is_kept(ground: Ground) -> None:
+    real = ground.user.rename(ground.root / "disk")
+    ground.user.symlink_to(real)
+    ground.cover()
+    ground.before = digest(real, ground.home)
+    result = ground.run("writes.py")
+    assert result.outcome is Outcome.OK, result.log_tail
+    ground.user = real
+    ground.check("linked working directory", result)
+
+
+def test_a_home_that_is_not_there_is_not_made(ground: Ground) -> None:
+    ground.home = ground.root / "homes" / "nobody"
+    ground.home.parent.mkdir()
+    ground.cover()
+    result = ground.run("elsewhere.py", "~/.cache")
+    assert result.outcome is Outcome.OK, result.log_tail
+    assert not ground.home.exists()
+    ground.check("missing home", result)
+
+
+@pytest.mark.parametrize("argument", ["{}", "--out={}", "output_dir={}"])
+def test_a_folder_that_an_argument_names_is_kept(ground: Ground, argument: str) -> None:
+    elsewhere = ground.root / "elsewhere"
+    elsewhere.mkdir()
+    text = argument.format(elsewhere / "runs" / "7")
+    ground.cover(text)
+    result = ground.run("elsewhere.py", text)
+    assert result.outcome is Outcome.OK, result.log_tail
+    assert list(elsewhere.iterdir()) == []
+    ground.check("output folder elsewhere", result)
+
+
+def test_a_folder_that_a_link_leads_to_is_kept(ground: Ground) -> None:
+    elsewhere = ground.root / "elsewhere"
+    elsewhere.mkdir()
+    (ground.user / "checkpoints").symlink_to(elsewhere)
+    (ground.home / ".cache").symlink_to(elsewhere)
+    ground.cover()
+    result = ground.run("elsewhere.py", "checkpoints", "~/.cache/hub")
+    assert result.outcome is Outcome.OK, result.log_tail
+    assert list(elsewhere.iterdir()) == []
+    ground.check("linked output folder", result)
+
+
+def test_processes_of_multiprocessing_are_kept_from_the_users_files(ground: Ground) -> None:
+    result = ground.run("spawns.py")
+    assert result.outcome is Outcome.OK, result.log_tail
+    ground.check("multiprocessing writes", result)
+
+
+def test_a_module_that_the_script_wrote_can_be_imported(ground: Ground) -> None:
+    result = ground.run("imports.py")
+    assert result.outcome is Outcome.OK, result.log_tail
+    ground.check("imports what it wrote", result)
+
+
+@pytest.mark.parametrize("ground", ["redirected"], indirect=True)
+def test_what_escapes_redirection_is_named(ground: Ground) -> None:
+    with (ground.user / "own.db").open("w") as database:
+        ground.cover()
+        handle = ground.runner.start(ground.job("escapes.py"))
+        database.write("the tuner's own file is not meant")
+        database.flush()
+        (ground.user / "own.db-wal").write_text("and what belongs to it")
+        assert handle.result().escaped == ("escaped", "escaped.txt", "kept.txt", "removed.txt")
+
+
+@pytest.mark.parametrize("ground", ["redirected"], indirect=True)
+def test_what_torch_writes_by_itself_is_redirected(ground: Ground) -> None:
+    result = ground.run("saves.py", cwd=str(ground.user))
+    assert result.exit_code == 0 and "refused" in result.log_tail, result.log_tail
+    assert result.escaped == ()
+    ground.check("torch saves", result)
+
+
+def test_a_process_that_cannot_be_redirected_does_not_run(tmp_path: Path) -> None:
+    environment = {**os.environ, "AUTOTUNE_REDIRECT": "{broken", "PYTHONPATH": str(INJECT)}
+    program = f"open({str(tmp_path / 'written')!r}, 'w')"
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
+    assert ended.returncode == 70
+    assert b"cannot be kept" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of other users")
+def test_root_sees_the_files_of_other_users_as_without_layers(ground: Ground) -> None:
+    private = ground.user / "private.txt"
+    private.write_text("private")
+    private.chmod(0o600)
+    os.chown(private, 12345, 12345)
+    (ground.user / "obeys.py").write_text(
+        "import pretend; f = open('private.txt', 'r+'); assert f.read() == 'private'; f.write('x'); pretend.report()\n"
+    )
+    ground.cover()
+    result = ground.run("obeys.py")
+    assert result.outcome is Outcome.OK, result.log_tail
+    ground.check("another user's file", result)

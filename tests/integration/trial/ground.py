@@ -63,6 +63,8 @@ class Ground:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.is_hasty = True
+        """Whether trials warm up for a moment only: nobody looks at their figures."""
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         environment.pop("AUTOTUNE_TRIAL", None)
         self._server = subprocess.Popen(
@@ -75,8 +77,9 @@ class Ground:
 
     def close(self) -> None:
         assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.close()
+        self._server.kill()  # it has nothing to end, and takes seconds to tidy up
         self._server.wait(30.0)
+        self._server.stdin.close()
         self._server.stdout.close()
 
     def script(self, text: str, name: str = "train.py") -> Path:
@@ -153,6 +156,7 @@ class Ground:
                 **environment,
             },
             "log": str(log),
+            "is_hasty": self.is_hasty,
             "limit_s": limit_s,
         }
         assert self._server.stdin is not None and self._server.stdout is not None

@@ -235,6 +235,79 @@ for epoch in range(3000):
         train_on(x, y)
 """
 
+IN_A_THREAD = """
+import queue, threading
+ready = queue.Queue(3)
+
+def read():
+    for epoch in range(EPOCHS):
+        for batch in DataLoader(Data(), batch_size=8):
+            ready.put(batch)
+    ready.put(None)
+
+threading.Thread(target=read, daemon=True).start()
+losses = []
+while (batch := ready.get()) is not None:
+    losses.append(train_on(*batch))
+import json; print(json.dumps([losses, torch.is_autocast_enabled("cpu")]))
+"""
+
+BEGINS_AGAIN = """
+loader = DataLoader(Data(), batch_size=8, shuffle=True)
+batches = iter(loader)
+for step in range(100000):
+    try:
+        x, y = next(batches)
+    except StopIteration:
+        batches = iter(loader)
+        x, y = next(batches)
+    train_on(x, y)
+"""
+
+FIRST_WORKER_HAS_NOTHING = """
+class Stream(IterableDataset):
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        if worker is None or worker.num_workers == 1 or worker.id > 0:
+            for index in range(2000):
+                yield torch.full((4,), float(index % 7)), index % 3
+
+for epoch in range(1000):
+    for x, y in DataLoader(Stream(), batch_size=8, num_workers=1):
+        train_on(x, y)
+"""
+
+NO_BATCHING = """
+class Batches(Data):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x.expand(8, 4).clone(), torch.full((8,), y)
+
+for epoch in range(1000):
+    for x, y in DataLoader(Batches(), batch_size=None, shuffle=True):
+        train_on(x, y)
+"""
+
+FAILS_IN_ITS_DATASET = """
+class Faulty(Data):
+    def __getitem__(self, index):
+        if index == 90:
+            raise ValueError("sample 90 is broken")
+        return super().__getitem__(index)
+
+for epoch in range(1000):
+    for x, y in DataLoader(Faulty(), batch_size=8, timeout=TIMEOUT, num_workers=WORKERS):
+        train_on(x, y)
+"""
+
+TWO_AT_ONCE = """
+for epoch in range(1000):
+    batches = iter(DataLoader(Data(), batch_size=8))
+    for x, y in batches:
+        z, t = next(batches)
+        train_on(torch.cat([x, z]), torch.cat([y, t]))
+"""
+
 GAN = """
 other = torch.nn.Linear(4, 4)
 optimizer_of_other = torch.optim.SGD(other.parameters(), lr=0.01)
@@ -322,7 +395,7 @@ for epoch in range(1000):
 """
 
 RISING_TABLE = """
-table = [1.0, 0.5, 0.25, 0.1]
+table = [0.9**step for step in range(9)]
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: table[step])
 falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 20)
 for epoch in range(1000):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,10 @@ MEASURED = {
     "an epoch shorter than the queue": loops.TINY,
     "nested batches changed in place": loops.NESTED_IN_PLACE,
     "validates between epochs": loops.VALIDATES,
+    "the last batch is smaller": loops.LAST_BATCH_IS_SMALLER,
+    "begins again at the end": loops.BEGINS_AGAIN,
+    "a loader without batching": loops.NO_BATCHING,
+    "a stream whose first worker has nothing": loops.FIRST_WORKER_HAS_NOTHING,
     "several backward passes": loops.TWO_BACKWARDS,
     "accumulates by itself": loops.OWN_ACCUMULATION,
     "two optimizers": loops.GAN,
@@ -50,7 +55,8 @@ MEASURED = {
 def test_a_trial_with_two_workers_is_measured_with_its_settings_in_force(ground: Ground, loop: str) -> None:
     path = script(ground, loop)
     run = ground.trial(path, ground.probe(path), num_workers=2, prefetch_factor=4)
-    assert_in_force(run, num_workers=2, prefetch_factor=4, batch_size=8)
+    assert_in_force(run, num_workers=2, prefetch_factor=4)
+    assert run.rank.observed.get("batch_size", "8") == "8"
     assert not run.rank.is_primed
 
 
@@ -96,6 +102,42 @@ def test_a_script_that_ends_early_is_refused_by_name(ground: Ground) -> None:
     assert run.outcome == "invalid"
     assert run.verdict is not None and run.verdict.reason.startswith("The script ended before enough was measured")
     assert "through" in run.output
+
+
+def test_a_loader_that_is_read_in_a_thread_is_measured_with_its_queue_drained(ground: Ground) -> None:
+    path = script(ground, loops.IN_A_THREAD, EPOCHS=2000)
+    run = ground.trial(path, ground.probe(path), num_workers=2)
+    assert_in_force(run, num_workers=2)
+    assert run.rank.is_primed
+
+
+@pytest.mark.parametrize("changes", [{"precision": "bf16"}, {"batch_size": 4, "grad_accum_steps": 2}])
+def test_a_loader_that_is_read_in_a_thread_leaves_precision_and_steps_to_the_one_that_trains(
+    ground: Ground, changes: dict[str, Any]
+) -> None:
+    path = script(ground, loops.IN_A_THREAD, EPOCHS=6)
+    facts = ground.probe(path)
+    plain, _ = ground.train(path, facts).said
+    losses, is_autocast_left_open = ground.train(path, facts, **changes).said
+    assert len(losses) == len(plain) * (2 if "batch_size" in changes else 1)
+    assert sum(losses[-12:]) / 12 == pytest.approx(sum(plain[-12:]) / 12, rel=0.05)
+    assert not is_autocast_left_open
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_error_in_the_dataset_is_the_trials_error(ground: Ground, num_workers: int) -> None:
+    path = script(ground, loops.FAILS_IN_ITS_DATASET, WORKERS=1, TIMEOUT=5)
+    facts = ground.probe(path)
+    run = ground.trial(path, facts, num_workers=num_workers, limit_s=20)
+    assert run.outcome == "crashed"
+    assert run.verdict is not None and "ValueError" in run.verdict.reason
+
+
+def test_real_training_ends_with_its_schedule_as_it_would_without_us(ground: Ground) -> None:
+    path = script(ground, loops.ONE_CYCLE)
+    run = ground.train(path, ground.probe(path))
+    assert run.code == 1
+    assert "Tried to step 13 times. The specified number of total steps is 12" in run.output
 
 
 def test_without_a_loader_steps_are_measured(ground: Ground) -> None:
@@ -163,6 +205,15 @@ def test_accumulation_is_refused_by_name_where_backward_and_step_cannot_be_taken
     assert facts.num_backwards_per_step == num_backwards
     assert facts.uses_closure is (loop == loops.CLOSURE)
     assert of_split(facts) == reason
+
+
+def test_batches_that_the_script_puts_together_are_all_counted(ground: Ground) -> None:
+    path = script(ground, loops.TWO_AT_ONCE)
+    facts = ground.probe(path)
+    assert facts.num_micro_batches_per_step == 2
+    run = ground.trial(path, facts, num_workers=2)
+    assert_in_force(run, num_workers=2, grad_accum_steps=2)
+    assert all(block.num_samples == 16 * block.num_steps for block in run.rank.blocks)
 
 
 def test_a_custom_batch_sampler_refuses_the_split_alone(ground: Ground) -> None:

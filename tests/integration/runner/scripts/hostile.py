@@ -97,7 +97,7 @@ def linked_folder():
 
 
 def many():
-    for rank in range(20_000):
+    for rank in range(3000):
         (RESULTS / f"rank-{rank}.json").write_text("{}")
 
 

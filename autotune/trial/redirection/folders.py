@@ -8,11 +8,11 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from os.path import join
+from os.path import join, normpath
 from typing import Any
 
-from autotune.trial import redirect_calls as calls
-from autotune.trial.redirect_layers import error
+from autotune.trial.redirection import calls
+from autotune.trial.redirection.places import error
 
 
 class Entry:
@@ -85,34 +85,34 @@ class Entries:
 
 def os_listdir(path: Any = None) -> list[Any]:
     """os.listdir."""
-    listed = _listed(path)
-    if listed is None:
+    real, path, _ = _folder(path)
+    if real is None:
         return list(calls.original["listdir"](path))
-    return [os.fsencode(name) for name in listed[1]] if isinstance(path, bytes) else listed[1]
+    names = calls.layers.names(real)
+    return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 
 
 def os_scandir(path: Any = None) -> Any:
     """os.scandir."""
-    listed = _listed(path)
-    if listed is None:
+    real, path, is_plain = _folder(path)
+    if real is None or is_plain:
         return calls.original["scandir"](path)
-    real, names = listed
     given = "." if path is None else "" if isinstance(path, int) else os.fspath(path)
     entries = []
-    for name in names:
+    for name in calls.layers.names(real):
         shown: Any = os.fsencode(name) if isinstance(given, bytes) else name
         entries.append(Entry(shown, join(given, shown), join(real, name)))
     return Entries(entries)
 
 
-def _listed(path: Any) -> tuple[str, list[str]] | None:
-    """A folder and the names in it; None for one that is not covered, or is just as the user has it."""
+def _folder(path: Any) -> tuple[str | None, Any, bool]:
+    """The real path of a covered folder, what the original is to get, and whether that would see the same."""
     layers = calls.layers
-    found = (
-        layers.look(layers.folder_of(path)) if isinstance(path, int) else calls.looked_up("." if path is None else path)
-    )
-    if found is None or (found[1] == found[0] and layers.is_user_folder(found[0])):
-        return None
-    if not calls.is_folder(calls.there(found[1], path)):
+    text = layers.folder_of(path) if isinstance(path, int) else "." if path is None else path
+    found, text, _ = calls.looked_up(text)
+    if found is None:
+        return None, path if path is None or isinstance(path, int) else text, True
+    if not calls.is_folder(calls.there(found, path)):
         raise error(errno.ENOTDIR, path)
-    return found[0], layers.names(found[0])
+    named = normpath(join(calls.original["getcwd"](), os.fsdecode(text)))
+    return found.real, path, named == found.real and layers.is_user_folder(found.real)

@@ -11,20 +11,26 @@ from __future__ import annotations
 
 import errno
 import os
-import posix
-import stat
 from collections.abc import Sequence
 from os.path import dirname, join, split
+from typing import NamedTuple
 
-# Taken before they are replaced: what follows looks at the places themselves.
-_close, _open, _read, _write = posix.close, posix.open, posix.read, posix.write
-_getcwd, _listdir, _lstat, _readlink = posix.getcwd, posix.listdir, posix.lstat, posix.readlink
-_access, _chmod, _mkdir, _rename = posix.access, posix.chmod, posix.mkdir, posix.rename
-_rmdir, _symlink, _unlink, _utime = posix.rmdir, posix.symlink, posix.unlink, posix.utime
+from autotune.trial.redirection import places
+from autotune.trial.redirection.places import FOLDER, HIDDEN, OTHER, error, exists, is_folder, is_link, kind_of
 
 MAX_LINKS = 40
 MAX_FOLDERS_KNOWN = 4096
-COPY_BYTES = 1 << 20
+
+
+class Found(NamedTuple):
+    """What a path means."""
+
+    real: str
+    """The path as the script sees it, absolute and without links."""
+    place: str | None
+    """Where that is; None where the script is to see nothing."""
+    is_covered: bool
+    """Otherwise links in a covered folder, which may be in a layer alone, lead out of it."""
 
 
 class RedirectLayers:
@@ -40,12 +46,13 @@ class RedirectLayers:
         self._below = tuple(folder + "/" for folder in covered)
         self._files = tuple(join(layer, "files") for layer in layers)
         self._gone = tuple(join(layer, "gone") for layer in layers)
+        self._aside = tuple(join(layer, "aside") for layer in layers[:1])
         self._folders: dict[str, str] = {}
 
     # From a name to the real path ------------------------------------------------------------------------------
 
-    def look(self, path: str, *, follows: bool = True, dir_fd: int | None = None) -> tuple[str, str | None] | None:
-        """What a path of the script's means: its real path, as the script sees it, and its place.
+    def look(self, path: str, *, follows: bool = True, dir_fd: int | None = None) -> Found | None:
+        """What a path of the script's means.
 
         Args:
             path: Absolute, or relative to the working directory or to the open folder.
@@ -53,32 +60,30 @@ class RedirectLayers:
             dir_fd: The open folder.
 
         Returns:
-            The real path, absolute and without links, and the place, None where the script is to see none; None as a
-            whole where the path is not covered.
+            None where the path has nothing to do with covered folders, and means what it always does.
 
         Raises:
-            OSError: Links lead in a circle.
+            OSError: Links lead in a circle, or `..` leaves what is no folder.
         """
         if not path.startswith("/"):
             path = join(self.cwd() if dir_fd is None else self.folder_of(dir_fd), path)
         head, tail = split(path)
         real = self._resolve(path) if tail in ("", ".", "..") else join(self._folder(head), tail)
-        if not self.is_covered(real):
-            if not follows or not _is_link(real):
-                return None
+        place = self.place(real) if self.is_covered(real) else real
+        if follows and place is not None and is_link(place):
             real = self._resolve(real)
-            return (real, self.place(real)) if self.is_covered(real) else None
-        place = self.place(real)
-        if follows and place is not None and _is_link(place):
-            real = self._resolve(real)
-            return (real, self.place(real)) if self.is_covered(real) else None
-        return real, place
+            place = self.place(real) if self.is_covered(real) else real
+        if self.is_covered(real):
+            return Found(real, place, True)
+        return Found(real, real, False) if path.startswith(self._below) else None
 
     def _folder(self, path: str) -> str:
         """The real path of a folder; remembered, because scripts open many files in few folders."""
         folder = self._folders.get(path)
         if folder is None:
             folder = self._resolve(path)
+            if "/.." in path:
+                return folder  # What it leads through may become a file.
             if len(self._folders) >= MAX_FOLDERS_KNOWN:
                 self._folders.clear()
             self._folders[path] = folder
@@ -86,8 +91,8 @@ class RedirectLayers:
 
     def prepare(self) -> None:
         """Makes the folders of the layer that is written to."""
-        make_folders(self._files[0])
-        make_folders(self._gone[0])
+        for folder in (self._files[0], self._gone[0], self._aside[0]):
+            places.make_folders(folder)
 
     def forget(self) -> None:
         """To be called when a name may have come to mean another folder."""
@@ -99,11 +104,11 @@ class RedirectLayers:
 
     def cwd(self) -> str:
         """The working directory as the script sees it: it may be one that only a layer has."""
-        return self.seen_as(_getcwd())
+        return self.seen_as(places.getcwd())
 
     def folder_of(self, descriptor: int) -> str:
         """The path of an open folder, as the script sees it."""
-        return self.seen_as(_readlink(f"/proc/self/fd/{descriptor}"))
+        return self.seen_as(places.readlink(f"/proc/self/fd/{descriptor}"))
 
     def seen_as(self, place: str) -> str:
         """The path under which the script knows a place in a layer."""
@@ -118,11 +123,12 @@ class RedirectLayers:
         while pending:
             part = pending.pop()
             if part == "..":
+                self.must_be_folder(real, path)
                 real = dirname(real)
             elif part not in ("", "."):
                 candidate = join(real, part)
                 place = self.place(candidate)
-                target = _link_target(place) if place is not None else None
+                target = places.link_target(place) if place is not None else None
                 if target is None:
                     real = candidate
                     continue
@@ -133,39 +139,55 @@ class RedirectLayers:
                 pending.extend(target.split("/")[::-1])
         return real
 
+    def must_be_folder(self, real: str, path: str) -> None:
+        """Raises the error that the system would, where a path leads through what is no folder."""
+        place = self.place(real)
+        if place is None:
+            raise error(self.why_missing(real), path)
+        if not is_folder(place):
+            raise error(errno.ENOTDIR, path)
+
     # From the real path to the place ----------------------------------------------------------------------------
 
     def place(self, real: str) -> str | None:
         """Where the file, folder or link is; None where the script is to see none. Links are not followed."""
         if not self.is_covered(real):
-            return real if _exists(real) else None
+            return real if exists(real) else None
         for files, gone in zip(self._files, self._gone, strict=True):
-            if _exists(files + real):
+            kind = kind_of(files + real)
+            if kind in (FOLDER, OTHER):
                 return files + real
-            if _is_marked(gone + real):
+            if kind == HIDDEN or places.is_marked(gone + real):
                 return None
-        return real if _exists(real) else None
+        return real if exists(real) else None
+
+    def why_missing(self, real: str) -> int:
+        """The error number for a path where there is nothing: what should be a folder is none, or is not there."""
+        place = None
+        while place is None:
+            real = dirname(real)
+            place = self.place(real)
+        return errno.ENOENT if is_folder(place) else errno.ENOTDIR
 
     def folder_places(self, real: str) -> list[str]:
         """The places that together make up a folder, nearest first; empty where it is none."""
-        places = []
+        found = []
         for files, gone in zip(self._files, self._gone, strict=True):
-            if _is_folder(files + real):
-                places.append(files + real)
-            elif _exists(files + real):
-                return places
-            if _is_marked(gone + real):
-                return places
-        return [*places, real] if _is_folder(real) else places
+            kind = kind_of(files + real)
+            if kind == FOLDER:
+                found.append(files + real)
+            if kind in (OTHER, HIDDEN) or places.is_marked(gone + real):
+                return found
+        return [*found, real] if is_folder(real) else found
 
     def names(self, real: str) -> list[str]:
         """The names in a folder, those of all layers together."""
-        names = {name: None for place in self.folder_places(real) for name in _listdir(place)}
+        names = {name: None for place in self.folder_places(real) for name in places.listdir(place)}
         return [name for name in names if self.place(join(real, name)) is not None]
 
     def is_user_folder(self, real: str) -> bool:
         """Whether a folder is just as the user has it."""
-        return self.folder_places(real) == [real] and not any(_exists(gone + real) for gone in self._gone)
+        return self.folder_places(real) == [real] and not any(exists(gone + real) for gone in self._gone)
 
     # Writing ----------------------------------------------------------------------------------------------------
 
@@ -176,14 +198,11 @@ class RedirectLayers:
             OSError: The parent is none, or does not let us make one.
         """
         parent = dirname(real)
-        place = self.place(parent)
-        if place is None:
-            raise error(errno.ENOENT, real)
-        if not _is_folder(place):
-            raise error(errno.ENOTDIR, real)
-        if not _access(place, os.W_OK | os.X_OK):
+        self.must_be_folder(parent, real)
+        place = self.place(parent) or parent
+        if not places.access(place, os.W_OK | os.X_OK):
             raise error(errno.EACCES, real)
-        make_folders(self._files[0] + parent)
+        places.make_folders(self._files[0] + parent)
         return self._files[0] + real
 
     def own_place(self, real: str, *, keeps_content: bool = True) -> str:
@@ -198,17 +217,17 @@ class RedirectLayers:
         """
         place = self.place(real)
         if place is None:
-            raise error(errno.ENOENT, real)
+            raise error(self.why_missing(real), real)
         own = self._files[0] + real
         if place != own:
-            make_folders(self._files[0] + dirname(real))
-            _copy(place, own, keeps_content=keeps_content)
+            places.make_folders(self._files[0] + dirname(real))
+            places.copy(place, own, aside=self._aside[0], keeps_content=keeps_content)
         return own
 
     def own_tree(self, real: str) -> str:
         """The same, with everything below it."""
         own = self.own_place(real)
-        if _is_folder(own):
+        if is_folder(own):
             for name in self.names(real):
                 self.own_tree(join(real, name))
         return own
@@ -220,111 +239,17 @@ class RedirectLayers:
             OSError: The folder that it is in does not let us.
         """
         parent = self.place(dirname(real))
-        if parent is not None and not _access(parent, os.W_OK | os.X_OK):
+        if parent is not None and not places.access(parent, os.W_OK | os.X_OK):
             raise error(errno.EACCES, real)
         own = self._files[0] + real
-        if _exists(own):
-            (_rmdir if _is_folder(own) else _unlink)(own)
+        if exists(own):
+            places.remove(own)
         if self.place(real) is not None:
             self._mark(self._gone[0] + real)
 
     def _mark(self, marker: str) -> None:
         """Marks a path as gone. Marks below it are swallowed: it hides all of that."""
-        if _is_folder(marker):
-            _remove_tree(marker)
-        make_folders(dirname(marker))
-        _close(_open(marker, os.O_WRONLY | os.O_CREAT, 0o600))
-
-
-def make_folders(folder: str) -> None:
-    """Makes a folder with those above it; another process of the trial may be faster."""
-    missing = []
-    while not _exists(folder):
-        missing.append(folder)
-        folder = dirname(folder)
-    for path in reversed(missing):
-        try:
-            _mkdir(path)
-        except FileExistsError:
-            continue
-
-
-def error(number: int, path: str) -> OSError:
-    """The error that the system would raise."""
-    return OSError(number, os.strerror(number), path)
-
-
-def _exists(place: str) -> bool:
-    try:
-        _lstat(place)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _is_folder(place: str) -> bool:
-    try:
-        return stat.S_ISDIR(_lstat(place).st_mode)
-    except OSError:
-        return False
-
-
-def _is_link(place: str) -> bool:
-    try:
-        return stat.S_ISLNK(_lstat(place).st_mode)
-    except OSError:
-        return False
-
-
-def _link_target(place: str) -> str | None:
-    try:
-        return _readlink(place)
-    except OSError:
-        return None
-
-
-def _is_marked(marker: str) -> bool:
-    """Whether the mark is there, or one of a folder above it, which then is a file where a folder is looked for."""
-    try:
-        return stat.S_ISREG(_lstat(marker).st_mode)
-    except NotADirectoryError:
-        return True
-    except OSError:
-        return False
-
-
-def _copy(place: str, own: str, *, keeps_content: bool) -> None:
-    """Copies a file with its permissions and times, a link as it is, a folder without what is in it."""
-    status = _lstat(place)
-    if stat.S_ISLNK(status.st_mode):
-        _symlink(_readlink(place), own)
-        return
-    if stat.S_ISDIR(status.st_mode):
-        _mkdir(own)
-    else:
-        aside = f"{own}.{os.getpid()}.part"
-        _copy_content(place if keeps_content else os.devnull, aside)
-        _rename(aside, own)
-    _chmod(own, stat.S_IMODE(status.st_mode) | stat.S_IRUSR | stat.S_IWUSR)
-    _utime(own, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def _copy_content(place: str, target: str) -> None:
-    source = _open(place, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        sink = _open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            while data := _read(source, COPY_BYTES):
-                while data:
-                    data = data[_write(sink, data) :]
-        finally:
-            _close(sink)
-    finally:
-        _close(source)
-
-
-def _remove_tree(folder: str) -> None:
-    for name in _listdir(folder):
-        place = join(folder, name)
-        (_remove_tree if _is_folder(place) else _unlink)(place)
-    _rmdir(folder)
+        if is_folder(marker):
+            places.remove_tree(marker)
+        places.make_folders(dirname(marker))
+        places.make_empty(marker)

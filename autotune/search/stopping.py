@@ -1,0 +1,58 @@
+"""When a search may end before its budget is spent, and which trials may still win. Pure."""
+
+from __future__ import annotations
+
+from autotune.model.outcome import Outcome
+from autotune.search.bounds import Bounds
+from autotune.search.history import FinishedTrial, History
+from autotune.search.plan import MEMORY_FRACTION_STAGE
+from autotune.search.walk import AT_CEILING_RATIO
+
+SAMPLED_STAGE = "sampled"
+NEIGHBOUR_STAGE = "neighbour"
+
+PATIENCE = 8
+"""Trials after the plan that may bring nothing. It counts only after the plan: inside it, gains come late."""
+
+
+def early_stop(history: History, *, device_is_cpu: bool, noise_ratio: float) -> str | None:
+    """Why nothing more than the noise is to be expected after the plan, as one sentence; None while it may come."""
+    best, baseline = history.best, history.baseline
+    if best is None:
+        return None
+    if baseline is not None and baseline.is_feasible:
+        ceiling = Bounds(history, device_is_cpu=device_is_cpu).compute_rate(baseline.settings)
+        share = _rate(baseline) / ceiling if ceiling else 0.0
+        if share >= AT_CEILING_RATIO and _rate(best) <= _rate(baseline) * (1 + noise_ratio):
+            return f"The script's own settings reach {share:.0%} of their compute-only rate, and none computed faster."
+    sampled = [trial for trial in history.trials if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE)]
+    if len(sampled) < PATIENCE:
+        return None
+    last = {trial.number for trial in sampled[-PATIENCE:]}
+    before = max((_rate(trial) for trial in history.feasible if trial.number not in last), default=0.0)
+    if _rate(best) > before * (1 + noise_ratio):
+        return None
+    return f"The last {PATIENCE} trials after the plan brought no more than the noise."
+
+
+def finalists(history: History, num: int, *, noise_ratio: float) -> tuple[FinishedTrial, ...]:
+    """At most `num` trials that may be the fastest, the fastest first, without the baseline.
+
+    A trial may be if the upper end of its interval comes within the noise of the best. Raced-out trials are not among
+    them, nor are variants of the winner's memory.
+    """
+    best = history.best
+    if best is None:
+        return ()
+    return tuple(
+        trial
+        for trial in history.feasible
+        if trial.outcome is Outcome.OK
+        and trial.settings != history.natural
+        and trial.stage != MEMORY_FRACTION_STAGE
+        and _rate(trial) * (1 + max(trial.half_width_ratio or 0.0, noise_ratio)) >= _rate(best) * (1 - noise_ratio)
+    )[:num]
+
+
+def _rate(trial: FinishedTrial) -> float:
+    return trial.samples_per_second or 0.0

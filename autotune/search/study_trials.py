@@ -1,0 +1,252 @@
+"""The trials of one study in Optuna's storage: started, finished, failed, queued again. All of it is ordinary Optuna.
+
+A new trial is written in one transaction with its parameters and attributes, so that a killed tuner leaves a whole
+trial or none. What the search must know later is in the attributes: a study can be resumed from the database alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.search.history import FinishedTrial
+from autotune.search.verdict import Verdict, told_rate
+from autotune.search.walk import Candidate
+from autotune.settings import Settings
+from autotune.space.space import SPLIT, SearchSpace
+
+MAX_HOST_FAULTS = 2
+"""Times that settings are queued again after a fault of the host."""
+
+ENQUEUED_STAGE = "enqueued"
+"""Stage of settings that somebody queued through Optuna."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudySnapshot:
+    """The study's trials at one moment, as the search sees them."""
+
+    finished: tuple[FinishedTrial, ...]
+    """Those with an ending that counts, and those that were given up, in the order of their numbers."""
+    running: tuple[Settings, ...]
+    """Settings that are being measured, by whichever tuner."""
+    gated: tuple[Settings, ...]
+    """Settings that were not run, since they would need more than the cap."""
+
+
+class StudyTrials:
+    """The trials of a study; it makes the study when there is none of that name.
+
+    Args:
+        storage: Where the study is; None keeps it in memory.
+        study_name: Its name.
+        space: The study's parameters.
+    """
+
+    def __init__(self, storage: BaseStorage | None, study_name: str, space: SearchSpace) -> None:
+        self._space = space
+        self._storage = storage if storage is not None else InMemoryStorage()
+        self._distributions = {name: _distribution(name, space) for name in space.domains}
+        with quiet():
+            self._study = optuna.create_study(
+                storage=self._storage,
+                study_name=study_name,
+                direction="maximize",
+                load_if_exists=True,
+                # Every parameter of a trial is given; Optuna's defaults would also read all trials for each new one.
+                sampler=optuna.samplers.RandomSampler(seed=0),
+                pruner=optuna.pruners.NopPruner(),
+            )
+            self._study_id = self._storage.get_study_id_from_name(study_name)
+
+    def snapshot(self) -> StudySnapshot:
+        """The trials as they are now."""
+        trials = self._trials()
+        finished = (_finished(trial) for trial in trials)
+        return StudySnapshot(
+            finished=tuple(trial for trial in finished if trial is not None),
+            running=tuple(_settings(trial) for trial in trials if _is_running(trial)),
+            gated=tuple(_settings(trial) for trial in trials if trial.user_attrs.get("gated")),
+        )
+
+    def start(self, candidate: Candidate, attrs: Mapping[str, Any]) -> int | None:
+        """The number of a new running trial; None when another tuner started the same settings just before."""
+        number = self._add(candidate, TrialState.RUNNING, attrs)
+        plain = candidate.settings.to_dict()
+        for other in self._trials():
+            is_taken = _is_running(other) or other.state is TrialState.COMPLETE
+            if is_taken and other.number < number and other.user_attrs.get("settings") == plain:
+                self._prune(number, f"Trial {other.number} has the same settings.")
+                return None
+        return number
+
+    def start_queued(self, attrs: Mapping[str, Any]) -> tuple[int, Candidate] | None:
+        """The first trial of the queue, started; None where the queue is empty.
+
+        Settings that were queued from outside and may not be tried are pruned with the reason.
+        """
+        while any(trial.state is TrialState.WAITING for trial in self._trials()):
+            with quiet():
+                trial = self._study.ask(self._distributions)
+            candidate = self._queued_candidate(trial)
+            self._set_attrs(trial.number, {"settings": candidate.settings.to_dict(), "stage": candidate.stage, **attrs})
+            refusal = self._space.why_not(candidate.settings)
+            if refusal is None:
+                return trial.number, candidate
+            self._prune(trial.number, refusal)
+        return None
+
+    def gate(self, candidate: Candidate, reason: str) -> None:
+        """Notes settings that are not run: a pruned trial with the reason."""
+        number = self._add(candidate, TrialState.RUNNING, {"gated": True})
+        self._prune(number, reason)
+
+    def finish(self, number: int, result: TrialResult, told: Verdict) -> None:
+        """Tells Optuna an ending; without effect where the trial was reaped meanwhile, since it is queued again."""
+        trial_id = self._id(number)
+        if self._storage.get_trial(trial_id).state is not TrialState.RUNNING:
+            return
+        attrs: dict[str, Any] = {"result": _plain_result(result), "constraints": list(told.constraints.values())}
+        if result.outcome is Outcome.RACED_OUT:
+            attrs["raced_out"] = True
+        if result.reason:
+            attrs["reason"] = result.reason
+        self._set_attrs(number, attrs)
+        with quiet():
+            trial = Trial(self._study, trial_id)
+            for key, value in told.constraints.items():
+                trial.set_constraint(key, value)
+            self._study.tell(trial, told.value, state=TrialState.COMPLETE)
+
+    def fail(self, number: int, reason: str, *, is_host_fault: bool) -> None:
+        """Fails a trial and queues its settings again, after a fault of the host at most MAX_HOST_FAULTS times."""
+        trial = self._storage.get_trial(self._id(number))
+        if trial.state is not TrialState.RUNNING:
+            return
+        num_faults = int(trial.user_attrs.get("num_host_faults", 0)) + is_host_fault
+        is_given_up = num_faults > MAX_HOST_FAULTS
+        self._set_attrs(number, {"reason": reason, **({"given_up": True} if is_given_up else {})})
+        with quiet():
+            self._study.tell(number, state=TrialState.FAIL)
+        if not is_given_up:
+            candidate = Candidate(settings=_settings(trial), stage=str(trial.user_attrs["stage"]))
+            self._add(candidate, TrialState.WAITING, {"retry_of": number, "num_host_faults": num_faults})
+
+    def reap(self, is_dead: Callable[[dict[str, Any]], bool]) -> tuple[int, ...]:
+        """Fails the running trials of dead owners and queues their settings again; the numbers of those trials."""
+        reaped = []
+        for trial in self._trials():
+            if trial.state is TrialState.RUNNING and is_dead(dict(trial.user_attrs)):
+                if "settings" not in trial.user_attrs:
+                    candidate = self._queued_candidate(trial)
+                    self._set_attrs(trial.number, {"settings": candidate.settings.to_dict(), "stage": candidate.stage})
+                self.fail(trial.number, "Its tuner ended.", is_host_fault=False)
+                reaped.append(trial.number)
+        return tuple(reaped)
+
+    # --- Optuna's storage
+
+    def _trials(self) -> list[FrozenTrial]:
+        with quiet():
+            return self._study.get_trials(deepcopy=False)
+
+    def _add(self, candidate: Candidate, state: TrialState, attrs: Mapping[str, Any]) -> int:
+        template = create_trial(
+            state=state,
+            params=dict(self._space.params(candidate.settings)),
+            distributions=self._distributions,
+            user_attrs={"settings": candidate.settings.to_dict(), "stage": candidate.stage, **attrs},
+        )
+        trial_id = self._storage.create_new_trial(self._study_id, template_trial=template)
+        return self._storage.get_trial_number_from_id(trial_id)
+
+    def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate:
+        if "settings" in trial.user_attrs:
+            settings = Settings.from_dict(trial.user_attrs["settings"])
+            return Candidate(settings=settings, stage=str(trial.user_attrs["stage"]))
+        return Candidate(settings=self._space.settings(trial.params), stage=ENQUEUED_STAGE)
+
+    def _prune(self, number: int, reason: str) -> None:
+        self._set_attrs(number, {"reason": reason})
+        with quiet():
+            self._study.tell(number, state=TrialState.PRUNED)
+
+    def _set_attrs(self, number: int, attrs: Mapping[str, Any]) -> None:
+        trial_id = self._id(number)
+        for key, value in attrs.items():
+            self._storage.set_trial_user_attr(trial_id, key, value)
+
+    def _id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+
+def _distribution(name: str, space: SearchSpace) -> BaseDistribution:
+    """The static distribution of a parameter, the same in every trial and on every host."""
+    if name == SPLIT:
+        return IntDistribution(0, len(space.divisors) - 1)
+    return CategoricalDistribution(space.domains[name])
+
+
+def _is_running(trial: FrozenTrial) -> bool:
+    return trial.state is TrialState.RUNNING and "settings" in trial.user_attrs
+
+
+def _settings(trial: FrozenTrial) -> Settings:
+    return Settings.from_dict(trial.user_attrs["settings"])
+
+
+def _plain_result(result: TrialResult) -> dict[str, Any]:
+    measurement = result.measurement
+    plain: dict[str, Any] = {
+        "outcome": result.outcome.value,
+        "samples_per_second": told_rate(result),
+        "peak_memory_bytes": result.peak_memory_bytes,
+    }
+    if measurement is not None:
+        half_width = (measurement.high - measurement.low) / 2
+        plain |= {
+            "compute_samples_per_second": measurement.compute_samples_per_second,
+            "data_wait_fraction": measurement.data_wait_fraction,
+            "half_width_ratio": half_width / measurement.samples_per_second,
+        }
+    return plain
+
+
+def _finished(trial: FrozenTrial) -> FinishedTrial | None:
+    """The trial as the search keeps it; None while it has no ending that counts."""
+    plain: Mapping[str, Any] = trial.user_attrs.get("result", {})
+    if trial.state is TrialState.FAIL and trial.user_attrs.get("given_up"):
+        plain = {"outcome": Outcome.INTERRUPTED.value}
+    elif trial.state is not TrialState.COMPLETE or not plain:
+        return None
+    return FinishedTrial(
+        number=trial.number,
+        settings=_settings(trial),
+        stage=str(trial.user_attrs["stage"]),
+        outcome=Outcome(plain["outcome"]),
+        samples_per_second=plain.get("samples_per_second"),
+        peak_memory_bytes=plain.get("peak_memory_bytes"),
+        compute_samples_per_second=plain.get("compute_samples_per_second"),
+        data_wait_fraction=plain.get("data_wait_fraction"),
+        half_width_ratio=plain.get("half_width_ratio"),
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps Optuna's log messages out of the terminal for one call, whatever else the process does with Optuna."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(before, optuna.logging.ERROR))
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)

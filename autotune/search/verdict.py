@@ -1,0 +1,55 @@
+"""What Optuna is told of a trial's ending: one row per outcome. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+
+LEAST_EXCESS = 0.02
+"""Smallest violation of the cap that is told: refused memory is often less than what is missing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """A finished trial as Optuna sees it. Constraints are feasible at 0 and below."""
+
+    value: float
+    """Samples per second; 0 where there is no rate."""
+    memory: float
+    """Peak over cap, less 1."""
+    valid: float
+    """-1 where the trial was sound, 1 where it went wrong for another reason than memory."""
+
+    @property
+    def constraints(self) -> Mapping[str, float]:
+        """The same keys in the same order for every trial; samplers pair them by position."""
+        return {"memory": self.memory, "valid": self.valid}
+
+
+def verdict(result: TrialResult, cap_bytes: int) -> Verdict | None:
+    """What to tell of a result; None where the trial failed through no fault of its settings and is run again."""
+    excess = result.peak_memory_bytes / cap_bytes - 1 if result.peak_memory_bytes is not None else 0.0
+    match result.outcome:
+        case Outcome.INTERRUPTED:
+            return None
+        case Outcome.OK | Outcome.RACED_OUT:
+            return Verdict(value=told_rate(result) or 0.0, memory=min(excess, 0.0), valid=-1.0)
+        case Outcome.OVER_CAP | Outcome.OUT_OF_MEMORY:
+            return Verdict(value=0.0, memory=max(excess, LEAST_EXCESS), valid=-1.0)
+        case Outcome.INVALID | Outcome.CRASHED | Outcome.TIMED_OUT:
+            return Verdict(value=0.0, memory=min(excess, 0.0), valid=1.0)
+
+
+def told_rate(result: TrialResult) -> float | None:
+    """Samples per second of a result: the rate, or of a raced-out trial what it could have reached at most."""
+    measurement = result.measurement
+    if measurement is None:
+        return None
+    if result.outcome is not Outcome.RACED_OUT:
+        return measurement.samples_per_second
+    bounds = (measurement.high, measurement.compute_samples_per_second, measurement.samples_per_second)
+    return next(bound for bound in bounds if bound is not None and 0 < bound < math.inf)

@@ -1,0 +1,49 @@
+"""Data-parallel training on the CPU: started by torchrun, or starting its own ranks."""
+
+import argparse
+import os
+import time
+
+import torch
+import torch.distributed
+import torch.multiprocessing
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--spawn", type=int, default=0)
+parser.add_argument("--fail", type=int, default=-1, help="rank that runs out of memory after a while")
+parser.add_argument("--uneven", action="store_true", help="rank 1 works a little longer on every step")
+args = parser.parse_args()
+
+
+def train(rank, num_ranks):
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=num_ranks)
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    data = TensorDataset(torch.randn(512, 4), torch.randint(3, (512,)))
+    sampler = DistributedSampler(data, num_replicas=num_ranks, rank=rank)
+    loader = DataLoader(data, batch_size=8, sampler=sampler)
+    model = DistributedDataParallel(torch.nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    number = 0
+    for epoch in range(10000):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            number += 1
+            if rank == args.fail and number == 20:
+                raise MemoryError(f"rank {rank} has no more")
+            if args.uneven and rank == 1:
+                time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    if args.spawn:
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+        os.environ.setdefault("MASTER_PORT", "29517")
+        torch.multiprocessing.spawn(train, args=(args.spawn,), nprocs=args.spawn)
+    else:
+        train(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))

@@ -1,0 +1,61 @@
+"""A job that waits for its loader: every sample sleeps, and every sample is written down with its worker and time."""
+
+import argparse
+import os
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--sleep", type=float, default=0.0)
+parser.add_argument("--samples", type=int, default=2000)
+parser.add_argument("--batch", type=int, default=8)
+parser.add_argument("--context", default=None)
+parser.add_argument("--no-fetchers", action="store_true", help="as if torch had moved what the gate is built on")
+args = parser.parse_args()
+if args.no_fetchers:
+    from autotune.trial import torch_names
+
+    torch_names.fetchers = tuple
+BOOK = "book-{}.txt"
+
+
+class Slow(Dataset):
+    def __len__(self):
+        return args.samples
+
+    def __getitem__(self, index):
+        if args.sleep:
+            time.sleep(args.sleep)
+        with open(BOOK.format(os.getpid()), "a") as book:
+            book.write(f"item {index} {time.monotonic()}\n")
+        return torch.full((4,), float(index)), index % 3
+
+
+def init(worker_id):
+    with open(BOOK.format(os.getpid()), "a") as book:
+        book.write(f"init {worker_id} {time.monotonic()}\n")
+
+
+def main():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    loader = DataLoader(
+        Slow(),
+        batch_size=args.batch,
+        shuffle=True,
+        worker_init_fn=init,
+        multiprocessing_context=args.context,
+        num_workers=1 if args.context else 0,
+    )
+    for _epoch in range(1000):
+        for x, y in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Nothing is built before the clock may start; samples are counted one by one; rates are those of the loader."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.measure.stopping import WindowRule
+from autotune.model.facts import ScriptFacts
+from autotune.trial.meter import DRAIN_QUEUES
+from tests.integration.trial.ground import SCRIPTS, Ground, Run
+
+SCREENING = WindowRule(half_width_ratio=0.05, max_window_s=3.0)
+
+
+@pytest.fixture(autouse=True)
+def unhurried(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ground, "is_hasty", False)
+
+
+class Job:
+    """The script of a loader that can be waited for, in a folder of its own."""
+
+    def __init__(self, ground: Ground, *arguments: str) -> None:
+        self.ground, self.arguments = ground, arguments
+        self.path = ground.script((SCRIPTS / "slow_loader.py").read_text())
+        self.facts: ScriptFacts = ground.probe(self.path, *arguments)
+        self.began = 0.0
+
+    def trial(self, *more: str, **changes: Any) -> Run:
+        for book in self.books():
+            book.unlink()
+        self.began = time.monotonic()
+        run = self.ground.trial(self.path, self.facts, *self.arguments, *more, **changes)
+        assert run.outcome == "ok", f"{run.verdict} {run.output}"
+        return run
+
+    def books(self) -> list[Path]:
+        return sorted(self.path.parent.glob("book-*.txt"))
+
+    def built(self) -> list[tuple[float, int]]:
+        """(time, index) of every sample."""
+        rows = [line.split() for book in self.books() for line in book.read_text().splitlines()]
+        return sorted((float(at), int(index)) for kind, index, at in rows if kind == "item")
+
+
+def ramp_at(job: Job, run: Run) -> float:
+    """When the gate was opened, on the clock of all processes."""
+    parts = run.rank.durations_s
+    # The trial's clock starts with its request, a moment after the job's own.
+    return job.began + sum(parts[name] for name in ("start", "preparation", "warm_up", "compute"))
+
+
+@pytest.mark.parametrize(
+    ("context", "is_persistent"),
+    [
+        (None, False),
+        (None, True),
+        pytest.param("spawn", False, marks=pytest.mark.slow),
+        pytest.param("forkserver", True, marks=pytest.mark.slow),
+    ],
+)
+def test_workers_build_one_batch_before_the_gate_opens(
+    ground: Ground, context: str | None, is_persistent: bool
+) -> None:
+    job = Job(ground, *(("--context", context) if context else ()))
+    run = job.trial(num_workers=3, prefetch_factor=4, persistent_workers=is_persistent)
+    # The gate opens a moment before the clock is read; the last 0.1 s of at least 0.4 s of compute are left out.
+    before = [index for at, index in job.built() if at < ramp_at(job, run) - 0.1]
+    assert len(before) == 8
+    assert len(job.built()) > 200
+    assert not run.rank.is_primed
+
+
+def test_the_users_worker_init_runs_once_in_every_worker(ground: Ground) -> None:
+    job = Job(ground)
+    job.trial(num_workers=3)
+    firsts = [book.read_text().splitlines()[0].split()[:2] for book in job.books()]
+    assert sorted(firsts) == [["init", "0"], ["init", "1"], ["init", "2"]]
+    assert sum(book.read_text().count("init") for book in job.books()) == 3
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_samples_are_counted_exactly_where_the_last_batch_is_smaller(ground: Ground, num_workers: int) -> None:
+    """20 samples in batches of 8 are 8, 8 and 4 over and over."""
+    run = Job(ground, "--samples", "20").trial(num_workers=num_workers)
+    window = [block for block in run.rank.blocks if block.phase == "window"]
+    sizes = [8, 8, 4]
+    for block in window:
+        possible = {sum(sizes[(first + i) % 3] for i in range(block.num_micro_batches)) for first in range(3)}
+        assert block.num_samples in possible
+    num_batches = sum(block.num_micro_batches for block in window)
+    assert sum(block.num_samples for block in window) == pytest.approx(num_batches * 20 / 3, abs=8)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "prefetch_factor"),
+    [(2, 2), (4, 4), pytest.param(2, 4, marks=pytest.mark.slow), pytest.param(4, 2, marks=pytest.mark.slow)],
+)
+def test_the_rate_of_a_job_that_waits_for_its_loader_is_the_loaders(
+    ground: Ground, num_workers: int, prefetch_factor: int
+) -> None:
+    """A queue that was full at the start would show up to seven times as much in a window like this."""
+    sleep_s = 0.01
+    job = Job(ground, "--sleep", str(sleep_s))
+    run = job.trial(num_workers=num_workers, prefetch_factor=prefetch_factor, job={"window": SCREENING})
+    assert run.verdict is not None and run.verdict.measurement is not None
+    rate = run.verdict.measurement.samples_per_second
+    print(f"W={num_workers} P={prefetch_factor}: {rate / (num_workers / sleep_s):.3f} of the loader's rate")
+    assert rate == pytest.approx(num_workers / sleep_s, rel=0.25)
+    assert run.verdict.measurement.data_wait_fraction > 0.8
+
+
+def test_without_a_gate_the_queue_is_drained_and_the_result_marked(ground: Ground) -> None:
+    sleep_s = 0.01
+    job = Job(ground, "--sleep", str(sleep_s))
+    run = job.trial("--no-fetchers", num_workers=2, prefetch_factor=4, job={"window": SCREENING})
+    assert run.rank.is_primed
+    ramp = sum(block.num_micro_batches for block in run.rank.blocks if block.phase == "ramp")
+    assert ramp >= DRAIN_QUEUES * 2 * 4 + 2
+    assert run.verdict is not None and run.verdict.measurement is not None
+    assert run.verdict.measurement.is_primed
+    assert run.verdict.measurement.samples_per_second == pytest.approx(2 / sleep_s, rel=0.25)

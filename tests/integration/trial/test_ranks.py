@@ -1,0 +1,249 @@
+"""Ranks of one trial change phase at the same step, and stop at the same step, so that none waits for the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.measure.block import Phase
+from autotune.measure.stopping import StopReason, WindowRule
+from autotune.model.facts import LossReduction
+from autotune.model.job import Mode, TrialJob, TrialPaths
+from autotune.model.outcome import Outcome
+from autotune.model.result import RankResult, RankStatus
+from autotune.plain import from_plain, to_plain
+from autotune.runner.judge import Ending, judge
+from autotune.space.derive import natural_settings
+from autotune.trial.clock import HostClock
+from autotune.trial.meter import Meter, Plan
+from autotune.trial.ranks import LEAD_STEPS, MAX_STEPS_AHEAD, Agreement, Lockstep, Mark, Progress
+from autotune.trial.steps import Steps
+from tests.integration.trial.ground import INJECT, QUICK, SCRIPTS
+
+# In one process: meters of two ranks over one file -------------------------------------------------------------
+
+
+class Rank:
+    """A meter that is told its steps, and notes at which of them it changed phase."""
+
+    def __init__(self, number: int, path: Path, *, step_s: float, rule: WindowRule = QUICK) -> None:
+        self.steps = Steps()
+        self.steps.num_backwards = self.steps.num_updates = self.steps.num_steps = 1
+        self.changes: list[tuple[int, str]] = []
+        self.stopped: StopReason | None = None
+        self.now = 0.0
+        self.step_s = step_s
+        clock = HostClock()
+        clock.mark = lambda: self.now  # type: ignore[method-assign]
+        plan = Plan(
+            rule=rule,
+            has_loader=True,
+            num_workers=2,
+            num_queued=4,
+            micro_batches_per_step=1,
+            incumbent_samples_per_second=None,
+            samples_per_step=None,
+        )
+        self.meter = Meter(
+            plan,
+            steps=self.steps,
+            clock=clock,
+            agreement=Agreement(Progress(path), number, 2),
+            open_gate=lambda: True,
+            finish=self._finish,
+        )
+        self.phase = self.meter.phase
+
+    def step(self) -> None:
+        self.meter.delivered(8.0, self.step_s / 10)
+        self.now += self.step_s
+        self.steps.num_backwards += 1
+        self.steps.num_updates += 1
+        self.steps.num_steps += 1
+        self.meter.arrive()
+        if self.meter.phase is not self.phase:
+            self.phase = self.meter.phase
+            self.changes.append((self.steps.num_steps, self.phase.value))
+
+    def _finish(self, reason: StopReason) -> None:
+        if self.stopped is None:
+            self.stopped = reason
+            self.changes.append((self.steps.num_steps, "stopped"))
+
+
+@pytest.fixture
+def quick_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.trial.meter.MIN_COMPUTE_S", 0.0)
+
+
+@pytest.mark.parametrize("other_step_s", [0.001, 0.003, 0.0004])
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_two_ranks_change_phase_at_the_same_steps_though_their_blocks_differ(
+    tmp_path: Path, quick_phases: None, other_step_s: float, ahead: int
+) -> None:
+    lead = Rank(0, tmp_path / "progress", step_s=0.001)
+    other = Rank(1, tmp_path / "progress", step_s=other_step_s)
+    for _ in range(ahead):
+        other.step()
+    while lead.stopped is None:
+        lead.step()
+        if other.stopped is None:
+            other.step()
+    for _ in range(5):
+        if other.stopped is None:
+            other.step()
+    assert [phase for _, phase in lead.changes] == ["compute", "ramp", "window", "stopped"]
+    assert other.changes == lead.changes
+    assert lead.stopped is other.stopped is StopReason.CONVERGED
+
+
+def test_two_ranks_that_come_to_an_epochs_end_go_on_together(tmp_path: Path, quick_phases: None) -> None:
+    ranks = [Rank(number, tmp_path / "progress", step_s=0.001) for number in (0, 1)]
+    while Phase.WINDOW not in {rank.phase for rank in ranks}:
+        for rank in ranks:
+            rank.step()
+    for rank in ranks:
+        rank.step()
+    for rank in ranks:  # the second notes what the first did since, and must not take it for its own window
+        rank.meter.epoch_ended()
+        rank.phase = rank.meter.phase
+        rank.changes.clear()
+        rank.step()
+    while ranks[0].stopped is None:
+        for rank in ranks:
+            rank.step()
+    assert [phase for _, phase in ranks[0].changes] == ["window", "stopped"]
+    assert ranks[0].changes == ranks[1].changes
+
+
+def test_what_was_agreed_before_a_phase_began_does_not_count_in_it(tmp_path: Path) -> None:
+    agreement = Agreement(Progress(tmp_path / "progress"), 0, 1)
+    assert agreement.reached(Mark.WINDOW, wanted=True, num_steps=5, since=3)
+    assert not agreement.reached(Mark.WINDOW, wanted=False, num_steps=9, since=5)
+    assert agreement.reached(Mark.WINDOW, wanted=True, num_steps=9, since=5)
+
+
+def test_only_the_first_rank_decides(tmp_path: Path) -> None:
+    first, second = (Agreement(Progress(tmp_path / "progress"), number, 2) for number in (0, 1))
+    assert not second.reached(Mark.STOP, wanted=True, num_steps=10, since=0)
+    assert not first.reached(Mark.STOP, wanted=True, num_steps=10, since=0)
+    assert not second.reached(Mark.STOP, wanted=False, num_steps=10 + LEAD_STEPS - 1, since=0)
+    assert second.reached(Mark.STOP, wanted=False, num_steps=10 + LEAD_STEPS, since=0)
+
+
+def test_a_host_waits_for_its_device_when_it_is_two_steps_ahead() -> None:
+    waited: list[float] = []
+    clock = HostClock()
+    marks: Iterator[float] = iter(map(float, range(9)))
+    clock.mark = lambda: next(marks)  # type: ignore[method-assign]
+    clock.wait = waited.append  # type: ignore[method-assign]
+    lockstep = Lockstep(clock)
+    for _ in range(5):
+        lockstep.stepped()
+    assert waited == [0.0, 1.0, 2.0]
+    assert MAX_STEPS_AHEAD == 2
+
+
+# In processes ----------------------------------------------------------------------------------------------------
+
+
+def run(command: tuple[str, ...], folder: Path, limit_s: float = 120.0, **values: Any) -> tuple[Any, list[RankResult]]:
+    """Runs a command as one trial, from a cold start; (exit code, reports)."""
+    paths = TrialPaths(folder)
+    paths.results.mkdir(parents=True)
+    job = TrialJob(
+        **{
+            "command": command,
+            "cwd": str(folder),
+            "cap_bytes": 8 << 30,
+            "window": QUICK,
+            "start_limit_s": limit_s,
+            "total_limit_s": limit_s,
+            "world_size": 2,
+            **values,
+        }
+    )
+    paths.job.write_text(json.dumps(to_plain(job)))
+    environment = {
+        **os.environ,
+        "AUTOTUNE_TRIAL": str(folder),
+        "AUTOTUNE_STARTED_AT": repr(time.monotonic()),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(INJECT), os.environ.get("PYTHONPATH", "")])),
+        "OMP_NUM_THREADS": "1",
+    }
+    process = subprocess.Popen(command, env=environment, cwd=folder, start_new_session=True)
+    try:
+        code = process.wait(limit_s)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    reports = sorted(paths.results.glob("rank-*.json"))
+    return (job, code), [from_plain(RankResult, json.loads(report.read_text())) for report in reports]
+
+
+def started_by(way: str, *arguments: str) -> tuple[str, ...]:
+    script = str(SCRIPTS / "ddp.py")
+    if way == "spawn":
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+        return (sys.executable, script, "--spawn", "2", *arguments)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=0")
+    return (sys.executable, *launcher, script, *arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["torchrun", "spawn"])
+def test_both_ranks_of_a_data_parallel_job_report_and_stop_at_the_same_step(tmp_path: Path, way: str) -> None:
+    command = started_by(way, "--uneven")
+    (_, code), reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    assert code == 0
+    assert [(r.rank, r.world_size, r.status) for r in reports] == [(n, 2, RankStatus.PROBED) for n in (0, 1)]
+    assert reports[0].facts is not None
+    facts = replace(reports[0].facts, loss_reduction=LossReduction.MEAN)
+    assert facts.world_size == 2
+    natural = natural_settings(facts)
+    settings = replace(natural, num_workers=1, batch_size=4, grad_accum_steps=2)
+    (job, code), reports = run(
+        command, tmp_path / "trial", mode=Mode.TRIAL, settings=settings, natural=natural, facts=facts
+    )
+    assert code == 0
+    verdict = judge(job, Ending(exit_code=code, signal=None), reports)
+    assert verdict.outcome is Outcome.OK, verdict
+    assert [report.rank for report in reports] == [0, 1]
+    assert reports[0].num_steps == reports[1].num_steps
+    assert all(report.observed["grad_accum_steps"] == "2" for report in reports)
+    for phase in (Phase.WARMUP, Phase.COMPUTE, Phase.RAMP):
+        counts = [sum(block.num_steps for block in report.blocks if block.phase is phase) for report in reports]
+        assert counts[0] == counts[1], phase
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["torchrun", "spawn"])
+def test_the_rank_that_runs_out_of_memory_is_believed(tmp_path: Path, way: str) -> None:
+    """Its launcher reports an error too, and must not hide the reason."""
+    command = started_by(way, "--uneven")
+    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    facts = reports[0].facts
+    assert facts is not None
+    natural = natural_settings(facts)
+    failing = started_by(way, "--uneven", "--fail", "1")
+    (job, code), reports = run(
+        failing, tmp_path / "trial", mode=Mode.TRIAL, settings=natural, natural=natural, facts=facts
+    )
+    assert code != 0
+    verdict = judge(job, Ending(exit_code=code, signal=None), reports)
+    assert verdict.outcome is Outcome.OUT_OF_MEMORY, (verdict, reports)
+    assert "rank 1 has no more" in verdict.reason
