@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autotune.model.checks import check_figures
-from autotune.settings import Group, OmpWaitPolicy, Precision
+from autotune.settings import Group
 
 
 class LossReduction(StrEnum):
@@ -122,11 +122,5 @@ class ScriptFacts:
     the schedule is probably made for so many batches. When the batch is split there are more, and fewer steps of the
     scheduler than it was made for."""
     notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuses scripts that cannot be."""
-        check_figures(self)
-        if self.world_size < 1:
-            raise ValueError("a script runs in at least one process")
-        Precision(self.precision)
-        OmpWaitPolicy(self.omp_wait_policy)
+    """`several_loaders` take part in training alike; `reads_ahead`: the training loader is read in a thread of its own,
+    so that batches cannot be assigned to steps."""

@@ -31,6 +31,8 @@ OFFLINE: Mapping[str, str] = {
     "DISABLE_MLFLOW_INTEGRATION": "TRUE",
 }
 """Documented variables by which experiment trackers do nothing or write to a folder, which is in the layer."""
+NATIVE_CACHES = ("CUDA_CACHE_PATH", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
+"""Variables that move caches which are written, or loaded, past Python: no redirection reaches those."""
 HUB_OFFLINE: Mapping[str, str] = {"HF_HUB_OFFLINE": "1"}
 """Only after the probe, which may download."""
 
@@ -121,5 +123,8 @@ class ColdRunner:
             "covered": [str(covered.folder) for covered in self._workspace.covered],
             "layers": [study] if is_probe else [str(paths.layer), study],
         }
+        caches = {name: f"{study}/caches/{name.lower()}" for name in NATIVE_CACHES}
+        if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+            caches["TORCHINDUCTOR_CACHE_DIR"] = str(paths.temporary / "inductor")
         # Compiled modules are written by the interpreter itself, past every seam.
-        return {"AUTOTUNE_REDIRECT": json.dumps(plan), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**caches, "AUTOTUNE_REDIRECT": json.dumps(plan), "PYTHONDONTWRITEBYTECODE": "1"}

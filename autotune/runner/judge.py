@@ -158,7 +158,8 @@ def _from_error(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     errors = [rank.error for rank in ranks if rank.error is not None]
     for error in errors:
         if error.is_out_of_memory:
-            return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=f"It ran out of memory: {_first_line(error.message)}")
+            what = _first_line(error.message or error.kind)
+            return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=f"It ran out of memory: {what}")
     if not errors and any(rank.status is RankStatus.RAISED for rank in ranks):
         return Verdict(outcome=Outcome.CRASHED, reason="It raised an exception.")
     if not errors:

@@ -75,10 +75,13 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
         UnreadableError: It is no plain file, or larger than that.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb", closefd=True) as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UnreadableError(f"{path.name} is no plain file")
-        data = file.read(max_bytes + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > max_bytes:
         raise UnreadableError(f"{path.name} is larger than any report of ours")
     return data

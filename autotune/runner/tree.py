@@ -17,6 +17,8 @@ import psutil
 READ_EVERY_S = 0.25
 """Between two readings of the process table."""
 STRAYS_LIMIT_S = 2.0
+NUM_EMPTY_LOOKS = 3
+"""One look may miss a process that forks and ends while we look."""
 _HAS_CHILDREN_FILES = Path("/proc/self/task", str(os.getpid()), "children").exists()
 
 
@@ -51,26 +53,33 @@ def end_strays(folder: Path) -> None:
     They carry its name in their environment, so they are found even when all between them and us are gone.
     """
     deadline = time.monotonic() + STRAYS_LIMIT_S
-    while time.monotonic() < deadline:
-        strays = []
-        for process in _started_in(folder):
-            _send(process, signal.SIGSTOP)  # So that it starts no more of them.
-            strays.append(process)
-        if not strays:
-            return
+    num_empty = 0
+    while num_empty < NUM_EMPTY_LOOKS and time.monotonic() < deadline:
+        strays = [process for stray in _started_in(folder) for process in _stopped(stray)]
+        num_empty = 0 if strays else num_empty + 1
         for process in strays:
             _send(process, signal.SIGKILL)
-        time.sleep(0.01)
+
+
+def _stopped(root: psutil.Process) -> Iterator[psutil.Process]:
+    """A process and all below it, stopped from the top, so that none starts another that is not seen."""
+    queue = [root]
+    while queue:
+        process = queue.pop()
+        _send(process, signal.SIGSTOP)
+        yield process
+        for pid in _children(process.pid):
+            with suppress(psutil.Error):
+                queue.append(psutil.Process(pid))
 
 
 def _started_in(folder: Path) -> Iterator[psutil.Process]:
     mark = b"AUTOTUNE_TRIAL=" + os.fsencode(folder)
-    for pid in psutil.pids():
+    for pid in sorted(psutil.pids(), reverse=True):
         with suppress(OSError, psutil.Error):
-            process = psutil.Process(pid)
             variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
             if any(text == mark or text.startswith(mark + b"/") for text in variables):
-                yield process
+                yield psutil.Process(pid)
 
 
 def _below(root_pid: int) -> list[int]:

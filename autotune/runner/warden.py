@@ -14,7 +14,6 @@ trial's. It
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
@@ -23,24 +22,20 @@ import resource
 import select
 import signal
 import struct
-import sys
 import termios
 import time
 from pathlib import Path
 from typing import Any
 
 from autotune.runner import layers, shared_files
+from autotune.runner.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Descendants, prctl, send
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 HEAD_BYTES = 1 << 20
 """Output kept from the beginning."""
 TAIL_BYTES = 1 << 16
 """Output kept from the end, when there is more than the beginning."""
 TERM_GRACE_S = 1.0
 """Between SIGTERM and SIGKILL: enough to flush a log, not enough to save a checkpoint, which nobody wants here."""
-KILL_LIMIT_S = 5.0
-"""Longest time to wait for the same killed processes: one that is stuck in a driver must not hold us up."""
 DRAIN_S = 0.5
 """Longest time to read what is left in the terminal."""
 OOM_SCORE_ADJ = "500"
@@ -100,86 +95,6 @@ class Terminal:
             self.copy()
 
 
-def prctl(option: int, value: int) -> None:
-    """Calls prctl where there is one; without it orphans cannot be found."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
-def children_of(pid: int) -> list[int]:
-    """Process ids of the children of all threads of a process, as the kernel lists them."""
-    children: list[int] = []
-    try:
-        for task in Path("/proc", str(pid), "task").iterdir():
-            children.extend(map(int, (task / "children").read_bytes().split()))
-    except OSError:
-        pass  # It ended meanwhile, and what it had started is ours now.
-    return children
-
-
-def signal_tree(root: int, signum: int) -> list[int]:
-    """Signals everything below `root`, a parent before its children; returns the process ids.
-
-    A stopped parent starts nothing more, so its list of children is final when it is read.
-    """
-    found, queue = [], children_of(root)
-    while queue:
-        pid = queue.pop()
-        send(pid, signum)
-        found.append(pid)
-        queue.extend(children_of(pid))
-    return found
-
-
-def send(pid: int, signum: int) -> None:
-    """Signals a process, if it still exists and we may."""
-    try:
-        os.kill(pid, signum)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-class Tree:
-    """All that the command started. As their subreaper we are the parent of every orphan: no child, nothing left."""
-
-    def __init__(self) -> None:
-        self.statuses: dict[int, int] = {}
-        """Wait status of every child that ended."""
-
-    def reap(self) -> bool:
-        """Collects the children that ended; whether any is left."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                return True
-            self.statuses[pid] = status
-
-    def end(self, terminal: Terminal, *, grace_s: float) -> None:
-        """Ends everything: SIGTERM, a bounded wait, SIGKILL until nothing is left.
-
-        Stopping first keeps a tree that forks as fast as it is killed from getting away.
-        """
-        if grace_s > 0:
-            signal_tree(os.getpid(), signal.SIGTERM)
-            deadline = time.monotonic() + grace_s
-            while self.reap() and time.monotonic() < deadline:
-                terminal.drain(0.02)
-                time.sleep(0.02)
-        stuck: list[int] = []
-        while self.reap():
-            left = signal_tree(os.getpid(), signal.SIGSTOP)
-            for pid in left:
-                send(pid, signal.SIGKILL)
-            if left != stuck:
-                stuck, deadline = left, time.monotonic() + KILL_LIMIT_S
-            elif time.monotonic() > deadline:
-                return
-            time.sleep(0.002)
-
-
 def start(spec: dict[str, Any], terminal: Terminal) -> int:
     """Starts the command behind the terminal; returns its pid.
 
@@ -228,8 +143,9 @@ def _become_command(spec: dict[str, Any], slave: int, error_write: int) -> None:
         os.chdir(spec["cwd"])
         os.execvp(spec["command"][0], spec["command"])
     except FileNotFoundError as error:
-        missing = error.filename or spec["command"][0]
-        os.write(error_write, f"there is no {os.fsdecode(missing)!r}".encode(errors="replace")[:4000])
+        name = os.fsdecode(error.filename or spec["command"][0])
+        what = f"{name!r} is run by a program that is not there" if Path(name).exists() else f"there is no {name!r}"
+        os.write(error_write, what.encode(errors="replace")[:4000])
     except BaseException as error:
         os.write(error_write, f"{spec['command'][0]!r}: {error}".encode(errors="replace")[:4000])
     os._exit(127)
@@ -237,15 +153,8 @@ def _become_command(spec: dict[str, Any], slave: int, error_write: int) -> None:
 
 def _reset_signals() -> None:
     signal.set_wakeup_fd(-1)
-    for signum in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGPIPE,
-        signal.SIGCHLD,
-        signal.SIGXFSZ,
-    ):
-        signal.signal(signum, signal.SIG_DFL)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGCHLD", "SIGXFSZ"):
+        signal.signal(signal.Signals[name], signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -256,8 +165,8 @@ def _raise_oom_score() -> None:
         return
 
 
-def watch(pid: int, terminal: Terminal, tree: Tree, child_ended: int) -> bool:
-    """Copies output until the command ends or the tuner says stop; whether it was stopped."""
+def watch(pid: int, terminal: Terminal, tree: Descendants, child_ended: int) -> None:
+    """Copies output until the command ends, or the tuner says stop or is gone: then everything is ended."""
     while pid not in tree.statuses:
         ready, _, _ = select.select([0, terminal.master, child_ended], [], [])
         if terminal.master in ready:
@@ -267,9 +176,9 @@ def watch(pid: int, terminal: Terminal, tree: Tree, child_ended: int) -> bool:
             tree.reap()
         if 0 in ready and pid not in tree.statuses:
             # t: time is up, and a last word is welcome. k, and the tuner's death: nobody listens any more.
-            tree.end(terminal, grace_s=TERM_GRACE_S if os.read(0, 1) == b"t" else 0.0)
-            return True
-    return False
+            grace_s = TERM_GRACE_S if os.read(0, 1) == b"t" else 0.0
+            tree.end(grace_s=grace_s, meanwhile=lambda: terminal.drain(0.02))
+            return
 
 
 def signals_of_children() -> int:
@@ -291,18 +200,18 @@ def main(spec_path: str) -> None:
     child_ended = signals_of_children()
     spec = json.loads(Path(spec_path).read_text())
     log = BoundedLog(Path(spec["log"]))
-    terminal, tree = Terminal(log), Tree()
+    terminal, tree = Terminal(log), Descendants()
     in_shared_memory = shared_files.present()
-    ending: dict[str, Any] = {"status": None, "stopped": False, "error": ""}
+    ending: dict[str, Any] = {"status": None, "error": ""}
     try:
         pid = start(spec, terminal)
-        ending["stopped"] = watch(pid, terminal, tree, child_ended)
+        watch(pid, terminal, tree, child_ended)
         terminal.drain()
         ending["status"] = tree.statuses.get(pid)
     except OSError as error:
         ending["error"] = str(error)
     finally:
-        tree.end(terminal, grace_s=0.0)
+        tree.end(grace_s=0.0, meanwhile=terminal.drain)
     shared_files.remove_new(in_shared_memory)
     log.close()
     if _tuner_is_gone():

@@ -21,8 +21,9 @@ def grow_micro_batch(walk: Walk) -> None:
     name = _parameter(walk)
     _probe_memory(walk)
     while True:
-        fitting = [value for value in _values_above(walk) if walk.fits(walk.changed({name: value}))]
-        if not fitting or not walk.consider({name: fitting[-1]}, "micro_batch"):
+        larger = _values_above(walk)
+        fitting = [value for value in larger if walk.fits(walk.changed({name: value}), is_near_cap=True)]
+        if not fitting or not walk.consider({name: fitting[-1]}, "micro_batch", is_near_cap=True):
             break
     if walk.space.device_is_cpu:
         _trade_workers_for_batch(walk)

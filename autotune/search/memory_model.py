@@ -73,7 +73,7 @@ class MemoryModel:
         return None
 
     def unlikely(self, settings: Settings, cap_bytes: int) -> str | None:
-        """Why these settings would rather not stay under the cap, by the likely peak; None while they may."""
+        """Why these settings would rather not stay under the cap, by their likely peak; None while they may."""
         likely = self.likely_peak_bytes(settings)
         if likely is None or likely <= cap_bytes:
             return None

@@ -17,6 +17,9 @@ from autotune.space.space import KNOB_PREFIX, SearchSpace, Value
 
 BASELINE_STAGE = "baseline"
 
+AS_ASKED_STAGE = "as_asked"
+"""The script's own settings, moved into the ranges that the user gave where they lie outside."""
+
 MEMORY_FRACTION_STAGE = "memory_fraction"
 """Trials of this stage vary the memory of the fastest settings; they are no candidates for winning."""
 
@@ -51,6 +54,7 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
     walk = Walk(history, space, limits)
     try:
         walk.measured(walk.best, BASELINE_STAGE)
+        walk.consider({}, AS_ASKED_STAGE)
         shrink_to_fit(walk)
         if space.device_is_cpu:
             _on_cpu(walk)
@@ -154,7 +158,7 @@ def _smallest_memory_fraction(walk: Walk) -> None:
 
     The largest allowed share is the cap's own.
     """
-    fractions = sorted(float(value) for value in walk.choices("memory_fraction"))
+    fractions = [float(value) for value in walk.choices("memory_fraction")]
     trial = walk.visited.get(walk.best)
     if len(fractions) < 2 or trial is None or trial.peak_memory_bytes is None or not walk.best_rate:
         return

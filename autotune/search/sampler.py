@@ -12,7 +12,8 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState, create_trial
 
 from autotune.search.history import FinishedTrial
-from autotune.search.study_trials import quiet
+from autotune.search.quiet import quiet
+from autotune.search.walk import ordered
 from autotune.settings import Settings
 from autotune.space.space import SearchSpace, Value
 
@@ -45,7 +46,8 @@ class TpeSampler:
         self._space = space
         self._seed = seed
         self._names = tuple(name for name in space.searched if name not in NOT_SAMPLED)
-        self._distributions = {name: _distribution(space.allowed[name]) for name in self._names}
+        self._values = {name: ordered(space.allowed[name]) for name in self._names}
+        self._distributions = {name: _distribution(values) for name, values in self._values.items()}
 
     def suggestions(
         self, finished: Iterable[FinishedTrial], running: Iterable[Settings], gated: Iterable[Settings]
@@ -83,7 +85,7 @@ class TpeSampler:
     def _steps(self, settings: Settings) -> Iterator[Settings]:
         params = self._space.params(settings)
         for name in self._names:
-            for value in _adjacent(self._space.allowed[name], params[name]):
+            for value in _adjacent(self._values[name], params[name]):
                 yield self._space.settings({**params, name: value})
 
     def _study(
@@ -114,7 +116,7 @@ class TpeSampler:
         params = self._space.params(settings)
         encoded: dict[str, Any] = {}
         for name in self._names:
-            values = self._space.allowed[name]
+            values = self._values[name]
             if params[name] not in values:
                 return None
             is_position = isinstance(self._distributions[name], IntDistribution)
@@ -125,7 +127,7 @@ class TpeSampler:
         params: dict[str, Any] = dict(self._space.params(self._space.natural))
         for name, value in encoded.items():
             is_position = isinstance(self._distributions[name], IntDistribution)
-            params[name] = self._space.allowed[name][value] if is_position else value
+            params[name] = self._values[name][value] if is_position else value
         return self._space.settings(params)
 
 

@@ -6,8 +6,7 @@ trial or none. What the search must know later is in the attributes: a study can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.history import FinishedTrial
+from autotune.search.quiet import quiet
 from autotune.search.verdict import Verdict, told_rate
 from autotune.search.walk import Candidate
 from autotune.settings import Settings
@@ -239,14 +239,3 @@ def _finished(trial: FrozenTrial) -> FinishedTrial | None:
         data_wait_fraction=plain.get("data_wait_fraction"),
         half_width_ratio=plain.get("half_width_ratio"),
     )
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keeps Optuna's log messages out of the terminal for one call, whatever else the process does with Optuna."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(max(before, optuna.logging.ERROR))
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)

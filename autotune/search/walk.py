@@ -97,14 +97,19 @@ class Walk:
             self.best, self.best_rate = settings, rate
         return trial
 
-    def consider(self, changes: Mapping[str, Value], stage: str) -> bool:
+    def consider(self, changes: Mapping[str, Value], stage: str, *, is_near_cap: bool = False) -> bool:
         """Tries the best settings with some parameters changed, unless that is refused, too large or pointless.
+
+        Args:
+            changes: Parameters and their values; one that is not allowed is left as it is.
+            stage: Why.
+            is_near_cap: Try what the memory model does not rule out, where otherwise it must expect less than the cap.
 
         Returns:
             Whether the best settings moved there.
         """
         settings = self.changed(changes)
-        if not self.is_open(settings) or self.is_pointless(settings):
+        if not self.is_open(settings, is_near_cap=is_near_cap) or self.is_pointless(settings):
             return False
         self.measured(settings, stage)
         return self.best == settings
@@ -124,16 +129,19 @@ class Walk:
 
     # --- what is worth a trial
 
-    def is_open(self, settings: Settings) -> bool:
+    def is_open(self, settings: Settings, *, is_near_cap: bool = False) -> bool:
         """Whether these settings are new, allowed, and nothing speaks against their staying under the cap."""
         if settings in self.visited or self.space.why_not(settings) is not None:
             return False
-        return self.fits(settings)
+        return self.fits(settings, is_near_cap=is_near_cap)
 
-    def fits(self, settings: Settings) -> bool:
+    def fits(self, settings: Settings, *, is_near_cap: bool = False) -> bool:
         """Whether these settings are likely to stay under the cap; the unknown are given the benefit of the doubt."""
-        cap_bytes = self.limits.cap_bytes
-        return (self.memory.ruled_out(settings, cap_bytes) or self.memory.unlikely(settings, cap_bytes)) is None
+        memory, cap_bytes = self.memory, self.limits.cap_bytes
+        if memory.ruled_out(settings, cap_bytes) is not None:
+            return False
+        is_predicted = memory.predicted_peak_bytes(settings) is not None
+        return (is_near_cap and is_predicted) or memory.unlikely(settings, cap_bytes) is None
 
     def is_pointless(self, settings: Settings) -> bool:
         """Whether these settings cannot be faster than the best by more than the noise, as far as the trials tell."""
@@ -150,9 +158,9 @@ class Walk:
         for trial in self.visited.feasible:
             params = self.space.params(trial.settings)
             if all(params[name] == own[name] for name in changes):
-                rate = self.visited.rate(self.space.settings(params | changes))
-                if rate is not None:
-                    ratios.append(rate / (trial.samples_per_second or rate))
+                changed = self.visited.get(self.space.settings(params | changes))
+                if changed is not None and changed.samples_per_second and trial.samples_per_second:
+                    ratios.append(changed.samples_per_second / trial.samples_per_second)
         return max(ratios, default=1.0)
 
     def is_fed(self, trial: FinishedTrial | None = None, *, ratio: float = AT_CEILING_RATIO) -> bool:
@@ -179,32 +187,47 @@ class Walk:
     # --- the space around the best
 
     def changed(self, changes: Mapping[str, Value], settings: Settings | None = None) -> Settings:
-        """Settings, by default the best, with the allowed ones of these changes; canonical."""
+        """Settings, by default the best, with the allowed ones of these changes; canonical.
+
+        Where the user narrowed a parameter past the script's own value, that goes to the nearest one allowed.
+        """
         params: dict[str, Any] = dict(self.space.params(settings or self.best))
         params.update({name: value for name, value in changes.items() if value in self.choices(name)})
-        return self.space.settings(params)
+        return self.space.settings({name: self._nearest(name, value) for name, value in params.items()})
 
     def choices(self, name: str) -> tuple[Value, ...]:
-        """Allowed values of a parameter; empty where the space does not have it."""
-        return self.space.allowed.get(name, ())
+        """Allowed values of a parameter, numbers in rising order; empty where the space does not have it."""
+        return ordered(self.space.allowed.get(name, ()))
 
     def neighbour(self, name: str, step: int) -> Value | None:
         """The allowed value so many places from the best settings' own; None where there is none."""
         values = self.choices(name)
         if not values:
             return None
-        own = self.space.params(self.best)[name]
-        if own not in values:
-            return values[0]
-        index = values.index(own) + step
+        index = values.index(self._nearest(name, self.space.params(self.best)[name])) + step
         return values[index] if 0 <= index < len(values) else None
 
     def at_most(self, name: str, number: float) -> int:
-        """The largest allowed value of a parameter of numbers that is not above this; the smallest if all are."""
-        values = sorted(int(value) for value in self.choices(name))
+        """The largest allowed value of a parameter of whole numbers not above this; the smallest if all are."""
+        values = [int(value) for value in self.choices(name)]
         return next((value for value in reversed(values) if value <= number), values[0])
 
     def at_least(self, name: str, number: float) -> int:
-        """The smallest allowed value of a parameter of numbers that is not below this; the largest if all are."""
-        values = sorted(int(value) for value in self.choices(name))
+        """The smallest allowed value of a parameter of whole numbers not below this; the largest if all are."""
+        values = [int(value) for value in self.choices(name)]
         return next((value for value in values if value >= number), values[-1])
+
+    def _nearest(self, name: str, value: Value) -> Value:
+        values = self.choices(name)
+        if value in values:
+            return value
+        if isinstance(value, str) or isinstance(values[0], str):
+            return values[0]
+        return min(values, key=lambda choice: abs(float(choice) - float(value)))
+
+
+def ordered(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Values of a parameter, numbers in rising order, words and switches as they stand."""
+    if any(isinstance(value, (str, bool)) for value in values):
+        return values
+    return tuple(sorted(values))

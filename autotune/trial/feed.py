@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,12 @@ from torch.utils.data import IterableDataset
 
 from autotune.trial.batches import EndlessBatchSampler, clone_batch, leading_size
 from autotune.trial.gate import WorkerGates
-from autotune.trial.loaders import LoaderRecord
+from autotune.trial.loaders import LoaderRecord, length_of
 from autotune.trial.meter import Meter
 from autotune.trial.steps import Steps
+
+MAX_AHEAD = 2
+"""Batches that a script that trains takes before it uses the first: one more than it needs, to know the last one."""
 
 
 class Feed:
@@ -32,6 +36,8 @@ class Feed:
     ) -> None:
         self.is_primed = False
         """Whether workers may have filled their queues before the clock started."""
+        self.is_read_ahead = False
+        """Whether the script reads its loader in a thread of its own, and so has a queue of its own."""
         self.has_fed = False
         """Whether the training loader has given a batch."""
         self._steps = steps
@@ -42,10 +48,14 @@ class Feed:
         self._gates = WorkerGates()
         self._token: Any = None
         self._token_samples = 0.0
-        self._last_iterator: weakref.ref[Any] | None = None
-        self._is_first_owed = False
-        """Whether the cached batch took the place of this pass's first one, and nothing was taken since."""
         self._num_backwards = 0
+        self._num_ahead = 0
+        """Batches that the script has taken since the pass began, or since the last backward pass."""
+        self._num_owed = 0
+        """Of these, cached ones that took the place of real ones."""
+        self._num_given = 0
+        """Batches of this pass."""
+        self._epoch_length = math.inf
         self._num_workers = self._num_queued = 0
         self._batch_size = 1
         self._on_next: list[Callable[[], None]] = []
@@ -93,8 +103,10 @@ class Feed:
         self._num_workers = loader.num_workers
         self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
         self._batch_size = loader.batch_size or 1
-        self._last_iterator = None
+        self._num_ahead = self._num_owed = self._num_given = 0
         sampler = getattr(loader, "batch_sampler", None)
+        length = length_of(sampler)
+        self._epoch_length = length if length is not None else math.inf
         iterator._autotune_sizes = sampler.latest_sizes if isinstance(sampler, EndlessBatchSampler) else None
 
     def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
@@ -113,12 +125,18 @@ class Feed:
     def open_gate(self) -> bool:
         """Lets the workers build: the window is near; whether nothing was built before but what is being built now."""
         gate = self._gates.gate
-        is_empty = self._num_workers == 0 or (gate is not None and not self.is_primed)
-        self.is_primed = not is_empty
+        self.is_read_ahead = self._steps.thread != threading.get_ident()
+        has_queue = self._num_workers > 0 or self.is_read_ahead
+        self.is_primed = has_queue and (self.is_primed or gate is None or self.is_read_ahead)
         if gate is not None:
             gate.open()
         self._token = None
-        return is_empty
+        return not self.is_primed
+
+    @property
+    def is_past_epoch(self) -> bool:
+        """Whether the running epoch has gone on past its end, which a script that counts its batches may not expect."""
+        return self._num_given > self._epoch_length
 
     @property
     def _is_early(self) -> bool:
@@ -135,56 +153,48 @@ class Feed:
         num_backwards = self._steps.num_backwards
         return num_backwards > num_backwards_before or (num_backwards == 0 and self._holds_back)
 
-    def _is_training(self, iterator: Any) -> bool:
-        """Whether the batch before was trained on; a script that only reads its loader must get to its end."""
-        if self._steps.num_backwards > self._num_backwards:
-            return True
-        return self._last_iterator is None or self._last_iterator() is not iterator
-
     def _early(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """A batch before the clock may start: the cached one for training, real ones for everything else."""
-        if self._token is not None and self._holds_back:
-            if self._is_training(iterator):
-                return self._cached(iterator)
-            self._let_through(iterator, original)
+        if self._steps.num_backwards != self._num_backwards:
+            self._num_backwards = self._steps.num_backwards
+            self._num_ahead = self._num_owed = 0
         began = time.perf_counter()
-        batch, num_samples = self._taken(iterator, original)
-        self._note_early(iterator, num_samples, began)
-        self._is_first_owed = False
+        if self._token is not None and self._holds_back and self._num_ahead < MAX_AHEAD:
+            batch, num_samples = self._cached(), self._token_samples
+        else:
+            if self._num_owed:
+                self._let_through(iterator, original)
+            batch, num_samples = self._taken(iterator, original)
+        self._num_ahead += 1
+        self._num_given += 1
         if self._token is None:
             self.has_fed = True
             self._token, self._token_samples = clone_batch(batch), num_samples
+        if self._meter is not None:
+            self._meter.delivered(num_samples, time.perf_counter() - began)
         return batch
 
-    def _let_through(self, iterator: Any, original: Callable[[Any], Any]) -> None:
-        """Opens the gate for a script that only reads, and makes up for a cached batch that began this pass."""
-        if self._gates.gate is not None:
-            self._gates.gate.open()
-        if self._is_first_owed:
-            self._is_first_owed = False
-            self._taken(iterator, original)
-
-    def _cached(self, iterator: Any) -> Any:
-        began = time.perf_counter()
+    def _cached(self) -> Any:
         gate = self._gates.gate
         if gate is not None and gate.is_open:
             # Some batches of this very pass were only read, so the workers are ahead by now.
             self.is_primed = True
-        batch = clone_batch(self._token)
-        self._is_first_owed = self._last_iterator is None
-        self._note_early(iterator, self._token_samples, began)
-        return batch
+        self._num_owed += 1
+        return clone_batch(self._token)
 
-    def _note_early(self, iterator: Any, num_samples: float, began: float) -> None:
-        self._last_iterator = weakref.ref(iterator)
-        self._num_backwards = self._steps.num_backwards
-        if self._meter is not None:
-            self._meter.delivered(num_samples, time.perf_counter() - began)
+    def _let_through(self, iterator: Any, original: Callable[[Any], Any]) -> None:
+        """Opens the gate for a script that only reads, and makes up for the cached batches that it was given."""
+        if self._gates.gate is not None:
+            self._gates.gate.open()
+        while self._num_owed:
+            self._num_owed -= 1
+            self._taken(iterator, original)
 
     def _metered(self, meter: Meter, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """A real batch while the loader counts: the path of every step of the window."""
         began = time.perf_counter()
         batch, num_samples = self._taken(iterator, original)
+        self._num_given += 1
         meter.delivered(num_samples, time.perf_counter() - began)
         return batch
 

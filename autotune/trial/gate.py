@@ -86,7 +86,7 @@ class WorkerGates:
     def install(self) -> None:
         """Attaches to the end of workers: those that wait at a gate cannot be told otherwise that they are to end."""
         if torch_names.WORKERS_ITERATOR is not None:
-            wrap(torch_names.WORKERS_ITERATOR, "_shutdown_workers", _opening)
+            wrap(torch_names.WORKERS_ITERATOR, torch_names.SHUTDOWN_WORKERS, _opening)
 
     def iteration_begins(self, loader: Any, *, is_early: bool, is_closed: bool, has_workers: bool) -> None:
         """Prepares a loader for the workers that it is about to start.

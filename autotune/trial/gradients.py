@@ -70,8 +70,6 @@ class Gradients:
         """What the script did to the gradients of the last micro-batch while they were pending."""
         self._own_scaler: Any = None
         """The script's scaler, whose step was held back last."""
-        self._thread = 0
-        """The one that trains."""
         self._num_checked = 0
         self._norm: float | None = None
 
@@ -102,7 +100,7 @@ class Gradients:
     def epoch_ends(self) -> None:
         """Steps the micro-batches that do not fill a step, with their true count, before the script goes on."""
         optimizer = self._held_optimizer
-        if not self.is_pending or optimizer is None or self._thread != threading.get_ident():
+        if not self.is_pending or optimizer is None or self._steps.thread != threading.get_ident():
             # A loader that is read in a thread of its own is at its end before the training is.
             return
         if self._divides:
@@ -146,7 +144,6 @@ class Gradients:
         self._norm = self._own_scaler = self._held_optimizer = None
         self._clips.clear()
         self._num_pending += 1
-        self._thread = threading.get_ident()
 
     def _after_backward(self) -> None:
         if self._num_pending == self._accumulation:

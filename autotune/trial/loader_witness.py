@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,8 @@ class _Seen:
         self.num_taken_at_first_step = 0
         self.num_pending = 0
         """Batches since the last backward pass."""
+        self.thread = 0
+        """The one that takes the batches."""
         self.last_delivery = 0
         self.is_read_before_training = False
         self.is_length_asked_first = False
@@ -76,6 +79,12 @@ class LoaderWitness:
         return training.leading_size if training is not None else None
 
     @property
+    def is_read_ahead(self) -> bool:
+        """Whether the script reads its training loader in another thread than the one that trains."""
+        training = self._training()
+        return training is not None and training.thread != self._steps.thread
+
+    @property
     def is_length_asked_first(self) -> bool:
         """Whether the training loader's length was asked for before anything was trained."""
         training = self._training()
@@ -88,9 +97,12 @@ class LoaderWitness:
         return sum(count * 2 >= most for count in trained) if most > 1 else most
 
     def batches_per_step(self, num_steps: int) -> int:
-        """Batches that the script takes per optimizer step, at least 1; the first step is left out where it can be."""
+        """Batches that the script takes per optimizer step, at least 1; the first step is left out where it can be.
+
+        Those of a script that reads ahead cannot be told apart: it is taken to use one.
+        """
         training = self._training()
-        if training is None or num_steps == 0:
+        if training is None or num_steps == 0 or self.is_read_ahead:
             return 1
         if num_steps == 1:
             return max(1, training.num_taken)
@@ -140,6 +152,7 @@ class LoaderWitness:
             seen.num_pending = 0
             seen.is_read_before_training |= not self._steps.num_backwards and seen.num_delivered > 0
             raise
+        seen.thread = threading.get_ident()
         self._num_deliveries += 1
         seen.last_delivery = self._num_deliveries
         seen.num_delivered += 1

@@ -7,7 +7,7 @@ optimizer step to the next. Blocks end and phases change only where no gradients
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.measure.block import Block, Phase
@@ -23,11 +23,17 @@ MAX_WARMUP_S = 10.0
 STEADY_WARMUP_S = 1.5
 STEADY_WARMUP_STEPS = 10
 """After so long and so many steps nothing is left to warm; the noise of a shared host alone keeps it from settling."""
-MIN_COMPUTE_STEPS = 5
+LAST_WARMUP_STEPS = 6
+"""Steps of the warm-up that tell whether it has settled, and how long a step takes."""
+MIN_COMPUTE_BLOCKS = 5
 MIN_COMPUTE_S = 0.4
 MAX_COMPUTE_S = 3.0
+COMPUTE_BLOCK_S = 0.02
+"""Shortest block of the compute-only rate: ended after every step, the meter's own work would slow down small steps."""
 DRAIN_QUEUES = 2
 """Without a gate the queue is drained this many times over before the clock starts, and the result is `primed`."""
+LEAST_QUEUED = 4
+"""Batches taken for the queue of a script that reads its loader ahead by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +171,7 @@ class Meter:
         """Changes the phase where it is time; rank 0 decides at the end of its blocks."""
         if self.phase is Phase.WARMUP:
             if self._changes(Mark.COMPUTE, is_block_end and self._is_warm()):
-                self._enter(Phase.COMPUTE if self._plan.has_loader else Phase.RAMP)
+                self._leave_warm_up()
         elif self.phase is Phase.COMPUTE:
             if self._changes(Mark.OPEN, is_block_end and self._has_ceiling()):
                 self._leave_compute()
@@ -191,17 +197,26 @@ class Meter:
         return None if self._agreement.is_shared else self._plan.incumbent_samples_per_second
 
     def _is_warm(self) -> bool:
-        step_s = [_busy_s(block) for block in self._recorder.blocks(Phase.WARMUP)]
-        if len(step_s) < MIN_WARMUP_STEPS:
+        blocks = self._recorder.blocks(Phase.WARMUP)
+        if len(blocks) < MIN_WARMUP_STEPS:
             return False
         elapsed_s = time.monotonic() - self._phase_began
-        is_long = elapsed_s >= STEADY_WARMUP_S and len(step_s) >= STEADY_WARMUP_STEPS
-        return warmed_up(step_s) or is_long or elapsed_s >= MAX_WARMUP_S
+        is_long = elapsed_s >= STEADY_WARMUP_S and len(blocks) >= STEADY_WARMUP_STEPS
+        return is_long or elapsed_s >= MAX_WARMUP_S or warmed_up([_busy_s(b) for b in blocks[-LAST_WARMUP_STEPS:]])
+
+    def _leave_warm_up(self) -> None:
+        if not self._plan.has_loader:
+            self._enter(Phase.RAMP)
+            return
+        last = self._last_blocks(Phase.WARMUP)
+        self._enter(Phase.COMPUTE)
+        micro_step_s = sum(map(_busy_s, last)) / sum(block.num_micro_batches for block in last)
+        self._block_micro_batches = block_size(0, self._plan.micro_batches_per_step, micro_step_s, COMPUTE_BLOCK_S)
 
     def _has_ceiling(self) -> bool:
         elapsed_s = time.monotonic() - self._phase_began
-        num_steps = len(self._recorder.blocks(Phase.COMPUTE))
-        return (num_steps >= MIN_COMPUTE_STEPS and elapsed_s >= MIN_COMPUTE_S) or elapsed_s >= MAX_COMPUTE_S
+        num_blocks = len(self._recorder.blocks(Phase.COMPUTE))
+        return (num_blocks >= MIN_COMPUTE_BLOCKS and elapsed_s >= MIN_COMPUTE_S) or elapsed_s >= MAX_COMPUTE_S
 
     def _leave_compute(self) -> None:
         self._recorder.finish()
@@ -218,19 +233,23 @@ class Meter:
     def _is_full(self) -> bool:
         num_micro_batches = sum(block.num_micro_batches for block in self._recorder.blocks(Phase.RAMP))
         num_workers = self._plan.num_workers
-        if self._is_queue_empty or num_workers == 0:
+        if self._is_queue_empty:
             return num_micro_batches >= max(1, num_workers)
-        return num_micro_batches >= DRAIN_QUEUES * self._plan.num_queued + num_workers
+        return num_micro_batches >= DRAIN_QUEUES * max(self._plan.num_queued, LEAST_QUEUED) + num_workers
 
     def _enter_window(self) -> None:
-        self._recorder.finish()
         # On another rank than the first the decision may come before a block has ended here.
-        last = self._recorder.blocks(Phase.RAMP)[-4:] or self._recorder.blocks(Phase.WARMUP)[-4:]
+        last = self._last_blocks(Phase.RAMP) or self._last_blocks(Phase.WARMUP)
         micro_step_s = sum(block.duration_s for block in last) / sum(block.num_micro_batches for block in last)
         self._enter(Phase.WINDOW)
         self._block_micro_batches = block_size(
             self._plan.num_workers, self._plan.micro_batches_per_step, micro_step_s, self._plan.rule.min_block_s
         )
+
+    def _last_blocks(self, phase: Phase) -> Sequence[Block]:
+        """The latest blocks of a phase; waits for the device."""
+        self._recorder.finish()
+        return self._recorder.blocks(phase)[-LAST_WARMUP_STEPS:]
 
 
 def _busy_s(block: Block) -> float:

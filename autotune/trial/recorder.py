@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from autotune.measure.block import Block, Phase
@@ -31,6 +32,7 @@ class Recorder:
         self._last_mark: Any = None
         self._pending: list[tuple[Any, Phase, Count]] = []
         self._blocks: list[Block] = []
+        self._of_phase: dict[Phase, list[Block]] = {phase: [] for phase in Phase}
 
     def begin(self, phase: Phase) -> None:
         """Starts a phase here; a block that was not ended is dropped."""
@@ -45,9 +47,9 @@ class Recorder:
         self.count = Count()
         self._settle()
 
-    def blocks(self, phase: Phase) -> list[Block]:
-        """Blocks of a phase that the device has finished."""
-        return [block for block in self._blocks if block.phase is phase]
+    def blocks(self, phase: Phase) -> Sequence[Block]:
+        """Blocks of a phase that the device has finished; asked for at the end of every block, so never copied."""
+        return self._of_phase[phase]
 
     def finish(self) -> tuple[Block, ...]:
         """All blocks; waits for the device."""
@@ -55,25 +57,20 @@ class Recorder:
         self._settle()
         return tuple(self._blocks)
 
-    def discard(self, phase: Phase) -> None:
-        """Forgets the blocks of a phase."""
-        self.finish()
-        self._blocks = [block for block in self._blocks if block.phase is not phase]
-
     def _settle(self) -> None:
         while self._pending and self._clock.is_reached(self._pending[0][0]):
             mark, phase, count = self._pending.pop(0)
             duration_s = max(self._clock.seconds(self._last_mark, mark), 1e-9)
             self._last_mark = mark
             if count.num_steps and count.num_samples:
-                self._blocks.append(
-                    Block(
-                        phase=phase,
-                        num_steps=count.num_steps,
-                        num_micro_batches=max(1, count.num_micro_batches),
-                        num_samples=count.num_samples,
-                        duration_s=duration_s,
-                        data_wait_s=count.wait_s,
-                        num_skipped_steps=count.num_skipped_steps,
-                    )
+                block = Block(
+                    phase=phase,
+                    num_steps=count.num_steps,
+                    num_micro_batches=max(1, count.num_micro_batches),
+                    num_samples=count.num_samples,
+                    duration_s=duration_s,
+                    data_wait_s=count.wait_s,
+                    num_skipped_steps=count.num_skipped_steps,
                 )
+                self._blocks.append(block)
+                self._of_phase[phase].append(block)

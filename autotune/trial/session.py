@@ -28,6 +28,8 @@ from autotune.trial.steps import parameters_of
 NUM_FIRST_LOSSES = 8
 NUM_BLIND_STEPS = 24
 """Optimizer steps without a batch of the training loader after which it will not come: the probe needed six."""
+PAST_ITS_EPOCH = "past_its_epoch"
+"""Note on an error after an epoch had gone on past its end: the script may have counted on its length."""
 NUM_WATCHED_PARAMETERS = 4
 """Parameters compared at the end with their values after the first step: training must change them."""
 
@@ -192,8 +194,15 @@ class MeasuredSession:
         if self._is_reported or not (self._has_trained or rank_report.is_main_process()):
             return
         self._is_reported = True
-        rank, world_size = rank_report.identity()
-        result = RankResult(rank=rank, world_size=world_size, status=RankStatus.RAISED, error=describe(error))
+        # A meter knows its rank from when the process group still stood.
+        rank, world_size = rank_report.identity() if self._meter is None else (self._rank, self._world_size)
+        result = RankResult(
+            rank=rank,
+            world_size=world_size,
+            status=RankStatus.RAISED,
+            error=describe(error),
+            notes=(PAST_ITS_EPOCH,) if self._feed.is_past_epoch else (),
+        )
         rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 
     def _report(self, status: RankStatus, *, is_converged: bool = False) -> None:
@@ -202,7 +211,9 @@ class MeasuredSession:
         if meter is None:
             self._rank, self._world_size = rank_report.identity()
         blocks = meter.blocks() if meter is not None else ()
-        observed = {**_accumulation(blocks), **self._applied.observed(), **self._said}
+        # A script that reads ahead takes its batches for steps that nobody can tell apart.
+        counted = {} if self._feed.is_read_ahead else _accumulation(blocks)
+        observed = {**counted, **self._applied.observed(), **self._said}
         cuda = torch_names.is_cuda_on()
         result = RankResult(
             rank=self._rank,

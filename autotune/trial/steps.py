@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -23,6 +24,8 @@ class Steps:
 
     def __init__(self) -> None:
         self.num_backwards = 0
+        self.thread = 0
+        """The one that ran the last backward pass."""
         self.num_steps = 0
         """Optimizer steps that updated parameters."""
         self.num_skipped = 0
@@ -103,6 +106,7 @@ class Steps:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(tensors, *args, **kwargs)
             self.num_backwards += 1
+            self.thread = threading.get_ident()
             if self.on_backward:
                 loss = tensors if isinstance(tensors, torch.Tensor) else None
                 for listener in self.on_backward:

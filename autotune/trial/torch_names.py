@@ -15,9 +15,10 @@ ITERATOR: Any = getattr(dataloader, "_BaseDataLoaderIter", None)
 """Base of the loader's iterators, whose `__next__` is a step's boundary. Without it the loader is not seen: the script
 counts as one without a DataLoader."""
 
+SHUTDOWN_WORKERS = "_shutdown_workers"
 _WORKERS_ITERATOR: Any = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
-WORKERS_ITERATOR: Any = _WORKERS_ITERATOR if hasattr(_WORKERS_ITERATOR, "_shutdown_workers") else None
-"""The iterator that has workers, and ends them in `_shutdown_workers`. Without it there is no gate, since workers that
+WORKERS_ITERATOR: Any = _WORKERS_ITERATOR if hasattr(_WORKERS_ITERATOR, SHUTDOWN_WORKERS) else None
+"""The iterator that has workers, and ends them in SHUTDOWN_WORKERS. Without it there is no gate, since workers that
 wait at one would have to be killed, and the measurement is marked `primed`."""
 
 OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
@@ -78,3 +79,12 @@ def call_when_cuda_starts(action: Any) -> bool:
 def is_cuda_on() -> bool:
     """Whether this process has initialised CUDA; never initialises it."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+BATCH_NORM: Any = getattr(torch.nn.modules.batchnorm, "_BatchNorm", torch.nn.BatchNorm2d)
+"""Base of all layers whose statistics change with the batch; without it only those of images are counted."""
+
+
+def is_enabled(region: Any) -> bool:
+    """Whether an autocast region is more than an empty one; True where torch does not say."""
+    return bool(getattr(region, "_enabled", True))

@@ -14,7 +14,7 @@ import torch
 
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.settings import Group, OmpWaitPolicy, Precision
-from autotune.trial import schedulers
+from autotune.trial import schedulers, torch_names
 from autotune.trial.gradients import gradient_norm
 from autotune.trial.loader_witness import LoaderWitness
 from autotune.trial.loaders import Loaders
@@ -90,7 +90,7 @@ class Witness:
 
     def _wrap_autocast(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def enter(region: Any) -> Any:
-            if region._enabled and torch.is_grad_enabled():
+            if torch_names.is_enabled(region) and torch.is_grad_enabled():
                 self._autocast_dtype = str(region.fast_dtype).removeprefix("torch.")
             return original(region)
 
@@ -140,7 +140,10 @@ class Witness:
         parameters = {id(p): p for root in self._roots.modules for p in root.parameters()}
         optimizer = self._steps.primary
         ends = self._step_ends or self._backward_ends
-        notes = ("several_loaders",) if self._loaders.num_training() > 1 else ()
+        notes = {
+            "several_loaders": self._loaders.num_training() > 1,
+            "reads_ahead": self._loaders.is_read_ahead,
+        }
         return ScriptFacts(
             device=self._device(list(parameters.values())),
             world_size=world_size,
@@ -150,7 +153,7 @@ class Witness:
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             uses_closure=self._steps.used_closure,
-            num_batch_norms=sum(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in modules),
+            num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) for m in modules),
             num_convolutions=sum(isinstance(m, torch.nn.Conv2d) for m in modules),
             num_root_modules=len(self._roots.modules),
             own_autocast=self._autocast_dtype,
@@ -175,7 +178,7 @@ class Witness:
             num_steps=len(ends),
             leading_size=self._loaders.leading_size,
             schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,
-            notes=notes,
+            notes=tuple(name for name, is_so in notes.items() if is_so),
         )
 
     def _backwards_per_step(self) -> int:

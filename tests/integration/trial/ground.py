@@ -110,6 +110,15 @@ class Ground:
         values = {"mode": Mode.TRIAL, "settings": settings, "natural": natural, "facts": facts, **(job or {})}
         return self._job(script, arguments, limit_s, **values)
 
+    def split_probe(self, script: Path, facts: ScriptFacts, *arguments: str, num_parts: int) -> RankResult:
+        """What one step of a script with its batch in so many parts showed, the loss taken for a mean."""
+        natural = natural_settings(facts)
+        assert natural.batch_size is not None
+        settings = replace(natural, batch_size=natural.batch_size // num_parts, grad_accum_steps=num_parts)
+        facts = replace(facts, loss_reduction=LossReduction.MEAN)
+        run = self._job(script, arguments, 60.0, mode=Mode.SPLIT_PROBE, settings=settings, natural=natural, facts=facts)
+        return run.rank
+
     def train(self, script: Path, facts: ScriptFacts, *arguments: str, limit_s: float = 60.0, **changes: Any) -> Run:
         """Real training under the script's own settings changed so."""
         natural = natural_settings(facts)

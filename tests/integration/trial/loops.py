@@ -177,6 +177,14 @@ for epoch in range(3000):
         train_on(x, y)
 """
 
+COUNTS_ON_ITS_LENGTH = """
+loader = DataLoader(Data(), batch_size=8)
+for epoch in range(1000):
+    losses = [0.0] * len(loader)
+    for number, (x, y) in enumerate(loader):
+        losses[number] = train_on(x, y)
+"""
+
 ENDS_EARLY = """
 loader = DataLoader(Data(), batch_size=8)
 for number, (x, y) in enumerate(loader):
@@ -300,6 +308,21 @@ for epoch in range(1000):
         train_on(x, y)
 """
 
+LOOKS_AHEAD = """
+def one_ahead(loader):
+    # What a well-known library does to know which batch is the last.
+    batches = iter(loader)
+    batch = next(batches)
+    for following in batches:
+        yield batch
+        batch = following
+    yield batch
+
+for epoch in range(1000):
+    for x, y in one_ahead(DataLoader(Data(), batch_size=8, shuffle=True)):
+        train_on(x, y)
+"""
+
 TWO_AT_ONCE = """
 for epoch in range(1000):
     batches = iter(DataLoader(Data(), batch_size=8))
@@ -321,6 +344,16 @@ for epoch in range(1000):
         optimizer_of_other.zero_grad()
         torch.nn.functional.cross_entropy(model(made), y).backward()
         optimizer_of_other.step()
+"""
+
+LATE_MODEL = """
+other = torch.nn.Linear(4, 4)
+optimizer.add_param_group({"params": other.parameters()})
+number = 0
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8):
+        train_on(other(x) if number > 2 else x, y)
+        number += 1
 """
 
 RARE_SECOND_OPTIMIZER = """

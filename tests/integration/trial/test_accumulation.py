@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.model.facts import LossReduction, ScriptFacts
+from autotune.tuner.probing import classify_reduction
 from tests.integration.trial.ground import SCRIPTS, Ground
 
 SCRIPT = SCRIPTS / "regression.py"
@@ -67,6 +68,29 @@ def test_gradients_that_the_script_clears_by_hand_are_noticed(ground: Ground, fa
 def test_real_training_says_when_gradients_are_cleared_by_hand(ground: Ground, facts: ScriptFacts) -> None:
     run = ground.train(SCRIPT, facts, "--clear", "by-hand", batch_size=16, grad_accum_steps=4)
     assert "NOT in force: grad_accum_steps 1, since the script clears" in run.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reduction"),
+    [
+        (("--loss", "mean"), LossReduction.MEAN),
+        (("--loss", "sum"), LossReduction.SUM),
+        (("--loss", "mean", "--clear", "by-hand"), LossReduction.UNKNOWN),
+    ],
+)
+def test_one_step_in_parts_tells_how_the_loss_is_reduced(
+    ground: Ground, arguments: tuple[str, ...], reduction: LossReduction
+) -> None:
+    facts = ground.probe(SCRIPT, *arguments)
+    split = ground.split_probe(SCRIPT, facts, *arguments, num_parts=2)
+    assert facts.first_loss is not None and split.facts is not None
+    found = classify_reduction(
+        whole_loss=facts.first_loss,
+        part_losses=split.first_losses[:2],
+        whole_norm=facts.first_grad_norm,
+        mean_scaled_norm=split.facts.first_grad_norm,
+    )
+    assert found is reduction
 
 
 @pytest.mark.parametrize(("clip", "is_met"), [("0.05", True), ("1e9", False)])

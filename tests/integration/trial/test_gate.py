@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from autotune.measure.stopping import WindowRule
 from autotune.model.facts import ScriptFacts
+from autotune.trial import torch_names
 from autotune.trial.meter import DRAIN_QUEUES
 from tests.integration.trial.ground import SCRIPTS, Ground, Run
 
@@ -52,6 +54,16 @@ def ramp_at(job: Job, run: Run) -> float:
     parts = run.rank.durations_s
     # The trial's clock starts with its request, a moment after the job's own.
     return job.began + sum(parts[name] for name in ("start", "preparation", "warm_up", "compute"))
+
+
+def test_this_torch_has_all_that_the_seams_are_built_on() -> None:
+    """A torch without them is measured less well, and says so; the one of the tests is to have them all."""
+    assert torch_names.ITERATOR is not None
+    assert torch_names.WORKERS_ITERATOR is not None
+    assert len(torch_names.fetchers()) == 2
+    assert torch_names.HAS_CALL_SLOT
+    assert issubclass(torch.nn.SyncBatchNorm, torch_names.BATCH_NORM)
+    assert not torch_names.is_enabled(torch.autocast("cpu", enabled=False))
 
 
 @pytest.mark.parametrize(

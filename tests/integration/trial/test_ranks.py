@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from autotune.measure.block import Phase
-from autotune.measure.stopping import StopReason, WindowRule
+from autotune.measure.stopping import StopReason
 from autotune.model.facts import LossReduction
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.outcome import Outcome
@@ -37,7 +37,7 @@ from tests.integration.trial.ground import INJECT, QUICK, SCRIPTS
 class Rank:
     """A meter that is told its steps, and notes at which of them it changed phase."""
 
-    def __init__(self, number: int, path: Path, *, step_s: float, rule: WindowRule = QUICK) -> None:
+    def __init__(self, number: int, path: Path, *, step_s: float, num_ranks: int = 2) -> None:
         self.steps = Steps()
         self.steps.num_backwards = self.steps.num_updates = self.steps.num_steps = 1
         self.changes: list[tuple[int, str]] = []
@@ -47,7 +47,7 @@ class Rank:
         clock = HostClock()
         clock.mark = lambda: self.now  # type: ignore[method-assign]
         plan = Plan(
-            rule=rule,
+            rule=QUICK,
             has_loader=True,
             num_workers=2,
             num_queued=4,
@@ -59,7 +59,7 @@ class Rank:
             plan,
             steps=self.steps,
             clock=clock,
-            agreement=Agreement(Progress(path), number, 2),
+            agreement=Agreement(Progress(path), number, num_ranks),
             open_gate=lambda: True,
             finish=self._finish,
         )
@@ -125,6 +125,17 @@ def test_two_ranks_that_come_to_an_epochs_end_go_on_together(tmp_path: Path, qui
             rank.step()
     assert [phase for _, phase in ranks[0].changes] == ["window", "stopped"]
     assert ranks[0].changes == ranks[1].changes
+
+
+def test_the_meters_own_work_is_not_done_after_every_short_step(tmp_path: Path, quick_phases: None) -> None:
+    """Otherwise the compute-only rate of a job of small steps comes out below the rate with its loader."""
+    rank = Rank(0, tmp_path / "progress", step_s=0.0003, num_ranks=1)
+    while rank.stopped is None:
+        rank.step()
+    blocks = rank.meter.blocks()
+    assert min(block.duration_s for block in blocks if block.phase is Phase.COMPUTE) >= 0.02
+    assert min(block.duration_s for block in blocks if block.phase is Phase.WINDOW) >= QUICK.min_block_s
+    assert rank.meter.compute_samples_per_second == pytest.approx(8 / 0.0003 / 0.9)
 
 
 def test_what_was_agreed_before_a_phase_began_does_not_count_in_it(tmp_path: Path) -> None:

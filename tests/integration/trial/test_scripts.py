@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.model.facts import BatchSamplerKind, ScriptFacts
+from autotune.trial.session import PAST_ITS_EPOCH
 from tests.integration.trial import loops
 from tests.integration.trial.ground import Ground, Run, space_of
 
@@ -37,6 +38,8 @@ MEASURED = {
     "nested batches changed in place": loops.NESTED_IN_PLACE,
     "validates between epochs": loops.VALIDATES,
     "the last batch is smaller": loops.LAST_BATCH_IS_SMALLER,
+    "takes a batch ahead": loops.LOOKS_AHEAD,
+    "takes two batches at once": loops.TWO_AT_ONCE,
     "begins again at the end": loops.BEGINS_AGAIN,
     "a loader without batching": loops.NO_BATCHING,
     "a stream whose first worker has nothing": loops.FIRST_WORKER_HAS_NOTHING,
@@ -58,6 +61,7 @@ def test_a_trial_with_two_workers_is_measured_with_its_settings_in_force(ground:
     assert_in_force(run, num_workers=2, prefetch_factor=4)
     assert run.rank.observed.get("batch_size", "8") == "8"
     assert not run.rank.is_primed
+    assert run.wall_s < 15  # torch waits five seconds for each worker that does not end
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -106,7 +110,10 @@ def test_a_script_that_ends_early_is_refused_by_name(ground: Ground) -> None:
 
 def test_a_loader_that_is_read_in_a_thread_is_measured_with_its_queue_drained(ground: Ground) -> None:
     path = script(ground, loops.IN_A_THREAD, EPOCHS=2000)
-    run = ground.trial(path, ground.probe(path), num_workers=2)
+    facts = ground.probe(path)
+    assert facts.notes == ("reads_ahead",)
+    assert facts.num_micro_batches_per_step == 1
+    run = ground.trial(path, facts, num_workers=2)
     assert_in_force(run, num_workers=2)
     assert run.rank.is_primed
 
@@ -165,6 +172,15 @@ def test_a_loader_that_is_built_elsewhere_in_the_trial_is_named(ground: Ground) 
     assert run.verdict.reason.startswith("Asked for num_workers 2, in force was unknown, since no loader was built")
 
 
+def test_an_error_past_the_end_of_an_epoch_is_noted_as_one(ground: Ground) -> None:
+    """A trial lets epochs go on; a script that has room for one epoch alone fails there, and not by its settings."""
+    path = script(ground, loops.COUNTS_ON_ITS_LENGTH)
+    run = ground.trial(path, ground.probe(path), num_workers=2)
+    assert run.outcome == "crashed"
+    assert run.rank.error is not None and run.rank.error.kind == "IndexError"
+    assert run.rank.notes == (PAST_ITS_EPOCH,)
+
+
 def test_an_error_is_reported_past_a_hook_of_the_scripts_own(ground: Ground) -> None:
     path = script(ground, loops.OWN_HOOK)
     run = ground.trial(path, ground.probe(path))
@@ -214,6 +230,13 @@ def test_batches_that_the_script_puts_together_are_all_counted(ground: Ground) -
     run = ground.trial(path, facts, num_workers=2)
     assert_in_force(run, num_workers=2, grad_accum_steps=2)
     assert all(block.num_samples == 16 * block.num_steps for block in run.rank.blocks)
+
+
+def test_a_model_that_is_first_called_after_the_first_step_counts(ground: Ground) -> None:
+    path = script(ground, loops.LATE_MODEL)
+    facts = ground.probe(path)
+    assert facts.num_root_modules == 2
+    assert "2 models side by side" in dict(space_of(facts).refused)["compile"]
 
 
 def test_a_custom_batch_sampler_refuses_the_split_alone(ground: Ground) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
-from autotune.settings import OmpWaitPolicy, Precision, Settings
+from autotune.settings import GROUP_OF_FIELD, OmpWaitPolicy, Precision, Settings
 from autotune.space.space import DOMAINS, FREE_BATCH_SIZES, SPLIT, SearchSpace
 
 MIB = 1024**2
@@ -76,7 +77,7 @@ class Workload:
         device = cost["device_s"] * (samples + cost["half_batch"]) * cost[settings.precision]
         launch = cost["launch_s"]
         if settings.channels_last:
-            device *= cost["channels_last"] if settings.precision is not Precision.FP32 else cost["channels_last_fp32"]
+            device *= cost["channels_last"] if settings.precision != Precision.FP32 else cost["channels_last_fp32"]
         if settings.cudnn_benchmark:
             device *= cost["cudnn_benchmark"]
         if settings.compile:
@@ -133,7 +134,7 @@ class Workload:
         if settings.compile:
             work *= cost["compile_device"]
             overhead *= cost["compile_launch"]
-        if settings.omp_wait_policy is OmpWaitPolicy.PASSIVE and threads > 1:
+        if settings.omp_wait_policy == OmpWaitPolicy.PASSIVE and threads > 1:
             overhead *= cost["wake_up"]
         step = settings.grad_accum_steps * overhead + cost["optimizer_s"]
         return work + step / (samples * settings.grad_accum_steps)
@@ -145,7 +146,7 @@ class Workload:
             return 1 / (compute + cost["load_s"])
         workers, threads = settings.num_workers, settings.intra_op_threads
         compute += cost["hand_over_s"]
-        spin = 0.3 if settings.omp_wait_policy is OmpWaitPolicy.PASSIVE else 1.0
+        spin = 0.3 if settings.omp_wait_policy == OmpWaitPolicy.PASSIVE else 1.0
         low, high = 0.0, 1 / compute
         for _ in range(30):  # the rate at which busy workers and the contended training agree
             rate = (low + high) / 2
@@ -165,17 +166,22 @@ class Workload:
     # --- the whole grid
 
     @cached_property
-    def grid(self) -> tuple[Settings, ...]:
-        """Every setting that may be tried, once."""
+    def grid(self) -> tuple[Any, ...]:
+        """Everything that may be tried, as plain attributes: real Settings check themselves, which takes a while."""
         names = self.space.searched
-        values = (self.space.allowed[name] for name in names)
-        base = self.space.params(self.space.natural)
-        found = {self.space.settings({**base, **dict(zip(names, row))}): None for row in itertools.product(*values)}
-        return tuple(settings for settings in found if self.space.why_not(settings) is None)
+        own = {name: getattr(self.space.natural, name) for name in GROUP_OF_FIELD}
+        points = []
+        for row in itertools.product(*(self.space.allowed[name] for name in names)):
+            values = {**own, **dict(zip(names, row, strict=True))}
+            if SPLIT in values:
+                size = self.space.divisors[values.pop(SPLIT)]
+                values |= {"batch_size": size, "grad_accum_steps": self.space.batch_per_device // size}
+            points.append(SimpleNamespace(**values))
+        return tuple(points)
 
     @cached_property
     def best_rate(self) -> float:
-        return max(self.rate(settings) for settings in self.grid if self.is_feasible(settings))
+        return max(self.rate(point) for point in self.grid if self.is_feasible(point))
 
     def regret(self, settings: Settings) -> float:
         """Share of the best rate that these settings give away; 1 where they need more than the cap."""
@@ -183,8 +189,11 @@ class Workload:
 
     # --- one trial
 
-    def run(self, settings: Settings, seed: int = 0) -> TrialResult:
-        """What a noisy trial would report; the same settings and seed report the same."""
+    def run(self, settings: Settings, seed: int = 0, incumbent: float | None = None) -> TrialResult:
+        """What a noisy trial would report; the same settings and seed report the same.
+
+        With an incumbent a trial that is clearly slower is stopped early, and only its bound is known.
+        """
         self.runs.append(settings)
         rng = random.Random(f"{seed} {sorted(settings.to_dict().items(), key=str)}")
         peak = round(self.peak_bytes(settings))
@@ -192,10 +201,12 @@ class Workload:
             return TrialResult(outcome=Outcome.OUT_OF_MEMORY, reason="more than the cap", peak_memory_bytes=peak)
         true, compute = self.rate(settings), self.compute_rate(settings)
         seen = true * rng.lognormvariate(0, self.noise) * (0.9 if rng.random() < self.outlier_share else 1.0)
+        low, high = seen * (1 - 2 * self.noise), seen * (1 + 2 * self.noise)
+        is_slow = incumbent is not None and high < 0.97 * incumbent
         measurement = Measurement(
             samples_per_second=seen,
-            low=seen * (1 - 2 * self.noise),
-            high=seen * (1 + 2 * self.noise),
+            low=low,
+            high=high,
             is_converged=True,
             is_nonstationary=False,
             is_primed=False,
@@ -204,7 +215,8 @@ class Workload:
             data_wait_fraction=self.data_wait_fraction(settings),
             compute_samples_per_second=compute * rng.lognormvariate(0, 0.6 * self.noise),
         )
-        return TrialResult(outcome=Outcome.OK, measurement=measurement, peak_memory_bytes=peak)
+        outcome = Outcome.RACED_OUT if is_slow else Outcome.OK
+        return TrialResult(outcome=outcome, measurement=measurement, peak_memory_bytes=peak)
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -251,13 +263,25 @@ def _log_uniform(rng: random.Random, low: float, high: float) -> float:
 
 
 def _choose_cap(rng: random.Random, workload: Workload) -> None:
-    """A cap under which a tenth to two thirds of the space is infeasible; the script's own settings mostly fit."""
-    peaks = sorted(workload.peak_bytes(settings) for settings in workload.grid)
+    """A cap under which a tenth to two thirds of the space is infeasible; mostly the script's own settings fit.
+
+    Where they would not, the script has a smaller micro-batch of its own, or the cap is raised to it.
+    """
+    peaks = sorted(workload.peak_bytes(point) for point in workload.grid)
     share = rng.uniform(0.1, 0.66)
     workload.cap_bytes = int(1.02 * peaks[int((1 - share) * (len(peaks) - 1))])
-    own = workload.peak_bytes(workload.space.natural)
-    if own > workload.cap_bytes and rng.random() < 0.9:
-        workload.cap_bytes = int(own * rng.uniform(1.02, 1.3))
+    if rng.random() < 0.1:
+        return
+    natural = workload.space.natural
+    sizes = sorted({point.batch_size for point in workload.grid if point.batch_size < natural.batch_size})
+    while not workload.is_feasible(natural) and sizes:
+        size = sizes.pop()
+        steps = workload.space.batch_per_device // size if workload.space.batch_per_device else 1
+        natural = replace(natural, batch_size=size, grad_accum_steps=steps)
+    if not workload.is_feasible(natural):
+        natural = workload.space.natural
+        workload.cap_bytes = int(1.05 * workload.peak_bytes(natural))
+    workload.space = replace(workload.space, natural=natural)
 
 
 def _cpu_workload(rng: random.Random, kind: str, seed: int) -> Workload:
@@ -346,6 +370,7 @@ def _gpu_workload(rng: random.Random, kind: str, seed: int) -> Workload:
     launch = rng.uniform(0.05, 0.5) if kind != "overhead" else rng.uniform(1, 4)
     half = {"loader": 4, "compute": 8, "memory": 48, "overhead": 24}[kind]
     bf16 = rng.choice((0.45, 0.6, 0.75, 0.95))
+    half_memory = rng.uniform(0.55, 0.8)
     space = make_space(natural, allowed, device_is_cpu=False, sample_bytes=6e5)
     costs = {
         "device_s": device_s,
@@ -370,8 +395,8 @@ def _gpu_workload(rng: random.Random, kind: str, seed: int) -> Workload:
         "activation_bytes": _log_uniform(rng, 2, 80) * MIB,
         "memory_compile": rng.uniform(0.75, 1.0),
         "memory_tf32": 1.0,
-        "memory_bf16": rng.uniform(0.55, 0.8),
-        "memory_fp16": rng.uniform(0.55, 0.8),
+        "memory_bf16": half_memory,
+        "memory_fp16": half_memory,
     }
     workload = Workload(space=space, cpus=cpus, cap_bytes=1, costs=costs, name=f"cuda {kind} {seed}")
     _choose_cap(rng, workload)

@@ -10,6 +10,8 @@ import time
 
 import pretend
 
+MEMORY_V1, MEMORY_V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+
 
 def raises():
     raise ValueError("no such column")
@@ -145,6 +147,54 @@ def has_an_odd_name():
     pretend.stepped()
     time.sleep(1.0)
     pretend.report()
+
+
+def reads_a_file_that_shrank():
+    """SIGBUS, as from a full /dev/shm."""
+    import mmap
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        file.truncate(1 << 20)
+        mapped = mmap.mmap(file.fileno(), 1 << 20)
+        file.truncate(0)
+        print(mapped[1 << 19])
+
+
+def swallows_everything():
+    """Goes on whatever is raised in it, its own end included."""
+    pretend.stepped()
+    while True:
+        try:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+            time.sleep(0.1)
+        except BaseException as error:
+            print("swallowed", type(error).__name__)
+
+
+def is_killed_by_the_kernel():
+    """Moves itself to a group with little memory, and takes more."""
+    group = next(path for path in (MEMORY_V1, MEMORY_V2) if os.path.isdir(path))
+    group = os.path.join(group, f"trial-{os.getpid()}")
+    os.mkdir(group)
+    limit = "memory.limit_in_bytes" if group.startswith(MEMORY_V1) else "memory.max"
+    for name, text in ((limit, str(64 << 20)), ("cgroup.procs", str(os.getpid()))):
+        with open(os.path.join(group, name), "w") as file:
+            file.write(text)
+    print(group, flush=True)
+    held = [b"x" * (1 << 24) for _ in range(64)]
+    print(len(held))
+
+
+def leaves_shared_memory():
+    from multiprocessing import resource_tracker, shared_memory
+
+    block = shared_memory.SharedMemory(create=True, size=4096)
+    resource_tracker.unregister(block._name, "shared_memory")
+    with open(f"/dev/shm/torch_{os.getpid()}_7_0", "w", opener=lambda path, flags: os.open(path, flags, 0o600)):
+        print(block.name, flush=True)
+    pretend.stepped()
+    time.sleep(600)
 
 
 def stops_its_warden():

@@ -1,0 +1,59 @@
+"""Run where something is mounted inside the user's folder: starts one run there, and looks whether anything changed.
+
+Argument: a folder with `project`, in which `data` is a mount and `one.txt` a mounted file, and an empty `home`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from autotune.runner import layers
+from autotune.runner.cold import ColdRunner
+from autotune.runner.device import choose_device
+from autotune.runner.workspace import Workspace
+from tests.integration.runner.ground import digest, make_job
+
+SCRIPT = """
+import os, pretend
+assert open("data/kept.txt").read() == "kept", "what is mounted is not seen"
+open("data/kept.txt", "w").write("changed")
+os.makedirs("data/new/folder")
+open("data/new/folder/file", "w").write("new")
+assert open("data/kept.txt").read() == "changed" and os.listdir("data/new") == ["folder"]
+assert open("data/nested/kept.txt").read() == "nested"
+open("data/nested/kept.txt", "a").write("more")
+assert open("one.txt").read() == "one"
+try:
+    open("one.txt", "w").write("changed")
+except OSError:
+    pass
+open("kept.txt", "w").write("changed")
+pretend.report()
+"""
+
+
+def main() -> None:
+    root = Path(sys.argv[1])
+    project = root / "project"
+    os.environ["HOME"] = str(root / "home")
+    os.environ["TMPDIR"] = str(root)
+    (project / "mounts.py").write_text(SCRIPT)
+    before = digest(project)
+    workspace = Workspace.open(None, cwd=project, command=(sys.executable, "mounts.py"))
+    # The kernel lays nothing over a folder with mounts inside for a user without rights over these.
+    assert workspace.has_layers == (os.getuid() == 0)
+    assert len(layers.mounts_below(str(project))) == 3
+    for _ in range(2):
+        handle = ColdRunner(workspace, choose_device("cpu")).start(make_job(project, "mounts.py"))
+        result = handle.result()
+        print(result.outcome, result.reason, result.log_tail)
+        assert result.outcome == "ok"
+    workspace.remove()
+    after = digest(project)
+    assert before == after, sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Real training, from the probe on, under both protections: measured, and the user's files as they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.model.job import Mode
+from autotune.model.outcome import Outcome
+from autotune.model.result import ProbeResult
+from autotune.space.derive import natural_settings
+from tests.integration.runner.ground import Ground
+
+
+def probe(ground: Ground, *arguments: str) -> ProbeResult:
+    job = ground.job("trains.py", *arguments, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    result = ground.runner.start(job).probe_result()
+    ground.workspace.probe_is_through()
+    return result
+
+
+@pytest.mark.slow
+def test_a_script_is_probed_and_measured(ground: Ground) -> None:
+    probed = probe(ground)
+    assert probed.facts is not None, f"{probed.reason} {probed.log_tail}"
+    assert probed.escaped == ()
+    natural = natural_settings(probed.facts)
+    result = ground.run("trains.py", settings=natural, natural=natural, facts=probed.facts)
+    assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
+    assert result.measurement is not None and result.measurement.samples_per_second > 100
+    assert result.peak_memory_bytes is not None and result.peak_memory_bytes > 30 << 20
+    assert result.escaped == ()
+    ground.check("trains", result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ground", ["layers"], indirect=True)
+@pytest.mark.parametrize(
+    ("how", "outcome", "reason"),
+    [
+        ("kills_worker", Outcome.CRASHED, "worker"),
+        ("hangs_worker", Outcome.TIMED_OUT, "no optimizer step"),
+        ("memory", Outcome.OUT_OF_MEMORY, "MemoryError"),
+    ],
+)
+def test_a_fault_while_it_trains_is_known(ground: Ground, how: str, outcome: Outcome, reason: str) -> None:
+    probed = probe(ground)
+    assert probed.facts is not None
+    natural = natural_settings(probed.facts)
+    result = ground.run(
+        "trains.py", how, settings=natural, natural=natural, facts=probed.facts, start_limit_s=15.0, total_limit_s=60.0
+    )
+    assert result.outcome is outcome, f"{result.reason} {result.log_tail}"
+    assert reason in result.reason or reason in result.log_tail
+    ground.check(f"trains: {how}", result)

@@ -1,0 +1,155 @@
+"""Devices as NVML shows them, and without it."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.errors import HostError, UsageError
+from autotune.host import cpu_device
+from autotune.runner import device as devices
+from autotune.units import GIB
+
+
+class NVMLError(Exception):
+    pass
+
+
+class NotSupportedError(NVMLError):
+    pass
+
+
+class Nvml(SimpleNamespace):
+    """NVML with two devices, one of which can be made to refuse an answer."""
+
+    NVMLError = NVMLError
+    NVMLError_NotSupported = NotSupportedError
+
+    def __init__(self, *, has_driver: bool = True) -> None:
+        super().__init__(has_driver=has_driver, num_inits=0, refused={})
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("nvmlDeviceGet"):
+            raise AttributeError(name)
+        return lambda *arguments: self._answer(name, *arguments)
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self.num_inits += 1
+        if not self.has_driver:
+            raise NVMLError("Driver Not Loaded")
+
+    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
+        return "600.1"
+
+    def _answer(self, name: str, *arguments: Any) -> Any:
+        if name in self.refused:
+            raise self.refused[name]
+        index = arguments[0] if arguments else 0
+        if name == "nvmlDeviceGetHandleByUUID":
+            return index.decode() if index.startswith(b"MIG-") else int(index.decode().rpartition("-")[2])
+        answers = {
+            "nvmlDeviceGetCount": 2,
+            "nvmlDeviceGetHandleByIndex": index,
+            "nvmlDeviceGetName": f"GPU {index}",
+            "nvmlDeviceGetUUID": index if str(index).startswith("MIG-") else f"GPU-{index}",
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=80 * GIB, free=70 * GIB, used=10 * GIB),
+            "nvmlDeviceGetCudaComputeCapability": (9, 0),
+            "nvmlDeviceGetComputeRunningProcesses": [object()],
+        }
+        return answers[name]
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Any:
+    fake = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)  # type: ignore[arg-type]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    devices._nvml.cache_clear()
+    yield fake
+    devices._nvml.cache_clear()
+
+
+def test_without_a_driver_there_are_no_devices_and_auto_is_the_cpu(nvml: Nvml) -> None:
+    nvml.has_driver = False
+    assert devices.cuda_devices() == ()
+    assert devices.choose_device("auto").is_cpu
+    with pytest.raises(HostError, match="shows 0 CUDA devices"):
+        devices.choose_device("cuda")
+
+
+def test_devices_are_described_in_order(nvml: Nvml) -> None:
+    first, second = devices.cuda_devices()
+    assert (first.name, second.name) == ("GPU 0", "GPU 1")
+    assert (first.total_bytes, first.free_bytes) == (80 * GIB, 70 * GIB)
+    assert (first.uuid, first.capability, first.driver, first.num_other_processes) == ("GPU-0", (9, 0), "600.1", 1)
+
+
+def test_a_device_is_chosen_by_its_number(nvml: Nvml) -> None:
+    assert devices.choose_device("auto").uuid == "GPU-0"
+    assert devices.choose_device("cuda").uuid == "GPU-0"
+    assert devices.choose_device("cuda:1").uuid == "GPU-1"
+    assert devices.choose_device("cpu").is_cpu
+    with pytest.raises(HostError, match="cuda:2"):
+        devices.choose_device("cuda:2")
+
+
+@pytest.mark.parametrize("text", ["gpu", "cuda:x", "cpu:1", "", "cuda:-1", "tpu:0"])
+def test_text_that_names_no_device_is_refused(nvml: Nvml, text: str) -> None:
+    with pytest.raises(UsageError):
+        devices.choose_device(text)
+
+
+@pytest.mark.parametrize(
+    ("visible", "uuids"),
+    [
+        ("1,0", ["GPU-1", "GPU-0"]),
+        ("1", ["GPU-1"]),
+        ("GPU-1", ["GPU-1"]),
+        ("0,7,1", ["GPU-0"]),
+        ("", []),
+        ("-1", []),
+        ("MIG-1234", ["MIG-1234"]),
+    ],
+)
+def test_visible_devices_are_taken_as_cuda_takes_them(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch, visible: str, uuids: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [device.uuid for device in devices.cuda_devices()] == uuids
+
+
+def test_nvml_is_begun_once_however_often_it_is_asked(nvml: Nvml) -> None:
+    device = devices.choose_device("cuda")
+    for _ in range(5):
+        assert devices.used_bytes(device) == 10 * GIB
+    assert nvml.num_inits == 1
+
+
+def test_what_a_device_does_not_say_is_unknown(nvml: Nvml) -> None:
+    nvml.refused = {
+        "nvmlDeviceGetCudaComputeCapability": NVMLError("no"),
+        "nvmlDeviceGetComputeRunningProcesses": NVMLError("no"),
+    }
+    device = devices.choose_device("cuda")
+    assert device.capability is None
+    assert device.num_other_processes == 0
+
+
+def test_a_device_without_memory_of_its_own_has_the_hosts(nvml: Nvml) -> None:
+    nvml.refused = {"nvmlDeviceGetMemoryInfo": NotSupportedError("no")}
+    device = devices.choose_device("cuda")
+    assert device.total_bytes == cpu_device().total_bytes
+    assert devices.used_bytes(device) is None
+
+
+def test_a_lost_device_takes_the_others_with_it(nvml: Nvml) -> None:
+    nvml.refused = {"nvmlDeviceGetHandleByIndex": NVMLError("GPU is lost")}
+    assert devices.cuda_devices() == ()
+
+
+def test_the_cpu_has_no_device_memory(nvml: Nvml) -> None:
+    assert devices.used_bytes(cpu_device()) is None
+    assert nvml.num_inits == 0

@@ -1,0 +1,121 @@
+"""Memory of a tree, from a /proc of our own making."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.runner.memory import (
+    COSTLY_EVERY_S,
+    NEAR_EVERY_S,
+    TreeMemory,
+    num_killed_by_kernel,
+    proportional_bytes,
+    upper_bound_bytes,
+)
+
+KIB = 1024
+
+
+class Proc:
+    """Processes with so many KiB, by the cheap and by the costly reading."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, pid: int, *, rss: int, pss: int, name: bytes = b"python") -> None:
+        place = self.folder / str(pid)
+        place.mkdir(exist_ok=True)
+        status = b"Name:\t%s\nVmRSS:\t%d kB\nRssAnon:\t%d kB\nRssFile:\t999 kB\nRssShmem:\t7 kB\n"
+        (place / "status").write_bytes(status % (name, rss + 999, rss - 7))
+        rollup = (
+            f"00-ff ---p 00 00:00 0 [rollup]\nPss: 999 kB\nPss_Anon: {pss - 3} kB\nPss_File: 99 kB\nPss_Shmem: 3 kB\n"
+        )
+        (place / "smaps_rollup").write_text(rollup)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    return Proc(tmp_path)
+
+
+def test_anonymous_and_shared_pages_count_and_files_do_not(proc: Proc) -> None:
+    proc.put(1, rss=100, pss=60)
+    proc.put(2, rss=100, pss=40)
+    assert upper_bound_bytes([1, 2], proc.folder) == 200 * KIB
+    assert proportional_bytes([1, 2], proc.folder) == 100 * KIB
+
+
+def test_a_process_that_is_gone_counts_nothing(proc: Proc) -> None:
+    proc.put(1, rss=100, pss=60)
+    assert upper_bound_bytes([1, 7], proc.folder) == 100 * KIB
+    assert proportional_bytes([1, 7], proc.folder) == 60 * KIB
+
+
+def test_the_name_of_a_process_may_be_any_bytes(proc: Proc) -> None:
+    proc.put(1, rss=100, pss=60, name=b"\xff\xfe RssAnon:\t5 kB")
+    assert upper_bound_bytes([1], proc.folder) == 100 * KIB
+
+
+def test_kills_by_the_kernel_are_counted_where_it_says_so(tmp_path: Path) -> None:
+    assert num_killed_by_kernel(tmp_path) is None
+    (tmp_path / "vmstat").write_text("nr_free_pages 7\noom_kill 3\noom_killer_other 9\n")
+    assert num_killed_by_kernel(tmp_path) == 3
+    (tmp_path / "vmstat").write_text("nr_free_pages 7\n")
+    assert num_killed_by_kernel(tmp_path) is None
+
+
+class Watched:
+    """A tree of one process under a cap of 1000 KiB, with a clock that is set by hand."""
+
+    def __init__(self, proc: Proc) -> None:
+        self.proc, self.time_s = proc, 0.0
+        self.memory = TreeMemory(1000 * KIB, now=lambda: self.time_s, proc=proc.folder)
+
+    def check(self, *, rss: int, pss: int, is_quiet: bool = False) -> bool:
+        self.proc.put(1, rss=rss, pss=pss)
+        return self.memory.check([1], is_quiet=is_quiet)
+
+
+def test_a_tree_over_the_cap_is_found_at_the_first_look(proc: Proc) -> None:
+    watched = Watched(proc)
+    assert watched.check(rss=1200, pss=1001, is_quiet=True)
+    assert watched.memory.peak_bytes == 1001 * KIB
+
+
+def test_shared_pages_that_only_seem_too_much_are_none(proc: Proc) -> None:
+    watched = Watched(proc)
+    assert not watched.check(rss=4000, pss=1000)
+    assert watched.memory.peak_bytes == 1000 * KIB
+
+
+def test_far_from_the_cap_the_costly_reading_is_rare_and_never_in_the_window(proc: Proc) -> None:
+    watched = Watched(proc)
+    watched.check(rss=300, pss=100)
+    watched.time_s = COSTLY_EVERY_S - 0.1
+    watched.check(rss=400, pss=200)
+    assert watched.memory.peak_bytes == 100 * KIB
+    watched.time_s = 10 * COSTLY_EVERY_S
+    watched.check(rss=400, pss=200, is_quiet=True)
+    assert watched.memory.peak_bytes == 100 * KIB
+    watched.check(rss=400, pss=200)
+    assert watched.memory.peak_bytes == 200 * KIB
+
+
+def test_near_the_cap_it_is_read_in_the_window_too_but_not_at_every_look(proc: Proc) -> None:
+    watched = Watched(proc)
+    watched.check(rss=900, pss=100, is_quiet=True)
+    watched.time_s = NEAR_EVERY_S / 2
+    assert not watched.check(rss=1200, pss=1100, is_quiet=True)
+    assert watched.memory.peak_bytes == 100 * KIB
+    watched.time_s = NEAR_EVERY_S
+    assert watched.check(rss=1200, pss=1100, is_quiet=True)
+
+
+def test_the_peak_stays_when_memory_is_given_back(proc: Proc) -> None:
+    watched = Watched(proc)
+    watched.check(rss=950, pss=800)
+    watched.time_s = 5 * COSTLY_EVERY_S
+    watched.check(rss=950, pss=300)
+    assert watched.memory.peak_bytes == 800 * KIB

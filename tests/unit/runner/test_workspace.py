@@ -1,0 +1,110 @@
+"""Folders of a study and of its trials."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import HostError
+from autotune.model.job import TrialPaths
+from autotune.runner.workspace import Covered, Workspace, _folder_in, _new_folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    (tmp_path / "space").mkdir()
+    covered = (Covered(tmp_path / "home"), Covered(tmp_path / "project"))
+    return Workspace(tmp_path / "space", covered, has_layers=True)
+
+
+def test_a_layer_keeps_its_name_when_other_folders_come_and_go(tmp_path: Path) -> None:
+    assert Covered(tmp_path / "b").name == Covered(tmp_path / "b").name
+    assert Covered(tmp_path / "b").name != Covered(tmp_path / "a").name
+
+
+def test_the_probe_writes_what_trials_read(workspace: Workspace) -> None:
+    probe = workspace.mounts(workspace.new_trial(), is_probe=True)
+    trial = workspace.mounts(workspace.new_trial(), is_probe=False)
+    for first, second in zip(probe, trial, strict=True):
+        assert first["folder"] == second["folder"]
+        assert first["lower"] == []
+        assert second["lower"] == [first["upper"]]
+        assert second["upper"] != first["upper"]
+        for mount in (first, second):
+            assert list(Path(str(mount["work"])).iterdir()) == []
+
+
+def test_two_trials_share_nothing_that_they_write_to(workspace: Workspace) -> None:
+    first, second = workspace.new_trial(), workspace.new_trial()
+    written = [
+        {str(mount[name]) for mount in workspace.mounts(trial, is_probe=False) for name in ("upper", "work")}
+        for trial in (first, second)
+    ]
+    assert not written[0] & written[1]
+
+
+def test_the_probes_layer_counts_only_once_it_is_through(workspace: Workspace) -> None:
+    workspace.mounts(workspace.new_trial(), is_probe=True)
+    assert not workspace.has_probe_layer()
+    workspace.probe_is_through()
+    assert workspace.has_probe_layer()
+    workspace.forget_probe()
+    assert not workspace.has_probe_layer()
+
+
+def test_removing_a_trial_bears_what_scripts_leave(workspace: Workspace) -> None:
+    trial = workspace.new_trial()
+    (trial / "layer" / "a" / "b").mkdir(parents=True)
+    (trial / "layer" / "a" / "b" / "file").touch()
+    (trial / "layer" / "a" / "b").chmod(0)
+    (trial / "layer" / "a").chmod(0)
+    workspace.remove_trial(trial)
+    assert not trial.exists()
+    workspace.remove_trial(trial)
+
+
+def test_a_trial_that_was_replaced_by_a_link_is_removed_and_not_followed(workspace: Workspace, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    (precious / "sub").mkdir(parents=True)
+    (precious / "sub").chmod(0o755)
+    trial = workspace.new_trial()
+    for name in ("results", "layer", "tmp"):
+        (trial / name).rmdir()
+    trial.rmdir()
+    trial.symlink_to(precious)
+    workspace.remove_trial(trial)
+    assert not trial.is_symlink()
+    assert (precious / "sub").stat().st_mode & 0o777 == 0o755
+
+
+def test_folders_of_ours_are_for_us_alone(tmp_path: Path) -> None:
+    folder = _folder_in(tmp_path / "autotune-1")
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_somebody_else_laid_out_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "linked").symlink_to(tmp_path)
+    with pytest.raises(OSError, match="not ours"):
+        _folder_in(tmp_path / "linked")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(OSError, match="not ours"):
+        _folder_in(tmp_path / "open")
+
+
+def test_the_temporary_space_lies_outside_of_what_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    assert _new_folder((tmp_path / "project",)).is_relative_to(tmp_path / "tmp")
+    with pytest.raises(HostError, match="TMPDIR"):
+        _new_folder((tmp_path, Path("/var"), Path("/dev")))
+
+
+def test_sockets_in_a_trials_temporary_folder_have_room_for_their_names(workspace: Workspace) -> None:
+    inside = TrialPaths(workspace.new_trial()).temporary.relative_to(workspace.folder)
+    longest = f"/tmp/autotune-{os.getuid()}/{'x' * 8}/{inside}/pymp-xxxxxxxx/listener-xxxxxxxx"
+    assert len(longest) < 104
