@@ -42,8 +42,15 @@ class Workspace:
         self.has_layers = has_layers
 
     @classmethod
-    def open(cls, folder: Path | None, *, cwd: Path, command: tuple[str, ...]) -> Workspace:
+    def open(cls, folder: Path | None, *, cwd: Path, command: tuple[str, ...], study_id: str = "") -> Workspace:
         """The study's workspace: the one of an earlier run where it still exists, otherwise a new one.
+
+        Args:
+            folder: Of an earlier run, where that is known.
+            cwd: The script's working directory.
+            command: What starts the script.
+            study_id: Names the new folder, so that a tuner that was killed before it noted the folder's name leaves
+                nothing behind that its resume would not find; without one the name is random.
 
         Raises:
             HostError: The working directory cannot be protected, or no temporary folder outside of the user's folders
@@ -51,7 +58,7 @@ class Workspace:
         """
         folders = covered_folders(cwd, command)
         if folder is None or not folder.is_dir():
-            folder = _new_folder(folders)
+            folder = _new_folder(folders, study_id)
         scratch = folder / "permitted"
         try:
             has_layers = layers.is_permitted(scratch, folders)
@@ -120,8 +127,8 @@ class Workspace:
         layers.remove_tree(self.folder)
 
 
-def _new_folder(covered: tuple[Path, ...]) -> Path:
-    """An empty folder for a study, outside of what is covered.
+def _new_folder(covered: tuple[Path, ...], study_id: str) -> Path:
+    """The folder of a study, outside of what is covered.
 
     Raises:
         HostError: There is no place for one.
@@ -131,7 +138,7 @@ def _new_folder(covered: tuple[Path, ...]) -> Path:
         if any(folder == base or folder in base.parents for folder in covered):
             continue
         try:
-            return _folder_in(base / f"autotune-{os.getuid()}")
+            return _folder_in(base / f"autotune-{os.getuid()}", study_id)
         except OSError:
             continue
     raise HostError(
@@ -140,8 +147,8 @@ def _new_folder(covered: tuple[Path, ...]) -> Path:
     )
 
 
-def _folder_in(base: Path) -> Path:
-    """A new folder in ours, which may lie where everybody can write: somebody else may have made it.
+def _folder_in(base: Path, study_id: str) -> Path:
+    """A study's folder in ours, which may lie where everybody can write: somebody else may have made that.
 
     Raises:
         OSError: It cannot be written, or is not ours.
@@ -150,6 +157,8 @@ def _folder_in(base: Path) -> Path:
     status = base.lstat()
     if base.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(f"{base} is not ours alone")
-    folder = base / uuid.uuid4().hex[:8]
-    folder.mkdir(mode=0o700)
+    # Short names: the path of a socket in a trial's TMPDIR must stay under 108 characters.
+    name = hashlib.sha256(study_id.encode()).hexdigest() if study_id else uuid.uuid4().hex
+    folder = base / name[:8]
+    folder.mkdir(mode=0o700, exist_ok=bool(study_id))
     return folder

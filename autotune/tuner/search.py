@@ -138,7 +138,8 @@ class _Search:
     def _open_workspace(self) -> Workspace:
         spec = self._study.spec
         folder = Path(self._study.layer_folder) if self._study.layer_folder else None
-        workspace = Workspace.open(folder, cwd=Path(spec.cwd), command=spec.command)
+        study_id = f"{self._repository.url} {self._study.name}"
+        workspace = Workspace.open(folder, cwd=Path(spec.cwd), command=spec.command, study_id=study_id)
         workspace.remove_leftovers()
         if not workspace.has_layers:
             message = "This system permits no overlay mounts: what trials write is redirected, which scripts can evade."
