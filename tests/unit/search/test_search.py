@@ -1,0 +1,152 @@
+"""The search of a study in memory: what Optuna is told, what a resume proposes, what is never proposed."""
+
+from __future__ import annotations
+
+import optuna
+import pytest
+
+from autotune.model.outcome import Outcome
+from autotune.model.result import Measurement, TrialResult
+from autotune.search.search import Proposal, Search, SearchExhausted
+from autotune.search.walk import PlanLimits
+from autotune.space.derive import derive_space
+from autotune.units import GIB
+from tests.unit.facts import cpu_machine, script_facts, search_spec
+
+CAP_BYTES = 4 * GIB
+SPACE = derive_space(script_facts(), cpu_machine(), search_spec())
+LIMITS = PlanLimits(usable_cpus=2.0, cap_bytes=CAP_BYTES)
+
+
+def open_search(storage, *, max_trials=30, spend_all=True):
+    return Search(storage, "study", SPACE, LIMITS, seed=3, max_trials=max_trials, spend_all=spend_all)
+
+
+def measured(settings):
+    """Two workers with one thread are best; the rest follows smoothly."""
+    rate = 100.0 + 80.0 * min(settings.num_workers, 2) - 20.0 * (settings.intra_op_threads - 1)
+    rate *= 0.4 if settings.precision == "bf16" else 1.0
+    rate /= 1.0 + 0.02 * (settings.grad_accum_steps - 1)
+    return result(Outcome.OK, rate=rate)
+
+
+def result(outcome, *, rate=100.0, peak=GIB):
+    measurement = Measurement(
+        samples_per_second=rate,
+        low=rate * 0.98,
+        high=rate * 1.02,
+        is_converged=True,
+        is_nonstationary=False,
+        is_primed=False,
+        num_blocks=8,
+        window_s=1.0,
+        data_wait_fraction=0.3,
+        compute_samples_per_second=500.0,
+    )
+    return TrialResult(
+        outcome=outcome, measurement=measurement if outcome.is_complete else None, peak_memory_bytes=peak
+    )
+
+
+def run(search, num):
+    proposals = []
+    for _ in range(num):
+        proposal = search.ask()
+        if isinstance(proposal, SearchExhausted):
+            break
+        search.tell(proposal.number, measured(proposal.settings))
+        proposals.append(proposal)
+    return proposals
+
+
+@pytest.mark.parametrize(
+    ("outcome", "peak", "state", "value", "violated"),
+    [
+        (Outcome.OK, GIB, "COMPLETE", 100.0, set()),
+        (Outcome.RACED_OUT, GIB, "COMPLETE", 102.0, set()),
+        (Outcome.OVER_CAP, 5 * GIB, "COMPLETE", 0.0, {"memory"}),
+        (Outcome.OUT_OF_MEMORY, None, "COMPLETE", 0.0, {"memory"}),
+        (Outcome.INVALID, GIB, "COMPLETE", 0.0, {"valid"}),
+        (Outcome.CRASHED, None, "COMPLETE", 0.0, {"valid"}),
+        (Outcome.TIMED_OUT, None, "COMPLETE", 0.0, {"valid"}),
+    ],
+)
+def test_optuna_is_told_what_an_ending_means(outcome, peak, state, value, violated):
+    storage = optuna.storages.InMemoryStorage()
+    search = open_search(storage)
+    proposal = search.ask()
+    search.tell(proposal.number, result(outcome, peak=peak))
+    trial = optuna.load_study(study_name="study", storage=storage).trials[proposal.number]
+    assert trial.state.name == state
+    assert trial.value == value
+    assert list(trial.constraints) == ["memory", "valid"]
+    assert {name for name, violation in trial.constraints.items() if violation > 0} == violated
+
+
+def test_an_interrupted_trial_fails_and_its_settings_come_again():
+    storage = optuna.storages.InMemoryStorage()
+    search = open_search(storage)
+    first = search.ask()
+    search.tell(first.number, result(Outcome.INTERRUPTED))
+    again = search.ask()
+    assert again.settings == first.settings
+    assert again.number != first.number
+    assert search.num_finished == 0
+
+
+def test_a_running_trial_of_a_dead_owner_is_queued_again():
+    storage = optuna.storages.InMemoryStorage()
+    first = open_search(storage).ask({"owner": {"pid": 1}})
+    search = open_search(storage)
+    assert search.reap(lambda attributes: attributes.get("owner") != {"pid": 1}) == ()
+    assert search.reap(lambda attributes: attributes.get("owner") == {"pid": 1}) == (first.number,)
+    assert search.ask().settings == first.settings
+
+
+def test_nothing_is_proposed_twice_and_nothing_that_is_refused():
+    proposals = run(open_search(optuna.storages.InMemoryStorage(), max_trials=60), 60)
+    assert len({proposal.settings for proposal in proposals}) == len(proposals)
+    assert all(SPACE.why_not(proposal.settings) is None for proposal in proposals)
+
+
+def test_a_search_resumed_at_every_trial_proposes_what_one_that_ran_through_did():
+    straight = run(open_search(optuna.storages.InMemoryStorage()), 20)
+    storage = optuna.storages.InMemoryStorage()
+    resumed = [run(open_search(storage), 1)[0] for _ in range(20)]
+    assert [p.settings for p in straight] == [p.settings for p in resumed]
+
+
+def test_the_plan_finds_workers_and_threads_together_within_a_few_trials():
+    proposals = run(open_search(optuna.storages.InMemoryStorage()), 5)
+    assert proposals[0].settings == SPACE.natural.canonical(device_is_cpu=True)
+    assert any((p.settings.num_workers, p.settings.intra_op_threads) == (2, 1) for p in proposals)
+
+
+def test_the_budget_of_trials_is_spent_exactly():
+    search = open_search(optuna.storages.InMemoryStorage(), max_trials=7)
+    assert len(run(search, 50)) == 7
+    assert isinstance(search.ask(), SearchExhausted)
+
+
+def test_without_a_number_of_trials_the_search_ends_when_nothing_more_is_expected():
+    search = open_search(optuna.storages.InMemoryStorage(), max_trials=500, spend_all=False)
+    assert len(run(search, 500)) < 60
+
+
+def test_finalists_are_the_best_few_without_the_baseline():
+    search = open_search(optuna.storages.InMemoryStorage())
+    proposals = run(search, 15)
+    best = max(proposals, key=lambda p: measured(p.settings).measurement.samples_per_second)
+    finalists = search.finalists(3)
+    assert finalists[0].settings == best.settings
+    assert search.baseline.settings not in [trial.settings for trial in finalists]
+
+
+def test_a_proposal_is_a_running_trial_with_its_settings_in_the_study():
+    storage = optuna.storages.InMemoryStorage()
+    proposal = open_search(storage).ask({"owner": "me"})
+    assert isinstance(proposal, Proposal)
+    trial = optuna.load_study(study_name="study", storage=storage).trials[proposal.number]
+    assert trial.state.name == "RUNNING"
+    assert trial.user_attrs["owner"] == "me"
+    assert trial.params == SPACE.params(proposal.settings)
