@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 NUM_ROUNDS = 3
 """Rounds of the finals: the fewest that give an interval of a paired ratio worth the name."""
+ROUNDS_ALONE = 2
+"""Rounds of a single contender, whose figure needs an interval but no comparison."""
 MAX_ROUNDS = 6
 """More rounds are run only to decide whether a gain is real, and only while there is time."""
 NUM_FINALISTS = 3

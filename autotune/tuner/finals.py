@@ -16,7 +16,7 @@ from autotune.search.history import FinishedTrial
 from autotune.settings import Precision
 from autotune.store.records import FinalRecord
 from autotune.store.repository import Repository
-from autotune.tuner.budget import MAX_ROUNDS, NUM_ROUNDS, Budget
+from autotune.tuner.budget import MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
 from autotune.tuner.loop import TrialLoop
 from autotune.tuner.stop import StopRequest
 
@@ -58,9 +58,10 @@ class Finals:
             contenders[baseline.number] = baseline
         if not contenders:
             return None
-        self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=NUM_ROUNDS))
+        num_rounds = NUM_ROUNDS if len(contenders) > 1 else ROUNDS_ALONE
+        self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_rounds))
         for round_index in range(MAX_ROUNDS):
-            if round_index >= NUM_ROUNDS and not self._needs_more(contenders, baseline):
+            if round_index >= num_rounds and not self._needs_more(contenders, baseline):
                 break
             self._round(round_index, contenders)
             if self._stop.level:
