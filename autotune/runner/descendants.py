@@ -19,6 +19,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_LIMIT_S = 5.0
 """Longest time to wait for the same killed processes: one that is stuck in a driver must not hold us up."""
+HAS_PROC = Path("/proc/self/stat").exists()
 HAS_LISTS_OF_CHILDREN = Path("/proc/self/task", str(os.getpid()), "children").exists()
 
 
@@ -43,7 +44,7 @@ def children_of(pid: int) -> list[int]:
 
 def parents() -> Iterator[tuple[int, int]]:
     """(pid, pid of its parent) of all processes, where the kernel keeps no lists of children."""
-    if not Path("/proc/self/stat").exists():
+    if not HAS_PROC:
         table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, check=False).stdout
         for line in table.splitlines():
             pid, parent = map(int, line.split())

@@ -183,7 +183,7 @@ class Handle:
         ending = Ending(
             exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
             signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) and not is_stopped else None,
-            launch_error=(said or {}).get("error", ""),
+            launch_error="" if is_stopped else (said or {}).get("error", ""),
             is_warden_killed=said is None,
             num_killed_by_kernel=(killed_now or 0) - (self._killed_before or 0),
             peak_memory_bytes=self._peak(ranks),

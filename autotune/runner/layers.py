@@ -33,6 +33,21 @@ KEPT_FLAGS = 2 | 4 | 8 | 1024 | 2048
 """nosuid, nodev, noexec, noatime, nodiratime: a namespace may not take them off. The same numbers in mount and
 statvfs, which relatime has not."""
 PERMITTED_LIMIT_S = 30.0
+RENAMES_FOLDERS = ",redirect_dir=on"
+"""Lets the user's folders be renamed; it needs a right that only root has. Without it that is a rename across disks."""
+ATTEMPT = """
+import sys
+sys.path.append(sys.argv[1])
+import json, os, shutil
+from autotune.runner import layers
+layers.enter(json.loads(sys.stdin.read()))
+os.chdir(sys.argv[2] + "/user")
+open("kept", "w").write("trial")
+shutil.rmtree("sub")
+os.mkdir("sub")
+assert os.listdir("sub") == []
+"""
+"""What scripts do: some temporary spaces let a layer be mounted and cannot keep what it must note in them."""
 PACKAGE_PARENT = str(Path(__file__).resolve().parent.parent.parent)
 
 
@@ -98,9 +113,12 @@ def _overlay(libc: Any, mount: dict[str, Any], folder: int) -> None:
         raise OSError(errno.EACCES, f"mount {mount['folder']}: {os.strerror(errno.EACCES)}")
     places = [f"/proc/self/fd/{descriptor}" for descriptor in opened]
     lower = ":".join([*places[:-2], f"/proc/self/fd/{folder}"])
-    options = f"lowerdir={lower},upperdir={places[-2]},workdir={places[-1]},userxattr"
+    options = f"lowerdir={lower},upperdir={places[-2]},workdir={places[-1]}"
     try:
-        _mount(libc, "overlay", str(mount["folder"]), "overlay", MS_NOSUID | MS_NODEV, options)
+        try:
+            _mount(libc, "overlay", str(mount["folder"]), "overlay", MS_NOSUID | MS_NODEV, options + RENAMES_FOLDERS)
+        except OSError:
+            _mount(libc, "overlay", str(mount["folder"]), "overlay", MS_NOSUID | MS_NODEV, options + ",userxattr")
     finally:
         for descriptor in opened:
             os.close(descriptor)
@@ -130,7 +148,11 @@ def _mount(libc: Any, source: str, target: str, kind: str | None, flags: int, op
 def mounts_below(folder: str) -> list[str]:
     """Mount points strictly inside `folder`, in order of their paths, so that outer ones come first."""
     points = set()
-    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+    try:
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return []
+    for line in lines:
         # Space, tab, newline and backslash are written as three octal digits there.
         point = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), line.split()[4])
         points.add(os.fsdecode(point))
@@ -146,16 +168,13 @@ def is_permitted(scratch: Path, folders: Sequence[Path] = ()) -> bool:
     """
     if not sys.platform.startswith("linux"):
         return False
-    (scratch / "user").mkdir(parents=True, exist_ok=True)
+    remove_tree(scratch)  # A tuner that was killed here leaves it.
+    (scratch / "user" / "sub").mkdir(parents=True)
     (scratch / "user" / "kept").write_text("user")
+    (scratch / "user" / "sub" / "old").write_text("old")
     mounts = [_attempt(scratch, scratch / "user", 0)]
     mounts += [_attempt(scratch, folder, number) for number, folder in enumerate(folders, 1)]
-    program = (
-        "import sys; sys.path.append(sys.argv[1]); import json, pathlib; from autotune.runner import layers;"
-        "layers.enter(json.loads(sys.stdin.read()));"
-        "pathlib.Path(sys.argv[2], 'user', 'kept').write_text('trial')"
-    )
-    command = [sys.executable, "-I", "-S", "-c", program, PACKAGE_PARENT, str(scratch)]
+    command = [sys.executable, "-I", "-S", "-c", ATTEMPT, PACKAGE_PARENT, str(scratch)]
     try:
         ended = subprocess.run(
             command, input=json.dumps(mounts).encode(), capture_output=True, timeout=PERMITTED_LIMIT_S, check=False

@@ -283,6 +283,8 @@ class _Derivation:
             return "the script has a batch sampler of its own"
         if facts.num_micro_batches_per_step > 1:
             return f"the script accumulates by itself, {facts.num_micro_batches_per_step} micro-batches per step"
+        if facts.schedule_follows_length:
+            return "the learning rate's schedule takes its length from the loader's, which would count micro-batches"
         reason = self._why_no_single_step()
         if not reason and facts.loss_reduction is LossReduction.UNKNOWN:
             reason = "the split loss did not add up to the whole one, neither as a mean nor as a sum"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -69,10 +70,10 @@ class AppliedSettings:
         """Reads back what the training loader is, when the script begins to iterate over it."""
         self._loader_settings = observed.loader_settings(loader)
 
-    def before_batch(self) -> None:
-        """Ends what belongs to the micro-step before."""
-        if self._region is not None:
-            self._region.close()
+    @property
+    def before_batch(self) -> tuple[Callable[[], None], ...]:
+        """What ends with the micro-step before."""
+        return (self._region.close,) if self._region is not None else ()
 
     def epoch_ends(self) -> None:
         """Steps what is pending, before the script goes on."""

@@ -65,9 +65,9 @@ class Feed:
         """Attaches to torch, beyond what the loaders' seam is attached to."""
         self._gates.install()
 
-    def before_next(self, action: Callable[[], None]) -> None:
-        """Runs an action before every batch."""
-        self._on_next.append(action)
+    def before_next(self, *actions: Callable[[], None]) -> None:
+        """Runs actions before every batch."""
+        self._on_next.extend(actions)
 
     def at_epoch_end(self, action: Callable[[], None]) -> None:
         """Runs an action when the training loader has no more batches."""
@@ -110,17 +110,23 @@ class Feed:
         iterator._autotune_sizes = sampler.latest_sizes if isinstance(sampler, EndlessBatchSampler) else None
 
     def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """The next batch of the training loader."""
+        """The next batch of the training loader; in the window the path of every step, hence in one piece."""
         for action in self._on_next:
             action()
         meter = self._meter
-        if meter is not None:
+        try:
+            if meter is None or meter.uses_token:
+                return self._early(iterator, original)
             meter.arrive()
-            if not meter.uses_token:
-                return self._metered(meter, iterator, original)
-        elif self._steps.num_updates:
-            self._meter = self._start_meter(self._num_workers, self._num_queued)
-        return self._early(iterator, original)
+            began = time.perf_counter()
+            batch = original(iterator)
+            sizes = iterator._autotune_sizes
+            self._num_given += 1
+            meter.delivered(sizes.popleft() if sizes else self._samples_of(batch), time.perf_counter() - began)
+            return batch
+        except StopIteration:
+            self._epoch_ends()
+            raise
 
     def open_gate(self) -> bool:
         """Lets the workers build: the window is near; whether nothing was built before but what is being built now."""
@@ -155,6 +161,10 @@ class Feed:
 
     def _early(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """A batch before the clock may start: the cached one for training, real ones for everything else."""
+        if self._meter is not None:
+            self._meter.arrive()
+        elif self._steps.num_updates:
+            self._meter = self._start_meter(self._num_workers, self._num_queued)
         if self._steps.num_backwards != self._num_backwards:
             self._num_backwards = self._steps.num_backwards
             self._num_ahead = self._num_owed = 0
@@ -167,7 +177,7 @@ class Feed:
             batch, num_samples = self._taken(iterator, original)
         self._num_ahead += 1
         self._num_given += 1
-        if self._token is None:
+        if self._token is None and self._is_early:
             self.has_fed = True
             self._token, self._token_samples = clone_batch(batch), num_samples
         if self._meter is not None:
@@ -190,23 +200,17 @@ class Feed:
             self._num_owed -= 1
             self._taken(iterator, original)
 
-    def _metered(self, meter: Meter, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """A real batch while the loader counts: the path of every step of the window."""
-        began = time.perf_counter()
-        batch, num_samples = self._taken(iterator, original)
-        self._num_given += 1
-        meter.delivered(num_samples, time.perf_counter() - began)
-        return batch
-
     def _taken(self, iterator: Any, original: Callable[[Any], Any]) -> tuple[Any, float]:
         """The loader's next batch, and its samples: as many as indices were asked for, or its leading size."""
-        try:
-            batch = original(iterator)
-        except StopIteration:
-            for action in self._on_epoch_end:
-                action()
-            if self._meter is not None:
-                self._meter.epoch_ended()
-            raise
+        batch = original(iterator)
         sizes: deque[int] | None = iterator._autotune_sizes
-        return batch, sizes.popleft() if sizes else leading_size(batch) or self._batch_size
+        return batch, sizes.popleft() if sizes else self._samples_of(batch)
+
+    def _samples_of(self, batch: Any) -> int:
+        return leading_size(batch) or self._batch_size
+
+    def _epoch_ends(self) -> None:
+        for action in self._on_epoch_end:
+            action()
+        if self._meter is not None:
+            self._meter.epoch_ended()

@@ -102,12 +102,17 @@ class Meter:
 
     def arrive(self) -> None:
         """A micro-step ended; may change the phase, and may end the trial."""
-        if self._steps.num_backwards != self._num_backwards:
-            self._count_taken()
-        num_updates = self._steps.num_updates
+        steps, count = self._steps, self._recorder.count
+        if steps.num_backwards != self._num_backwards:
+            # Batches count when a backward pass has used them, and not when they were only read.
+            self._num_backwards = steps.num_backwards
+            count.num_micro_batches += self._num_taken
+            if self._counts_batches:
+                count.num_samples += self._num_samples_taken
+            self._num_taken, self._num_samples_taken = 0, 0.0
+        num_updates = steps.num_updates
         if num_updates == self._num_seen:
             return
-        count = self._recorder.count
         count.num_steps += num_updates - self._num_seen
         if not self._counts_batches:
             count.num_samples += (self._plan.samples_per_step or 0.0) * (num_updates - self._num_seen)
@@ -128,18 +133,8 @@ class Meter:
 
     def pass_begins(self) -> None:
         """The script begins to iterate anew: batches of the pass before that it only read do not count."""
-        if self._steps.num_backwards != self._num_backwards:
-            self._count_taken()
+        self.arrive()
         self._num_taken, self._num_samples_taken = 0, 0.0
-
-    def _count_taken(self) -> None:
-        """Counts the batches that were taken for the backward pass that has run."""
-        count = self._recorder.count
-        count.num_micro_batches += self._num_taken
-        if self._counts_batches:
-            count.num_samples += self._num_samples_taken
-        self._num_taken, self._num_samples_taken = 0, 0.0
-        self._num_backwards = self._steps.num_backwards
 
     def blocks(self) -> tuple[Block, ...]:
         """All blocks in order; waits for the device."""

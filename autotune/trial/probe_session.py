@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from autotune.trial.failure import describe
 from autotune.trial.loaders import Loaders
 from autotune.trial.ranks import Agreement, Mark, Progress
 from autotune.trial.roots import Roots
-from autotune.trial.steps import Steps
+from autotune.trial.steps import StepPolicy, Steps
 from autotune.trial.witness import NUM_STEPS, Witness
 
 
@@ -42,12 +42,11 @@ class ProbeSession:
         self._witness.attach()
         if self._applied is not None:
             self._applied.install()
-            policy = self._steps.policy
-            self._steps.policy = lambda optimizer, call: policy(optimizer, lambda: self._noted(optimizer, call))
+            self._steps.policy = self._noting(self._steps.policy)
         else:
             self._loaders.install()
             self._roots.install()
-            self._steps.policy = self._watched_step
+            self._steps.policy = self._noting(None)
             self._steps.install()
         self._steps.on_step.append(self._stepped)
         self._steps.on_backward.append(self._backward)
@@ -76,12 +75,17 @@ class ProbeSession:
     def observe(self, field: str, value: str) -> None:
         """Nothing is compared in a probe."""
 
-    def _watched_step(self, optimizer: torch.optim.Optimizer, call: Any) -> tuple[Any, bool]:
-        return self._noted(optimizer, call), True
+    def _noting(self, policy: StepPolicy | None) -> StepPolicy:
+        """The policy, with the gradients noted before they are used."""
 
-    def _noted(self, optimizer: torch.optim.Optimizer, call: Any) -> Any:
-        self._witness.grad_norm_before(optimizer)
-        return call()
+        def noting(optimizer: torch.optim.Optimizer, call: Callable[[], Any]) -> tuple[Any, bool]:
+            def noted() -> Any:
+                self._witness.grad_norm_before(optimizer)
+                return call()
+
+            return policy(optimizer, noted) if policy is not None else (noted(), True)
+
+        return noting
 
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:

@@ -1,9 +1,9 @@
 """Writes of a trial redirected to its layer, where the system permits no overlay mounts.
 
 Python's functions on paths are replaced in `os`, `io` and `builtins` before the script runs; what is written under a
-covered folder goes to the trial's layer, and what is read comes from the first layer that has it. Standard library
-only, but for the seams of torch, which opens files by itself. Programs and libraries that do so too are not reached:
-the tuner compares the user's folder before and after, and says what escaped.
+covered folder goes to the trial's layer, and what is read comes from the first layer that has it. torch and a few other
+libraries, which open files by themselves, are given the place in the layer. Programs that the script starts are not
+reached: the tuner compares the user's folder before and after, and says what escaped. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import posix
 from collections.abc import Callable
 from typing import Any
 
-from autotune.trial.redirection import calls, changes, folders
+from autotune.trial.redirection import calls, changes, folders, natives
 from autotune.trial.redirection.layers import RedirectLayers
 
 VARIABLE = "AUTOTUNE_REDIRECT"
@@ -65,34 +65,16 @@ def install() -> None:
     lower_io = __import__("_io")
     _put((io, lower_io, builtins), "open", calls.open_file)
     _put((io, lower_io), "open_code", calls.open_code)
+    natives.install()
 
 
 def install_torch(torch: Any) -> None:
     """Redirects what torch opens by itself, in C++."""
-    for owner, name, position, writes in (
-        (torch, "save", 1, True),
-        (torch.serialization, "save", 1, True),
-        (torch, "load", 0, False),
-        (torch.serialization, "load", 0, False),
-        (torch.jit, "save", 1, True),
-        (torch.jit, "load", 0, False),
-        (torch.jit.RecursiveScriptModule, "save", 1, True),
-    ):
-        _put((owner,), name, _with_place(getattr(owner, name), position, writes=writes))
-
-
-def _with_place(original: Callable[..., Any], position: int, *, writes: bool) -> Callable[..., Any]:
-    """The function, given the place instead of the path, which is its argument `f`."""
-
-    def function(*arguments: Any, **named: Any) -> Any:
-        if "f" in named:
-            named["f"] = calls.place_of(named["f"], writes=writes)
-        elif len(arguments) > position:
-            place = calls.place_of(arguments[position], writes=writes)
-            arguments = (*arguments[:position], place, *arguments[position + 1 :])
-        return original(*arguments, **named)
-
-    return function
+    for name, functions in natives.TORCH.items():
+        owner = torch
+        for part in name.split(".")[1:]:
+            owner = getattr(owner, part)
+        natives.redirect(owner, functions)
 
 
 def _put(owners: tuple[Any, ...], name: str, function: Callable[..., Any]) -> None:

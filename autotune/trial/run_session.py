@@ -36,7 +36,8 @@ class RunSession:
             self._applied.note_loader(loader)
 
     def _next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        self._applied.before_batch()
+        for action in self._applied.before_batch:
+            action()
         try:
             batch = original(iterator)
         except StopIteration:

@@ -64,7 +64,7 @@ class MeasuredSession:
         loaders.built = self._built
         loaders.iterates = self._iterates
         loaders.iterated = self._iterated
-        self._feed.before_next(self._applied.before_batch)
+        self._feed.before_next(*self._applied.before_batch)
         self._feed.at_epoch_end(self._applied.epoch_ends)
         self._steps.on_backward.append(self._backward)
         self._steps.on_step.append(self._stepped)
@@ -142,11 +142,10 @@ class MeasuredSession:
         return None if self._has_loader else 1.0
 
     def _backward(self, loss: torch.Tensor | None) -> None:
-        if loss is None or loss.numel() != 1:
-            return
-        self._last_loss = loss.detach()
-        if len(self._losses) < NUM_FIRST_LOSSES:
-            self._losses.append(self._last_loss)
+        if loss is not None:
+            self._last_loss = loss.detach()
+            if len(self._losses) < NUM_FIRST_LOSSES and loss.numel() == 1:
+                self._losses.append(self._last_loss)
 
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:
@@ -230,7 +229,7 @@ class MeasuredSession:
             num_alloc_retries=int(torch.cuda.memory_stats().get("num_alloc_retries", 0)) if cuda else 0,
             durations_s=self._durations(),
             first_losses=tuple(value for value in map(float, self._losses) if math.isfinite(value)),
-            is_loss_finite=self._last_loss is None or bool(torch.isfinite(self._last_loss)),
+            is_loss_finite=self._last_loss is None or bool(torch.isfinite(self._last_loss).all()),
             has_changed_parameters=self._has_changed_parameters(),
             num_steps=self._steps.num_steps,
             num_skipped_steps=self._steps.num_skipped,

@@ -34,7 +34,8 @@ class Steps:
         """Steps that were due: done or skipped."""
         self.is_by_hand = False
         """The script updates its parameters without a torch optimizer: each backward pass is taken for a step."""
-        self.policy: StepPolicy = _run
+        self.policy: StepPolicy | None = None
+        """None runs every call of `step`."""
         self.expects_update: Callable[[], bool] = lambda: True
         """Whether a step of the script's own scaler is due now, so that one that does not come was skipped."""
         self.used_closure = False
@@ -137,7 +138,10 @@ class Steps:
                 self.used_closure = True
             self._depth += 1
             try:
-                result, has_updated = self.policy(optimizer, lambda: original(optimizer, *args, **kwargs))
+                if self.policy is None:
+                    result, has_updated = original(optimizer, *args, **kwargs), True
+                else:
+                    result, has_updated = self.policy(optimizer, lambda: original(optimizer, *args, **kwargs))
             finally:
                 self._depth -= 1
             if has_updated:
@@ -161,8 +165,3 @@ class Steps:
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
     """All parameters that an optimizer updates."""
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
-
-
-def _run(optimizer: torch.optim.Optimizer, call: Callable[[], Any]) -> tuple[Any, bool]:
-    """The script's own way: every call of `step` is a step."""
-    return call(), True

@@ -93,7 +93,8 @@ class TrialLoop:
             optuna_told=False,
         )
         self._repository.record_trial(self._study, record)
-        self._search.tell(proposal.number, result)
+        # An interruption that nobody here asked for is the host's: queued again, but not for ever.
+        self._search.tell(proposal.number, result, is_host_fault=not self._stop.level)
         self._repository.mark_told(self._study, proposal.number)
         self._repository.add_spent(self._study, self._budget.unsaved_s())
         self._budget.trial_took(result.wall_s)

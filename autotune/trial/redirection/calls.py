@@ -25,9 +25,12 @@ original: dict[str, Callable[..., Any]] = {}
 
 def looked_up(path: Any, *, follows: bool = True, dir_fd: int | None = None) -> tuple[Found | None, Any, int | None]:
     """What is meant where it is covered; None for all else, descriptors included, with what the original is to get."""
-    if not isinstance(path, (str, bytes, os.PathLike)):
+    if type(path) is str:
+        text = path
+    elif isinstance(path, (str, bytes, os.PathLike)):
+        text = os.fsdecode(path)
+    else:
         return None, path, dir_fd
-    text = os.fsdecode(path)
     found = layers.look(text, follows=follows, dir_fd=dir_fd) if text and "\0" not in text else None
     if found is None or found.is_covered:
         return found, path, dir_fd
@@ -53,8 +56,10 @@ def named(call: Callable[[], Any], path: Any) -> Any:
 
 def plain(name: str, *arguments: Any, **named_arguments: Any) -> Any:
     """The original on its own; descriptors of folders that were not given are left out, as some platforms ask."""
-    given = {key: value for key, value in named_arguments.items() if not (key.endswith("dir_fd") and value is None)}
-    return original[name](*arguments, **given)
+    for key in ("dir_fd", "src_dir_fd", "dst_dir_fd"):
+        if key in named_arguments and named_arguments[key] is None:
+            del named_arguments[key]
+    return original[name](*arguments, **named_arguments)
 
 
 def is_folder(place: str) -> bool:
@@ -112,7 +117,9 @@ def maker(name: str, follows: bool) -> Callable[..., Any]:
             return plain(name, path, *arguments, dir_fd=dir_fd, **more)
         if found.place is not None:
             raise error(errno.EEXIST, path)
-        return named(lambda: original[name](layers.new_place(found.real), *arguments, **more), path)
+        named(lambda: original[name](layers.new_place(found.real), *arguments, **more), path)
+        layers.changed()
+        return None
 
     return function
 
@@ -177,7 +184,7 @@ def open_code(path: str) -> Any:
     return original["open_code"](place_of(path, writes=False))
 
 
-def place_of(path: Any, *, writes: bool) -> Any:
+def place_of(path: Any, *, writes: bool, keeps_content: bool = False) -> Any:
     """The place that stands for a path, for code that opens it past Python; anything else comes back as it is.
 
     Raises:
@@ -187,7 +194,7 @@ def place_of(path: Any, *, writes: bool) -> Any:
     if found is None:
         return path
     if writes:
-        return _place_to_write(found, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, path)
+        return _place_to_write(found, os.O_WRONLY | os.O_CREAT | (0 if keeps_content else os.O_TRUNC), path)
     return there(found, path)
 
 

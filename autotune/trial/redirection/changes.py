@@ -22,7 +22,6 @@ def os_unlink(path: Any, *, dir_fd: int | None = None) -> None:
         return
     if is_folder(there(found, path)):
         raise error(errno.EISDIR, path)
-    calls.layers.forget()
     named(lambda: calls.layers.remove(found.real), path)
 
 
@@ -41,7 +40,6 @@ def os_rmdir(path: Any, *, dir_fd: int | None = None) -> None:
         raise error(errno.ENOTDIR, path)
     if calls.layers.names(found.real):
         raise error(errno.ENOTEMPTY, path)
-    calls.layers.forget()
     named(lambda: calls.layers.remove(found.real), path)
 
 
@@ -52,7 +50,6 @@ def os_rename(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: 
     if source is None and target is None:
         plain("rename", src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         return
-    calls.layers.forget()
     for found, path in ((source, src), (target, dst)):
         if found is not None:
             calls.layers.must_be_folder(dirname(found.real), path)
@@ -72,6 +69,7 @@ def os_rename(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: 
     if source is not None:
         from_place = named(lambda: calls.layers.own_tree(source.real), src)
     named(lambda: calls.original["rename"](from_place, to_place), src)
+    calls.layers.changed()
     # Two names of one file: the system renames nothing then.
     if source is not None and calls.layers.place(source.real) not in (None, from_place):
         calls.layers.remove(source.real)
@@ -124,8 +122,8 @@ def os_link(
     )
     if source is not None:
         from_place = named(lambda: calls.layers.own_place(source.real), src)
-    calls.layers.forget()
     named(lambda: calls.original["link"](from_place, to_place), src)
+    calls.layers.changed()
 
 
 def os_symlink(src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
@@ -136,5 +134,5 @@ def os_symlink(src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd:
         return
     if found.place is not None:
         raise error(errno.EEXIST, dst)
-    calls.layers.forget()
     named(lambda: calls.original["symlink"](src, calls.layers.new_place(found.real)), dst)
+    calls.layers.changed()

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Sequence
-from os.path import dirname, join, split
+from os.path import dirname, join
 from typing import NamedTuple
 
 from autotune.trial.redirection import places
-from autotune.trial.redirection.places import FOLDER, HIDDEN, OTHER, error, exists, is_folder, is_link, kind_of
+from autotune.trial.redirection.places import FOLDER, HIDDEN, NOTHING, OTHER, error, exists, is_folder, is_link, kind_of
 
 MAX_LINKS = 40
 MAX_FOLDERS_KNOWN = 4096
@@ -46,7 +47,10 @@ class RedirectLayers:
         self._below = tuple(folder + "/" for folder in covered)
         self._files = tuple(join(layer, "files") for layer in layers)
         self._gone = tuple(join(layer, "gone") for layer in layers)
-        self._aside = tuple(join(layer, "aside") for layer in layers[:1])
+        self._aside = join(layers[0], "aside") if layers else ""
+        self._stamp = join(layers[0], "stamp") if layers else ""
+        self._stamp_size = 0
+        self._untouched: set[str] = set()
         self._folders: dict[str, str] = {}
 
     # From a name to the real path ------------------------------------------------------------------------------
@@ -66,16 +70,45 @@ class RedirectLayers:
             OSError: Links lead in a circle, or `..` leaves what is no folder.
         """
         if not path.startswith("/"):
-            path = join(self.cwd() if dir_fd is None else self.folder_of(dir_fd), path)
-        head, tail = split(path)
-        real = self._resolve(path) if tail in ("", ".", "..") else join(self._folder(head), tail)
-        place = self.place(real) if self.is_covered(real) else real
+            path = f"{self.cwd() if dir_fd is None else self.folder_of(dir_fd)}/{path}"
+        head, _, tail = path.rpartition("/")
+        if tail in ("", ".", ".."):
+            return self._found(self._resolve(path), path)
+        folder = self._folder(head or "/")
+        real = f"{folder}/{tail}" if folder != "/" else f"/{tail}"
+        if not self.is_covered(real) or self._is_untouched(folder):
+            mode = places.mode_of(real)
+            if follows and mode is not None and stat.S_ISLNK(mode):
+                return self._found(self._resolve(real), path)
+            if self.is_covered(real):
+                return Found(real, real if mode is not None else None, True)
+            return Found(real, real, False) if path.startswith(self._below) else None
+        place = self.place(real)
         if follows and place is not None and is_link(place):
-            real = self._resolve(real)
-            place = self.place(real) if self.is_covered(real) else real
+            return self._found(self._resolve(real), path)
+        return Found(real, place, True)
+
+    def _found(self, real: str, path: str) -> Found | None:
         if self.is_covered(real):
-            return Found(real, place, True)
+            return Found(real, self.place(real), True)
         return Found(real, real, False) if path.startswith(self._below) else None
+
+    def _is_untouched(self, folder: str) -> bool:
+        """Whether what is in a folder is just as the user has it; remembered until some layer changes.
+
+        A script that reads many files of a folder pays one look at the stamp for each, and not one at every layer.
+        """
+        size = places.size_of(self._stamp)
+        if size != self._stamp_size:
+            self._untouched.clear()
+            self._stamp_size = size
+        if folder in self._untouched:
+            return True
+        in_layers = (*(files + folder for files in self._files), *(gone + folder for gone in self._gone))
+        is_untouched = all(kind_of(place) == NOTHING for place in in_layers)
+        if is_untouched and len(self._untouched) < MAX_FOLDERS_KNOWN:
+            self._untouched.add(folder)
+        return is_untouched
 
     def _folder(self, path: str) -> str:
         """The real path of a folder; remembered, because scripts open many files in few folders."""
@@ -91,12 +124,14 @@ class RedirectLayers:
 
     def prepare(self) -> None:
         """Makes the folders of the layer that is written to."""
-        for folder in (self._files[0], self._gone[0], self._aside[0]):
+        for folder in (self._files[0], self._gone[0], self._aside):
             places.make_folders(folder)
+        places.make_longer(self._stamp)
 
-    def forget(self) -> None:
-        """To be called when a name may have come to mean another folder."""
+    def changed(self) -> None:
+        """Called when a folder of a layer, a link or a mark has come or gone: every process forgets what it knew."""
         self._folders.clear()
+        places.make_longer(self._stamp)
 
     def is_covered(self, real: str) -> bool:
         """Whether the path lies in a covered folder, or is one."""
@@ -202,7 +237,8 @@ class RedirectLayers:
         place = self.place(parent) or parent
         if not places.access(place, os.W_OK | os.X_OK):
             raise error(errno.EACCES, real)
-        places.make_folders(self._files[0] + parent)
+        if places.make_folders(self._files[0] + parent):
+            self.changed()
         return self._files[0] + real
 
     def own_place(self, real: str, *, keeps_content: bool = True) -> str:
@@ -220,8 +256,10 @@ class RedirectLayers:
             raise error(self.why_missing(real), real)
         own = self._files[0] + real
         if place != own:
-            places.make_folders(self._files[0] + dirname(real))
-            places.copy(place, own, aside=self._aside[0], keeps_content=keeps_content)
+            has_made = places.make_folders(self._files[0] + dirname(real))
+            places.copy(place, own, aside=self._aside, keeps_content=keeps_content)
+            if has_made or is_folder(own):
+                self.changed()
         return own
 
     def own_tree(self, real: str) -> str:
@@ -246,6 +284,7 @@ class RedirectLayers:
             places.remove(own)
         if self.place(real) is not None:
             self._mark(self._gone[0] + real)
+        self.changed()
 
     def _mark(self, marker: str) -> None:
         """Marks a path as gone. Marks below it are swallowed: it hides all of that."""

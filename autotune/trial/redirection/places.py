@@ -22,8 +22,8 @@ HIDDEN = "hidden"
 COPY_BYTES = 1 << 20
 
 
-def make_folders(folder: str) -> None:
-    """Makes a folder with those above it; another process of the trial may be faster."""
+def make_folders(folder: str) -> bool:
+    """Makes a folder with those above it, and says whether any was missing. Another process may be faster."""
     missing = []
     while not exists(folder):
         missing.append(folder)
@@ -33,11 +33,28 @@ def make_folders(folder: str) -> None:
             _mkdir(path)
         except FileExistsError:
             continue
+    return bool(missing)
 
 
 def error(number: int, path: str) -> OSError:
     """The error that the system would raise."""
     return OSError(number, os.strerror(number), path)
+
+
+def mode_of(place: str) -> int | None:
+    """The mode of what is there, a link's own; None where there is nothing."""
+    try:
+        return lstat(place).st_mode
+    except (OSError, ValueError):
+        return None
+
+
+def size_of(place: str) -> int:
+    """The size of a file; -1 where there is none."""
+    try:
+        return lstat(place).st_size
+    except OSError:
+        return -1
 
 
 def kind_of(place: str) -> str:
@@ -128,6 +145,13 @@ def _copy_file(place: str, own: str, aside: str) -> None:
         if sink >= 0:
             _close(sink)
             _unlink(aside)
+
+
+def make_longer(place: str) -> None:
+    """Adds a byte to a file, which is made where there is none."""
+    descriptor = _open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    _write(descriptor, b".")
+    _close(descriptor)
 
 
 def make_empty(place: str) -> None:

@@ -22,12 +22,16 @@ def are_layers_permitted(tmp_path_factory: pytest.TempPathFactory) -> bool:
 def ground(
     request: pytest.FixtureRequest, are_layers_permitted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Ground]:
-    """A user's project and home under one of the two protections, in a place with a short name for sockets."""
+    """A user's project and home under one of the two protections, in a place with a short name for sockets.
+
+    `either` takes the one that this system permits: for what does not depend on it.
+    """
     if request.param == "layers" and not are_layers_permitted:
         pytest.skip("this system permits no overlay mounts")
+    has_layers = request.param == "layers" or (request.param == "either" and are_layers_permitted)
     monkeypatch.setenv("HOME", os.environ.get("HOME", "/"))
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
-    made = Ground(root, has_layers=request.param == "layers")
+    made = Ground(root, has_layers=has_layers)
     yield made
     layers.remove_tree(root)
 

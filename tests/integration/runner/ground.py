@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from autotune.measure.stopping import WindowRule
 from autotune.model.job import Mode, TrialJob
 from autotune.model.outcome import Outcome
@@ -24,6 +26,8 @@ from tests.unit.facts import script_facts
 
 SCRIPTS = Path(__file__).parent / "scripts"
 GENEROUS_BYTES = 4096 * MIB
+EITHER = pytest.mark.parametrize("ground", ["either"], indirect=True)
+"""For tests of what does not depend on how the user's files are protected."""
 TABLE: list[tuple[str, str, int, int, int]] = []
 """Rows of (fault, outcome, processes left, files changed, finished trials lost), printed at the end of the session."""
 

@@ -13,9 +13,10 @@ import pytest
 from autotune.errors import HostError
 from autotune.model.outcome import Outcome
 from autotune.units import MIB
-from tests.integration.runner.ground import Ground, processes_of
+from tests.integration.runner.ground import EITHER, Ground, processes_of
 
 
+@EITHER
 @pytest.mark.parametrize(
     ("how", "outcome", "reason"),
     [
@@ -48,6 +49,7 @@ def test_an_ending_has_its_outcome(ground: Ground, how: str, outcome: Outcome, r
     ground.check(how, result)
 
 
+@EITHER
 def test_no_step_within_the_start_limit_is_timed_out(ground: Ground) -> None:
     result = ground.run("ends.py", "hangs", start_limit_s=0.6)
     assert result.outcome is Outcome.TIMED_OUT
@@ -55,6 +57,7 @@ def test_no_step_within_the_start_limit_is_timed_out(ground: Ground) -> None:
     ground.check("hangs before its first step", result)
 
 
+@EITHER
 def test_sigterm_that_is_ignored_is_followed_by_sigkill(ground: Ground) -> None:
     began = time.monotonic()
     result = ground.run("ends.py", "ignores_sigterm", start_limit_s=0.5, total_limit_s=0.8)
@@ -64,6 +67,24 @@ def test_sigterm_that_is_ignored_is_followed_by_sigkill(ground: Ground) -> None:
     ground.check("ignores SIGTERM", result)
 
 
+@EITHER
+def test_a_command_that_ended_while_it_was_being_ended_keeps_its_exit_code(ground: Ground) -> None:
+    result = ground.run("ends.py", "ends_when_asked", total_limit_s=0.8, start_limit_s=0.8)
+    assert result.outcome is Outcome.TIMED_OUT
+    assert result.exit_code == 7 and result.signal is None
+
+
+@EITHER
+def test_orphans_that_ended_do_not_pile_up(ground: Ground) -> None:
+    handle = ground.runner.start(ground.job("ends.py", "leaves_orphans"))
+    ground.wait_for_line(b"ready")
+    children = Path(f"/proc/{handle.warden_pid}/task/{handle.warden_pid}/children").read_text().split()
+    handle.cancel()
+    handle.result()
+    assert len(children) == 1
+
+
+@EITHER
 def test_a_script_that_swallows_its_end_is_ended(ground: Ground) -> None:
     result = ground.run("ends.py", "swallows_everything", total_limit_s=0.8, start_limit_s=0.8)
     assert result.outcome is Outcome.TIMED_OUT
@@ -71,6 +92,7 @@ def test_a_script_that_swallows_its_end_is_ended(ground: Ground) -> None:
     ground.check("swallows BaseException", result)
 
 
+@EITHER
 def test_a_process_that_the_kernel_killed_ran_out_of_memory(ground: Ground) -> None:
     result = ground.run("ends.py", "is_killed_by_the_kernel")
     group = result.log_tail.split("\n")[0]
@@ -82,6 +104,7 @@ def test_a_process_that_the_kernel_killed_ran_out_of_memory(ground: Ground) -> N
     ground.check("killed by the kernel", result)
 
 
+@EITHER
 def test_shared_memory_of_an_ended_trial_is_given_back(ground: Ground) -> None:
     own = Path("/dev/shm/psm_of_another_program")
     with own.open("w"):
@@ -99,6 +122,7 @@ def test_shared_memory_of_an_ended_trial_is_given_back(ground: Ground) -> None:
     ground.check("leaves shared memory", result)
 
 
+@EITHER
 def test_a_disk_that_fills_up_ends_the_run_and_is_not_blamed_on_it(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,13 +135,14 @@ def test_a_disk_that_fills_up_ends_the_run_and_is_not_blamed_on_it(
     ground.check("disk full", result)
 
 
-@pytest.mark.parametrize("ground", ["redirected"], indirect=True)
+@EITHER
 def test_a_trial_that_finds_no_room_is_an_error_of_the_host(ground: Ground) -> None:
     (ground.workspace.folder / "trials").write_text("in the way")
     with pytest.raises(HostError, match="No trial can be started"):
         ground.run("obeys.py")
 
 
+@EITHER
 def test_endless_output_is_bounded_and_its_ends_are_kept(ground: Ground) -> None:
     handle = ground.runner.start(ground.job("ends.py", "prints_endlessly", total_limit_s=1.0, start_limit_s=1.0))
     handle.wait()
@@ -130,10 +155,12 @@ def test_endless_output_is_bounded_and_its_ends_are_kept(ground: Ground) -> None
     ground.check("prints endlessly", result)
 
 
+@EITHER
 def test_the_last_lines_of_a_long_output_are_shown(ground: Ground) -> None:
     assert ground.run("ends.py", "prints_much_then_ends").log_tail.rstrip().endswith("LAST LINE")
 
 
+@EITHER
 def test_more_memory_than_the_cap_ends_the_run(ground: Ground) -> None:
     handle = ground.runner.start(ground.job("ends.py", "allocates", str(300 * MIB), cap_bytes=100 * MIB))
     handle.wait()
@@ -143,6 +170,7 @@ def test_more_memory_than_the_cap_ends_the_run(ground: Ground) -> None:
     ground.check("over the cap", result)
 
 
+@EITHER
 def test_pages_that_processes_share_count_once_against_the_cap(ground: Ground) -> None:
     result = ground.run("ends.py", "forks_that_share", str(60 * MIB), cap_bytes=140 * MIB)
     assert result.outcome is Outcome.OK, result.reason
@@ -168,6 +196,7 @@ def test_cancel_ends_everything_at_once(ground: Ground) -> None:
     ground.check("cancelled with 50 strays", result)
 
 
+@EITHER
 def test_a_run_that_was_over_before_the_cancel_keeps_its_result(ground: Ground) -> None:
     handle = ground.runner.start(ground.job("obeys.py"))
     handle.wait()
@@ -175,6 +204,16 @@ def test_a_run_that_was_over_before_the_cancel_keeps_its_result(ground: Ground) 
     assert handle.result().outcome is Outcome.OK
 
 
+def test_a_run_that_is_cancelled_before_its_command_runs_is_interrupted(ground: Ground) -> None:
+    for _ in range(5):
+        handle = ground.runner.start(ground.job("ends.py", "hangs"))
+        handle.cancel()
+        result = handle.result()
+        assert result.outcome is Outcome.INTERRUPTED, result.reason
+    ground.check("cancelled at once", result)
+
+
+@EITHER
 def test_a_missing_program_is_named(ground: Ground) -> None:
     result = ground.run(command=("no-such-program", "train.py"))
     assert result.outcome is Outcome.CRASHED
@@ -182,6 +221,7 @@ def test_a_missing_program_is_named(ground: Ground) -> None:
     ground.check("missing program", result)
 
 
+@EITHER
 def test_a_script_whose_interpreter_is_missing_is_named(ground: Ground) -> None:
     (ground.user / "run.sh").write_text("#!/no/such/shell\n")
     (ground.user / "run.sh").chmod(0o755)
@@ -190,6 +230,7 @@ def test_a_script_whose_interpreter_is_missing_is_named(ground: Ground) -> None:
     assert "there is no" not in result.reason
 
 
+@EITHER
 def test_a_missing_working_directory_is_named(ground: Ground) -> None:
     result = ground.run("obeys.py", cwd=str(ground.root / "nowhere"))
     assert result.outcome is Outcome.CRASHED
@@ -218,6 +259,7 @@ def test_a_killed_warden_leaves_nothing(ground: Ground) -> None:
     ground.check("warden killed", result)
 
 
+@EITHER
 def test_a_stopped_warden_does_not_hold_up_the_search(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.runner.handle.STOP_LIMIT_S", 0.5)
     result = ground.run("ends.py", "stops_its_warden", start_limit_s=0.5, total_limit_s=0.7)

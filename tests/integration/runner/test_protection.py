@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,8 @@ import pytest
 from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
 from autotune.runner.cold import INJECT
-from tests.integration.runner.ground import Ground, digest
+from autotune.runner.workspace import Workspace
+from tests.integration.runner.ground import EITHER, Ground, digest
 
 
 def test_every_way_to_write_leaves_the_users_files_alone(ground: Ground) -> None:
@@ -22,11 +25,15 @@ def test_every_way_to_write_leaves_the_users_files_alone(ground: Ground) -> None
     ground.check("writes everywhere", result)
 
 
-@pytest.mark.parametrize("ground", ["redirected"], indirect=True)
+@pytest.mark.parametrize(
+    "ground",
+    ["redirected", pytest.param("layers", marks=pytest.mark.skipif(os.getuid() != 0, reason="folders are renamed"))],
+    indirect=True,
+)
 @pytest.mark.parametrize(
     ("first", "last"), [("0", "15"), pytest.param("15", "300", marks=pytest.mark.slow)], ids=["few", "many"]
 )
-def test_redirected_calls_do_what_they_do_elsewhere(ground: Ground, first: str, last: str) -> None:
+def test_calls_under_protection_do_what_they_do_elsewhere(ground: Ground, first: str, last: str) -> None:
     others = ground.root / "others"
     others.mkdir()
     prepare = [sys.executable, "twins.py", "prepare", first, last, str(others), ""]
@@ -158,6 +165,39 @@ def test_what_torch_writes_by_itself_is_redirected(ground: Ground) -> None:
     ground.check("torch saves", result)
 
 
+def test_databases_are_kept_from_the_users_files(ground: Ground) -> None:
+    with contextlib.closing(sqlite3.connect(ground.user / "kept.db")) as database, database:
+        database.execute("create table t (x)")
+        database.execute("insert into t values (0)")
+    ground.cover()
+    result = ground.run("natives.py")
+    assert result.outcome is Outcome.OK, result.log_tail
+    assert result.escaped == ()
+    ground.check("writes to databases", result)
+
+
+@pytest.mark.parametrize("ground", ["redirected"], indirect=True)
+def test_functions_of_a_library_that_comes_later_are_redirected(ground: Ground) -> None:
+    package = ground.user / "safetensors"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "def safe_open(filename, framework): return filename\ndef serialize_file(data, filename): return filename\n"
+    )
+    (ground.user / "obeys.py").write_text(
+        "import os, pretend\n"
+        "from safetensors import safe_open, serialize_file\n"
+        "open('new.bin', 'w').close()\n"
+        "print(safe_open('new.bin', framework='pt'))\n"
+        "print(serialize_file({}, 'other.bin'))\n"
+        "print(safe_open(filename='kept.txt', framework='pt'))\n"
+        "pretend.report()\n"
+    )
+    ground.cover()
+    places = ground.run("obeys.py").log_tail.split()
+    assert [Path(place).name for place in places] == ["new.bin", "other.bin", "kept.txt"]
+    assert [place.startswith(str(ground.workspace.folder)) for place in places] == [True, True, False]
+
+
 def test_a_process_that_cannot_be_redirected_does_not_run(tmp_path: Path) -> None:
     environment = {**os.environ, "AUTOTUNE_REDIRECT": "{broken", "PYTHONPATH": str(INJECT)}
     program = f"open({str(tmp_path / 'written')!r}, 'w')"
@@ -180,3 +220,13 @@ def test_root_sees_the_files_of_other_users_as_without_layers(ground: Ground) ->
     result = ground.run("obeys.py")
     assert result.outcome is Outcome.OK, result.log_tail
     ground.check("another user's file", result)
+
+
+@EITHER
+def test_a_workspace_whose_opening_was_killed_is_opened_again(ground: Ground, are_layers_permitted: bool) -> None:
+    (ground.workspace.folder / "permitted" / "upper-0").mkdir(parents=True)
+    (ground.workspace.folder / "permitted" / "work-0").mkdir(mode=0)
+    opened = Workspace.open(ground.workspace.folder, cwd=ground.user, command=(sys.executable, "obeys.py"))
+    assert opened.folder == ground.workspace.folder
+    assert opened.has_layers == are_layers_permitted
+    assert not (opened.folder / "permitted").exists()

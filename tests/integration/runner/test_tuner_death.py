@@ -42,7 +42,7 @@ def test_a_killed_tuner_leaves_no_process_and_no_folder(ground: Ground, mode: st
 
 
 def test_a_tuner_killed_while_the_trial_starts_leaves_nothing(ground: Ground) -> None:
-    for delay_s in (0.0, 0.003, 0.01, 0.02, 0.04):
+    for delay_s in (0.0, 0.01, 0.03):
         tuner = start_tuner(ground, "ends.py", "hangs")
         while not ground.folders_left():
             time.sleep(0.001)

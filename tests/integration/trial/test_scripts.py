@@ -54,7 +54,26 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize("loop", MEASURED.values(), ids=MEASURED.keys())
+FURTHER = {
+    "a dataset per epoch",
+    "takes two batches at once",
+    "a loader without batching",
+    "the last batch is smaller",
+    "several backward passes",
+    "accumulates by itself",
+    "two optimizers",
+    "replaces its optimizer",
+}
+"""Run with the slow ones: their ways are near to others'."""
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        pytest.param(loop, id=name, marks=[pytest.mark.slow] if name in FURTHER else [])
+        for name, loop in MEASURED.items()
+    ],
+)
 def test_a_trial_with_two_workers_is_measured_with_its_settings_in_force(ground: Ground, loop: str) -> None:
     path = script(ground, loop)
     run = ground.trial(path, ground.probe(path), num_workers=2, prefetch_factor=4)

@@ -14,7 +14,7 @@ def test_one_rank_gives_its_own_rate_and_waits() -> None:
     measured = measurement_of([rank()])
     assert measured is not None
     assert measured.samples_per_second == pytest.approx(6400)
-    assert measured.low <= 6400 <= measured.high
+    assert measured.low == pytest.approx(6400) and measured.high == pytest.approx(6400)
     assert measured.data_wait_fraction == pytest.approx(0.2)
     assert measured.num_blocks == 12
     assert measured.window_s == pytest.approx(1.2)
@@ -27,7 +27,7 @@ def test_ranks_together_give_all_samples_over_the_slowest_ones_time() -> None:
     assert measured is not None
     assert measured.samples_per_second == pytest.approx(2 * 640 / 0.2)
     assert measured.data_wait_fraction == pytest.approx(0.5)
-    assert measured.low <= measured.samples_per_second <= measured.high
+    assert measured.low == pytest.approx(6400) and measured.high == pytest.approx(6400)
 
 
 def test_only_blocks_of_the_window_count() -> None:

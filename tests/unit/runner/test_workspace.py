@@ -81,27 +81,34 @@ def test_a_trial_that_was_replaced_by_a_link_is_removed_and_not_followed(workspa
 
 
 def test_folders_of_ours_are_for_us_alone(tmp_path: Path) -> None:
-    folder = _folder_in(tmp_path / "autotune-1")
+    folder = _folder_in(tmp_path / "autotune-1", "")
     assert folder.parent.stat().st_mode & 0o777 == 0o700
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_study_finds_its_folder_again_by_its_name(tmp_path: Path) -> None:
+    base = tmp_path / "autotune-1"
+    assert _folder_in(base, "study") == _folder_in(base, "study")
+    assert _folder_in(base, "study") != _folder_in(base, "other")
+    assert _folder_in(base, "") != _folder_in(base, "")
 
 
 def test_a_folder_that_somebody_else_laid_out_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "linked").symlink_to(tmp_path)
     with pytest.raises(OSError, match="not ours"):
-        _folder_in(tmp_path / "linked")
+        _folder_in(tmp_path / "linked", "")
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(OSError, match="not ours"):
-        _folder_in(tmp_path / "open")
+        _folder_in(tmp_path / "open", "")
 
 
 def test_the_temporary_space_lies_outside_of_what_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    assert _new_folder((tmp_path / "project",)).is_relative_to(tmp_path / "tmp")
+    assert _new_folder((tmp_path / "project",), "").is_relative_to(tmp_path / "tmp")
     with pytest.raises(HostError, match="TMPDIR"):
-        _new_folder((tmp_path, Path("/var"), Path("/dev")))
+        _new_folder((tmp_path, Path("/var"), Path("/dev")), "")
 
 
 def test_sockets_in_a_trials_temporary_folder_have_room_for_their_names(workspace: Workspace) -> None:

@@ -66,6 +66,7 @@ def test_batch_norm_accumulation_can_be_allowed():
         ({"loss_reduction": LossReduction.UNKNOWN}, "did not add up"),
         ({"loader": loader_facts(batch_sampler=BatchSamplerKind.CUSTOM)}, "batch sampler"),
         ({"notes": ("several_loaders",)}, "several loaders"),
+        ({"schedule_follows_length": True}, "schedule"),
     ],
 )
 def test_what_cannot_be_accumulated_soundly_is_refused_by_name(change, word):

@@ -235,7 +235,7 @@ def test_a_trial_that_was_recorded_but_not_told_is_told_at_the_resume(bench):
     one = bench(max_trials=6)
     loop = one.loop()
     tell = one.search.tell
-    one.search.tell = lambda number, result: (_ for _ in ()).throw(KeyboardInterrupt)
+    one.search.tell = lambda number, result, **_: (none for none in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         loop.run()
     one.search.tell = tell

@@ -77,7 +77,7 @@ def forks_that_share(num_bytes):
     for _ in range(4):
         if os.fork() == 0:
             time.sleep(600)
-    time.sleep(2)
+    time.sleep(1)
     print(len(held))
     pretend.report()
 
@@ -159,6 +159,27 @@ def reads_a_file_that_shrank():
         mapped = mmap.mmap(file.fileno(), 1 << 20)
         file.truncate(0)
         print(mapped[1 << 19])
+
+
+def ends_when_asked():
+    """Ends by itself, but only once it is being ended."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+    pretend.stepped()
+    time.sleep(600)
+
+
+def leaves_orphans():
+    """Many processes that lose their parents and end."""
+    for _ in range(100):
+        if os.fork() == 0:
+            if os.fork() == 0:
+                time.sleep(0.05)
+            os._exit(0)
+        os.wait()
+    time.sleep(0.5)
+    pretend.stepped()
+    print("ready", flush=True)
+    time.sleep(600)
 
 
 def swallows_everything():

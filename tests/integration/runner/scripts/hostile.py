@@ -70,7 +70,7 @@ def link_to_zeros():
     (pretend.FOLDER / "progress.bin").symlink_to("/dev/zero")
     import time
 
-    time.sleep(1)
+    time.sleep(0.5)
 
 
 def pipe():
@@ -78,7 +78,7 @@ def pipe():
     os.mkfifo(pretend.FOLDER / "progress.bin")
     import time
 
-    time.sleep(1)
+    time.sleep(0.5)
 
 
 def log_is_zeros():
@@ -94,11 +94,6 @@ def folder():
 def linked_folder():
     RESULTS.rmdir()
     RESULTS.symlink_to("/etc")
-
-
-def many():
-    for rank in range(3000):
-        (RESULTS / f"rank-{rank}.json").write_text("{}")
 
 
 def two_of_one_rank():

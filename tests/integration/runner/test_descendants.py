@@ -1,0 +1,68 @@
+"""The children of a process, with and without the kernel's own lists."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.runner import descendants
+from autotune.runner.tree import Tree
+
+PROGRAM = "import os, time; os.fork(); os.fork(); print('x', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def root() -> Iterator[subprocess.Popen[bytes]]:
+    """A process with three below it: two children, and a grandchild."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", PROGRAM], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    for _ in range(4):
+        process.stdout.readline()
+    yield process
+    descendants.signal_tree(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def below(pid: int) -> set[int]:
+    return set(descendants.signal_tree(pid, signal.SIGCONT))
+
+
+@pytest.mark.parametrize("missing", ["nothing", "HAS_LISTS_OF_CHILDREN", "HAS_PROC"])
+def test_all_below_a_process_are_found(
+    root: subprocess.Popen[bytes], missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = below(root.pid)
+    assert len(expected) == 3
+    if missing != "nothing":
+        monkeypatch.setattr(descendants, "HAS_LISTS_OF_CHILDREN", False)
+        monkeypatch.setattr(descendants, missing, False)
+    assert below(root.pid) == expected
+    assert len(descendants.children_of(root.pid)) == 2
+
+
+def test_the_tuner_finds_the_same_ones_and_ends_them(root: subprocess.Popen[bytes]) -> None:
+    expected = below(root.pid)
+    tree = Tree(root.pid)
+    assert set(tree.pids()) == expected
+    tree.end()
+    deadline = time.monotonic() + 2
+    while any(map(is_living, expected)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(map(is_living, expected))
+    assert root.poll() is None
+
+
+def is_living(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in (b"Z", b"X")

@@ -1,0 +1,53 @@
+"""A tuner in odd surroundings runs its trials as elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runner.ground import EITHER, Ground
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def run_tuner(ground: Ground, how: str, **changes: str) -> str:
+    """What a tuner prints that a shell starts so; it runs one trial of writes.py."""
+    protection = "layers" if ground.has_layers else "redirected"
+    command = [sys.executable, "-m", "tests.integration.runner.tuner_child", str(ground.workspace.folder)]
+    environment = {**os.environ, **changes}
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {how}', "sh", *command, str(ground.user), protection, "writes.py"],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    return (ended.stdout + ended.stderr).decode().strip()
+
+
+@EITHER
+@pytest.mark.parametrize("how", ["<&-", "</dev/null", "2>&-"])
+def test_a_closed_stream_of_the_tuner_changes_nothing(ground: Ground, how: str) -> None:
+    assert run_tuner(ground, how) == "ok"
+    ground.check(f"tuner started with {how}", None)
+
+
+@EITHER
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONUTF8": "1", "LC_ALL": "C"},
+    ],
+    ids=["C", "C and no UTF-8", "C and UTF-8"],
+)
+def test_odd_names_work_in_the_c_locale(ground: Ground, changes: dict[str, str]) -> None:
+    ground.user = ground.user.rename(ground.root / "ümlaut 漢")
+    ground.cover()
+    assert run_tuner(ground, "", **changes) == "ok"
+    ground.check("C locale", None)
