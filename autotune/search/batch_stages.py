@@ -9,21 +9,30 @@ PROBE_SHARE = 0.25
 """A small-batch probe takes this share of the micro-batch: far enough away to give the line its slope."""
 
 
+LARGEST_STEP = 8
+"""Factor by which a micro-batch grows at most at once: a step takes that much longer, and a trial has a time limit."""
+
+
 def shrink_to_fit(walk: Walk) -> None:
     """Where the script's own settings need more than the cap: smaller micro-batches until one fits."""
+    baseline = walk.visited.baseline
+    if baseline is None or not baseline.outcome.is_infeasible:
+        return
     size = float(walk.best.batch_size or 0)
     while not walk.best_rate and (smaller := _values_below(walk, size := size * PROBE_SHARE)):
         walk.consider({_parameter(walk): smaller[-1]}, "fit")
 
 
 def grow_micro_batch(walk: Walk) -> None:
-    """The largest micro-batch that the memory model lets pass, for as long as larger is faster."""
-    name = _parameter(walk)
+    """The largest micro-batch that the memory model lets pass, in bounded steps and for as long as larger is faster."""
     _probe_memory(walk)
-    while True:
-        larger = _values_above(walk)
-        fitting = [value for value in larger if walk.fits(walk.changed({name: value}), is_near_cap=True)]
-        if not fitting or not walk.consider({name: fitting[-1]}, "micro_batch", is_near_cap=True):
+    while larger := _values_that_fit(walk):
+        changes, rate_before = {_parameter(walk): larger[-1]}, walk.best_rate
+        settings = walk.changed(changes)
+        walk.consider(changes, "micro_batch")
+        trial = walk.visited.get(settings)
+        is_too_large = trial is not None and trial.outcome.is_infeasible
+        if not is_too_large and walk.best_rate <= rate_before * (1 + walk.limits.noise_ratio):
             break
     if walk.space.device_is_cpu:
         _trade_workers_for_batch(walk)
@@ -76,6 +85,13 @@ def _parameter(walk: Walk) -> str:
 def _values_above(walk: Walk) -> list[Value]:
     """Allowed values of larger micro-batches than the best, in rising order."""
     return [value for value, size in _sizes(walk) if size > (walk.best.batch_size or 0)]
+
+
+def _values_that_fit(walk: Walk) -> list[Value]:
+    """Those of larger micro-batches within a step that are likely to stay under the cap and were not tried."""
+    name, most = _parameter(walk), LARGEST_STEP * (walk.best.batch_size or 0)
+    within = [value for value in _values_below(walk, most) if value in _values_above(walk)]
+    return [value for value in within if walk.is_open(walk.changed({name: value}))]
 
 
 def _values_below(walk: Walk, most: float) -> list[Value]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision, Settings
-from autotune.space.space import SearchSpace
+from autotune.space.space import KNOB_PREFIX, SearchSpace
 from autotune.units import format_bytes
 
 PREDICTION_MARGIN = 1.03
@@ -19,15 +19,13 @@ UNKNOWN_WORKER_SHARE = 0.5
 """Memory of a worker before the first was seen, as a share of the training process: a forked worker shares most of its
 pages, a spawned one imports the script again but holds no model."""
 
-_NEEDS_MORE = ("batch_size", "num_workers", "prefetch_factor", "stream_prefetch")
-"""Settings of which a larger value never needs less memory."""
+_NEEDS_MORE = frozenset({"batch_size", "num_workers", "prefetch_factor", "cudnn_benchmark", "stream_prefetch"})
+"""Settings of which a larger value, or having them on, never needs less memory."""
 
-_INDIFFERENT = frozenset(
-    {"grad_accum_steps", "pin_memory", "persistent_workers", "intra_op_threads", "omp_wait_policy"}
-)
-"""Settings that change next to nothing of the peak; accumulation follows the micro-batch."""
+_EITHER_WAY = frozenset({"expandable_segments"})
+"""Settings that may change the peak either way, as knobs may. Those in neither set change next to nothing of it."""
 
-_LOADER = frozenset({"num_workers", "prefetch_factor"})
+_HOST_ONLY = frozenset({"num_workers", "prefetch_factor"})
 """Settings that cost the host's memory alone."""
 
 
@@ -139,12 +137,13 @@ class MemoryModel:
 
     def _needs_at_least(self, settings: Settings, other: Settings) -> bool:
         """Whether these settings need at least as much memory as the others, by order alone."""
+        if _kind(settings) != _kind(other):
+            return False
         for name, (here, there) in settings.differences(other).items():
-            if name in _INDIFFERENT or (name in _LOADER and not self._space.device_is_cpu):
-                continue
-            if name == "memory_fraction" and here < there:
-                continue
-            if name not in _NEEDS_MORE or (here or 0) < (there or 0):
+            is_indifferent = name == "precision" or (name in _HOST_ONLY and not self._space.device_is_cpu)
+            is_less = name in _NEEDS_MORE and (here or 0) < (there or 0)
+            is_roomier = name == "memory_fraction" and here > there
+            if not is_indifferent and (is_less or is_roomier or name in _EITHER_WAY or name.startswith(KNOB_PREFIX)):
                 return False
         return True
 

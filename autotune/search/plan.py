@@ -104,7 +104,9 @@ def _usual_gains(walk: Walk) -> None:
         "prefetch_factor": 4,
         "num_workers": workers_for_usual_gains(walk),
     }
-    walk.consider(changes, "usual")
+    settings = walk.changed(changes)
+    if walk.is_open(settings):
+        walk.measured(settings, "usual", favour=walk.limits.noise_ratio)
 
 
 def _precision(walk: Walk) -> None:

@@ -24,7 +24,10 @@ from autotune.settings import Settings
 from autotune.space.space import SearchSpace
 
 MAX_REFUSALS = 20
-"""Suggestions of the sampler that are refused in a row before its neighbourhood is searched instead."""
+"""Suggestions of the sampler that are refused in a row before the neighbourhood of the best is searched instead."""
+
+MAX_REFUSALS_AGAIN = 5
+"""The same where that was so at the last trial already: one trial more rarely changes the sampler's mind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,22 +187,34 @@ class Search:
 
     def _sampled(self, snapshot: StudySnapshot, history: History) -> Candidate | None:
         """What TPE suggests, unless it repeats itself; then the nearest neighbour of the best that is new."""
-        refuse = _Refusals(snapshot, history, self._space, self._limits)
+        refusals = _Refusals(snapshot, history, self._space, self._limits)
+        was_repeating = bool(history.trials) and history.trials[-1].stage == NEIGHBOUR_STAGE
         suggestions = self._sampler.suggestions(history.trials, snapshot.running, snapshot.gated)
-        for settings in islice(suggestions, MAX_REFUSALS):
+        for settings in islice(suggestions, MAX_REFUSALS_AGAIN if was_repeating else MAX_REFUSALS):
             candidate = Candidate(settings=settings, stage=SAMPLED_STAGE)
-            if refuse.is_refused(settings):
+            if not refusals.is_new(settings) or refusals.is_pointless(settings):
                 continue
-            reason = refuse.memory_reason(settings)
+            reason = refusals.memory_reason(settings)
             if reason is None:
                 return candidate
             self._trials.gate(candidate, reason)
-            refuse.known.add(settings)
+            refusals.known.add(settings)
         centre = history.best.settings if history.best is not None else self._natural
+        nearest = self._nearest_new(centre, refusals)
+        return None if nearest is None else Candidate(settings=nearest, stage=NEIGHBOUR_STAGE)
+
+    def _nearest_new(self, centre: Settings, refusals: _Refusals) -> Settings | None:
+        """The nearest new settings that fit and may be faster; where a budget is to be spent, also slower ones."""
+        reserve = None
         for settings in self._sampler.neighbours(centre):
-            if not refuse.is_refused(settings) and refuse.memory_reason(settings) is None:
-                return Candidate(settings=settings, stage=NEIGHBOUR_STAGE)
-        return None
+            is_pointless = refusals.is_pointless(settings)
+            if is_pointless and (reserve is not None or not self._spend_all):
+                continue
+            if refusals.is_new(settings) and refusals.memory_reason(settings) is None:
+                if not is_pointless:
+                    return settings
+                reserve = settings
+        return reserve
 
     def _early_stop(self, history: History) -> str | None:
         return early_stop(history, device_is_cpu=self._space.device_is_cpu, noise_ratio=self._limits.noise_ratio)
@@ -216,10 +231,12 @@ class _Refusals:
         self._memory = MemoryModel(history, space)
         self._best_rate = history.best.samples_per_second or 0.0 if history.best is not None else 0.0
 
-    def is_refused(self, settings: Settings) -> bool:
-        """Whether these settings were tried, are being tried, may not be tried, or cannot be faster than the best."""
-        if settings in self.known or self._space.why_not(settings) is not None:
-            return True
+    def is_new(self, settings: Settings) -> bool:
+        """Whether these settings may be tried, were not, and are not being tried."""
+        return settings not in self.known and self._space.why_not(settings) is None
+
+    def is_pointless(self, settings: Settings) -> bool:
+        """Whether these settings cannot be faster than the best."""
         bound = self._bounds.upper_bound(settings)
         return bound is not None and bound < self._best_rate
 

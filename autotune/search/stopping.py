@@ -24,7 +24,8 @@ def early_stop(history: History, *, device_is_cpu: bool, noise_ratio: float) -> 
         ceiling = Bounds(history, device_is_cpu=device_is_cpu).compute_rate(baseline.settings)
         share = _rate(baseline) / ceiling if ceiling else 0.0
         if share >= AT_CEILING_RATIO and _rate(best) <= _rate(baseline) * (1 + noise_ratio):
-            return f"The script's own settings reach {share:.0%} of their compute-only rate, and none computed faster."
+            reached = f"{min(share, 1.0):.0%}"
+            return f"The script's own settings reach {reached} of their compute-only rate, and nothing was faster."
     sampled = [trial for trial in history.trials if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE)]
     if len(sampled) < PATIENCE:
         return None

@@ -81,25 +81,25 @@ class StudyTrials:
     def start(self, candidate: Candidate, attrs: Mapping[str, Any]) -> int | None:
         """The number of a new running trial; None when another tuner started the same settings just before."""
         number = self._add(candidate, TrialState.RUNNING, attrs)
-        plain = candidate.settings.to_dict()
-        for other in self._trials():
-            is_taken = _is_running(other) or other.state is TrialState.COMPLETE
-            if is_taken and other.number < number and other.user_attrs.get("settings") == plain:
-                self._prune(number, f"Trial {other.number} has the same settings.")
-                return None
-        return number
+        twin = self._earlier_twin(number, candidate.settings)
+        if twin is None:
+            return number
+        self._prune(number, f"Trial {twin} has the same settings.")
+        return None
 
     def start_queued(self, attrs: Mapping[str, Any]) -> tuple[int, Candidate] | None:
         """The first trial of the queue, started; None where the queue is empty.
 
-        Settings that were queued from outside and may not be tried are pruned with the reason.
+        Settings that were queued from outside and may not be tried, or were already, are pruned with the reason.
         """
         while any(trial.state is TrialState.WAITING for trial in self._trials()):
             with quiet():
                 trial = self._study.ask(self._distributions)
             candidate = self._queued_candidate(trial)
             self._set_attrs(trial.number, {"settings": candidate.settings.to_dict(), "stage": candidate.stage, **attrs})
-            refusal = self._space.why_not(candidate.settings)
+            twin = self._earlier_twin(trial.number, candidate.settings)
+            refusal = None if twin is None else f"Trial {twin} has the same settings."
+            refusal = refusal or self._space.why_not(candidate.settings)
             if refusal is None:
                 return trial.number, candidate
             self._prune(trial.number, refusal)
@@ -168,6 +168,15 @@ class StudyTrials:
         )
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=template)
         return self._storage.get_trial_number_from_id(trial_id)
+
+    def _earlier_twin(self, number: int, settings: Settings) -> int | None:
+        """The number of an earlier trial that measured the same settings, or measures them now; None without one."""
+        plain = settings.to_dict()
+        for other in self._trials():
+            is_measured = _is_running(other) or other.state is TrialState.COMPLETE
+            if is_measured and other.number < number and other.user_attrs.get("settings") == plain:
+                return other.number
+        return None
 
     def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate:
         if "settings" in trial.user_attrs:

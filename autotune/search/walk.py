@@ -80,8 +80,13 @@ class Walk:
 
     # --- trials
 
-    def measured(self, settings: Settings, stage: str) -> FinishedTrial:
+    def measured(self, settings: Settings, stage: str, *, favour: float = 0.0) -> FinishedTrial:
         """The trial of these settings; the best moves there when it is faster.
+
+        Args:
+            settings: Canonical.
+            stage: Why they are tried.
+            favour: Share of the best rate by which it may also be slower: a tie goes to what usually helps.
 
         Raises:
             NeedsTrial: They were not tried yet.
@@ -93,23 +98,18 @@ class Walk:
         for name in ("bounds", "memory"):
             self.__dict__.pop(name, None)
         rate = self.visited.rate(settings)
-        if rate is not None and rate > self.best_rate:
+        if rate is not None and rate > self.best_rate * (1 - favour):
             self.best, self.best_rate = settings, rate
         return trial
 
-    def consider(self, changes: Mapping[str, Value], stage: str, *, is_near_cap: bool = False) -> bool:
+    def consider(self, changes: Mapping[str, Value], stage: str) -> bool:
         """Tries the best settings with some parameters changed, unless that is refused, too large or pointless.
-
-        Args:
-            changes: Parameters and their values; one that is not allowed is left as it is.
-            stage: Why.
-            is_near_cap: Try what the memory model does not rule out, where otherwise it must expect less than the cap.
 
         Returns:
             Whether the best settings moved there.
         """
         settings = self.changed(changes)
-        if not self.is_open(settings, is_near_cap=is_near_cap) or self.is_pointless(settings):
+        if not self.is_open(settings) or self.is_pointless(settings):
             return False
         self.measured(settings, stage)
         return self.best == settings
@@ -129,19 +129,16 @@ class Walk:
 
     # --- what is worth a trial
 
-    def is_open(self, settings: Settings, *, is_near_cap: bool = False) -> bool:
+    def is_open(self, settings: Settings) -> bool:
         """Whether these settings are new, allowed, and nothing speaks against their staying under the cap."""
         if settings in self.visited or self.space.why_not(settings) is not None:
             return False
-        return self.fits(settings, is_near_cap=is_near_cap)
+        return self.fits(settings)
 
-    def fits(self, settings: Settings, *, is_near_cap: bool = False) -> bool:
+    def fits(self, settings: Settings) -> bool:
         """Whether these settings are likely to stay under the cap; the unknown are given the benefit of the doubt."""
-        memory, cap_bytes = self.memory, self.limits.cap_bytes
-        if memory.ruled_out(settings, cap_bytes) is not None:
-            return False
-        is_predicted = memory.predicted_peak_bytes(settings) is not None
-        return (is_near_cap and is_predicted) or memory.unlikely(settings, cap_bytes) is None
+        cap_bytes = self.limits.cap_bytes
+        return (self.memory.ruled_out(settings, cap_bytes) or self.memory.unlikely(settings, cap_bytes)) is None
 
     def is_pointless(self, settings: Settings) -> bool:
         """Whether these settings cannot be faster than the best by more than the noise, as far as the trials tell."""

@@ -94,7 +94,10 @@ def _balanced_workers(walk: Walk) -> int:
 
 
 def _nearby_shares(walk: Walk) -> list[tuple[int, int]]:
-    """Workers and threads next to the best: one more or less of either, one for the other, and no workers at all."""
+    """Workers and threads next to the best: one more or less of either, one for the other, and no workers at all.
+
+    Where the loader keeps up, only fewer workers are left to try.
+    """
     own_workers, own_threads = walk.best.num_workers, walk.best.intra_op_threads
     more_workers, fewer_workers = (walk.neighbour("num_workers", step) for step in (1, -1))
     more_threads, fewer_threads = (walk.neighbour("intra_op_threads", step) for step in (1, -1))
@@ -108,7 +111,8 @@ def _nearby_shares(walk: Walk) -> list[tuple[int, int]]:
         (0, own_threads),
         (0, _cpus(walk)),
     ]
-    return [(int(workers), int(threads)) for workers, threads in pairs if workers is not None and threads is not None]
+    most = own_workers if walk.is_fed() else math.inf
+    return [(int(w), int(t)) for w, t in pairs if w is not None and t is not None and int(w) <= most]
 
 
 def _consider_share(walk: Walk, workers: int, threads: int) -> bool:
