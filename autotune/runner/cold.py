@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from autotune.errors import HostError
@@ -15,7 +15,7 @@ from autotune.host import DeviceInfo
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.plain import to_plain
 from autotune.runner.escape import Scan
-from autotune.runner.handle import Handle
+from autotune.runner.handle import Handle, Start, Warden
 from autotune.runner.layers import PACKAGE_PARENT
 from autotune.runner.workspace import Workspace
 
@@ -37,63 +37,85 @@ HUB_OFFLINE: Mapping[str, str] = {"HF_HUB_OFFLINE": "1"}
 """Only after the probe, which may download."""
 
 
+Launch = Callable[[dict[str, object], dict[str, str], Path], Warden]
+"""Starts the warden of a trial from its spec, its environment and its folder."""
+
+
 class ColdRunner:
     """Starts runs of the user's script, one at a time."""
 
     def __init__(self, workspace: Workspace, device: DeviceInfo) -> None:
-        self._workspace = workspace
+        self.workspace = workspace
         self._device = device
 
-    def start(self, job: TrialJob) -> Handle:
+    def start(self, job: TrialJob, *, start_reason: str = "") -> Handle:
         """Starts one run and gives back its handle; a command that cannot be started is known when it is judged.
+
+        Args:
+            job: What to start.
+            start_reason: Why it could not be started faster, for the record.
+
+        Raises:
+            HostError: There is no room for the trial's folder, or no process can be started.
+        """
+        return self.start_with(job, self._launch, Start(kind="cold", reason=start_reason))
+
+    def start_with(self, job: TrialJob, launch: Launch, start: Start) -> Handle:
+        """Starts one run in the surroundings of every trial, its warden by `launch`.
 
         Raises:
             HostError: There is no room for the trial's folder, or no process can be started.
         """
         try:
-            folder = self._workspace.new_trial()
+            folder = self.workspace.new_trial()
             try:
-                return self._start(job, TrialPaths(folder))
+                return self._start(job, TrialPaths(folder), launch, start)
             except BaseException:
-                self._workspace.remove_trial(folder)
+                self.workspace.remove_trial(folder)
                 raise
         except OSError as error:
             raise HostError(
-                f"No trial can be started in {self._workspace.folder}: {error}.",
+                f"No trial can be started in {self.workspace.folder}: {error}.",
                 "Free some space there, or set TMPDIR to another folder.",
             ) from error
 
-    def _start(self, job: TrialJob, paths: TrialPaths) -> Handle:
+    def _start(self, job: TrialJob, paths: TrialPaths, launch: Launch, start: Start) -> Handle:
         paths.job.write_text(json.dumps(to_plain(job)))
-        spec = {
+        spec: dict[str, object] = {
             "command": list(job.command),
             "cwd": job.cwd,
             "layers": self._mounts(job, paths.folder),
             "log": str(paths.log),
             "folder": str(paths.folder),
         }
-        spec_path = paths.folder / "warden.json"
+        scan = None if self.workspace.has_layers else Scan(Path(job.cwd))
+        warden = launch(spec, self.environment(job, paths), paths.folder)
+        return Handle(job, paths, warden, self.workspace, self._device, scan, start)
+
+    @staticmethod
+    def _launch(spec: Mapping[str, object], environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
+        """A fresh interpreter for the warden, which then executes the command."""
+        spec_path = folder / "warden.json"
         spec_path.write_text(json.dumps(spec))
-        scan = None if self._workspace.has_layers else Scan(Path(job.cwd))
         # The two must agree on how bytes in paths become text.
         options = ["-X", "utf8"] if sys.flags.utf8_mode else []
-        warden = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-I", "-S", *options, "-c", WARDEN, PACKAGE_PARENT, str(spec_path)],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=self._environment(job, paths),
+            env=environment,
             start_new_session=True,
         )
-        return Handle(job, paths, warden, self._workspace, self._device, scan)
 
     def _mounts(self, job: TrialJob, folder: Path) -> list[dict[str, object]]:
-        if not self._workspace.has_layers:
+        if not self.workspace.has_layers:
             return []
-        return self._workspace.mounts(folder, is_probe=job.mode is Mode.PROBE)
+        return self.workspace.mounts(folder, is_probe=job.mode is Mode.PROBE)
 
-    def _environment(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:
+    def environment(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:
+        """All variables of a trial's process."""
         environment = dict(os.environ)
         environment.update(OFFLINE)
         if job.mode is not Mode.PROBE:
@@ -107,7 +129,7 @@ class ColdRunner:
             PYTHONUNBUFFERED="1",
             TERM=environment.get("TERM", "dumb"),
         )
-        if not self._workspace.has_layers:
+        if not self.workspace.has_layers:
             environment.update(self._redirection(job, paths))
         if job.devices:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.devices)
@@ -117,10 +139,10 @@ class ColdRunner:
 
     def _redirection(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:
         """What `trial.redirect` must know; the probe writes to the study's layer, which later trials read."""
-        study = str(self._workspace.redirected)
+        study = str(self.workspace.redirected)
         is_probe = job.mode is Mode.PROBE
         plan = {
-            "covered": [str(covered.folder) for covered in self._workspace.covered],
+            "covered": [str(covered.folder) for covered in self.workspace.covered],
             "layers": [study] if is_probe else [str(paths.layer), study],
         }
         caches = {name: f"{study}/caches/{name.lower()}" for name in NATIVE_CACHES}

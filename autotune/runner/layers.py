@@ -28,6 +28,7 @@ MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
 MS_RELATIME = 1 << 21
+MNT_DETACH = 2
 ST_RELATIME = 4096
 KEPT_FLAGS = 2 | 4 | 8 | 1024 | 2048
 """nosuid, nodev, noexec, noatime, nodiratime: a namespace may not take them off. The same numbers in mount and
@@ -51,12 +52,13 @@ assert os.listdir("sub") == []
 PACKAGE_PARENT = str(Path(__file__).resolve().parent.parent.parent)
 
 
-def enter(mounts: Sequence[dict[str, Any]]) -> None:
+def enter(mounts: Sequence[dict[str, Any]], replaced: Sequence[str] = ()) -> None:
     """Moves this process into a mount namespace of its own and mounts every layer there.
 
     Args:
         mounts: Mappings with `folder` (the user's), `lower` (layers of the study between, nearest first), `upper` and
             `work` (the trial's, existing, on one local file system outside of `folder`); outer folders come first.
+        replaced: Folders over which an ancestor of this process mounted layers that must not be seen below these.
 
     Raises:
         OSError: The system does not permit it.
@@ -64,6 +66,9 @@ def enter(mounts: Sequence[dict[str, Any]]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     _unshare(libc)
     _mount(libc, "none", "/", None, MS_REC | MS_PRIVATE, None)
+    for folder in reversed(replaced):
+        if libc.umount2(os.fsencode(folder), MNT_DETACH) != 0:
+            raise OSError(ctypes.get_errno(), f"umount {folder}: {os.strerror(ctypes.get_errno())}")
     folders = [str(mount["folder"]) for mount in mounts]
     inside = {point for folder in folders for point in mounts_below(folder)}
     # Opened beforehand: what lies below a mount is out of sight of its path afterwards.

@@ -48,7 +48,7 @@ class Tree:
 
 
 def end_strays(folder: Path) -> None:
-    """Kills the processes that were started for a trial in this folder, wherever they are; bounded in time.
+    """Kills the processes of a trial, or of a server of trials, in this folder, wherever they are; bounded in time.
 
     They carry its name in their environment, so they are found even when all between them and us are gone.
     """
@@ -74,11 +74,11 @@ def _stopped(root: psutil.Process) -> Iterator[psutil.Process]:
 
 
 def _started_in(folder: Path) -> Iterator[psutil.Process]:
-    mark = b"AUTOTUNE_TRIAL=" + os.fsencode(folder)
+    marks = [name + os.fsencode(folder) for name in (b"AUTOTUNE_TRIAL=", b"AUTOTUNE_SERVER=")]
     for pid in sorted(psutil.pids(), reverse=True):
         with suppress(OSError, psutil.Error):
             variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
-            if any(text == mark or text.startswith(mark + b"/") for text in variables):
+            if any(text == mark or text.startswith(mark + b"/") for text in variables for mark in marks):
                 yield psutil.Process(pid)
 
 

@@ -24,6 +24,7 @@ import signal
 import struct
 import termios
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,18 @@ class Terminal:
             self.copy()
 
 
-def start(spec: dict[str, Any], terminal: Terminal) -> int:
+Run = Callable[[dict[str, Any]], None]
+"""Runs the script of a spec in this process, and ends it."""
+
+
+def start(spec: dict[str, Any], terminal: Terminal, run: Run | None, replaced: Sequence[str]) -> int:
     """Starts the command behind the terminal; returns its pid.
+
+    Args:
+        spec: Of the trial.
+        terminal: Where it prints.
+        run: What runs it in the new process; None executes its command.
+        replaced: Folders over which this process already has layers, that the trial's own take the place of.
 
     Raises:
         OSError: It cannot be started.
@@ -105,7 +116,7 @@ def start(spec: dict[str, Any], terminal: Terminal) -> int:
     pid = os.fork()
     if pid == 0:
         os.close(error_read)
-        _become_command(spec, terminal.slave, error_write)
+        _become_command(spec, terminal.slave, error_write, run, replaced)
     os.close(error_write)
     # The tuner may be gone before a slow mount is through.
     select.select([error_read, 0], [], [])
@@ -117,7 +128,9 @@ def start(spec: dict[str, Any], terminal: Terminal) -> int:
     return pid
 
 
-def _become_command(spec: dict[str, Any], slave: int, error_write: int) -> None:
+def _become_command(
+    spec: dict[str, Any], slave: int, error_write: int, run: Run | None, replaced: Sequence[str]
+) -> None:
     """In the child: session, terminal, layer, exec. A failure is written to the pipe that exec closes.
 
     The terminal controls nothing: a password prompt finds none and fails at once, where it would wait for ever.
@@ -136,12 +149,15 @@ def _become_command(spec: dict[str, Any], slave: int, error_write: int) -> None:
         # A core file of a large process takes seconds, and would land in the user's folder.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if spec["layers"]:
-            layers.enter(spec["layers"])
+            layers.enter(spec["layers"], replaced)
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
         if os.getppid() != warden:
             os._exit(127)
         os.chdir(spec["cwd"])
-        os.execvp(spec["command"][0], spec["command"])
+        if run is None:
+            os.execvp(spec["command"][0], spec["command"])
+        os.close(error_write)
+        run(spec)
     except FileNotFoundError as error:
         name = os.fsdecode(error.filename or spec["command"][0])
         what = f"{name!r} is run by a program that is not there" if Path(name).exists() else f"there is no {name!r}"
@@ -191,8 +207,8 @@ def signals_of_children() -> int:
     return read_end
 
 
-def main(spec_path: str) -> None:
-    """Runs one trial from its spec file."""
+def main(spec_path: str, run: Run | None = None, replaced: Sequence[str] = ()) -> None:
+    """Runs one trial from its spec file; `run` and `replaced` as in `start`."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -204,7 +220,7 @@ def main(spec_path: str) -> None:
     in_shared_memory = shared_files.present()
     ending: dict[str, Any] = {"status": None, "error": ""}
     try:
-        pid = start(spec, terminal)
+        pid = start(spec, terminal, run, replaced)
         watch(pid, terminal, tree, child_ended)
         terminal.drain()
         ending["status"] = tree.statuses.get(pid)

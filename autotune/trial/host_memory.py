@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from autotune.process_memory import held_memory_bytes
+
 
 def held_bytes() -> int | None:
-    """Anonymous and shared memory of this process and its direct children, pages that several share divided among them.
+    """Anonymous and shared memory of this process and its direct children, each page counted once.
 
-    None where the kernel does not say.
+    The server that it was forked from, if it was, and the warden between them hold the pages of its imports together
+    with it, and are counted in. None where the kernel does not say.
     """
-    total = 0
-    for pid in (os.getpid(), *_children()):
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
-    return total or None
+    server = os.environ.get("AUTOTUNE_SERVER_PID", "")
+    imports = (int(server), os.getppid()) if server.isdigit() else ()
+    return held_memory_bytes((os.getpid(), *imports, *_children())) or None
 
 
 def _children() -> list[int]:

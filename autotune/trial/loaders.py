@@ -170,7 +170,7 @@ def _user_frames() -> tuple[str, str]:
     current: Any = sys._getframe(2)
     while current is not None and len(places) < CHAIN_FRAMES:
         name = current.f_code.co_filename
-        if not name.startswith(("<frozen", _PACKAGE, _TORCH)) and not _is_standard_library(name):
+        if not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name):
             places.append(f"{Path(name).name}:{current.f_lineno}")
         current = current.f_back
     return (places[0] if places else "unknown:0"), "<".join(places)

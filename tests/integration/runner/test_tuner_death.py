@@ -19,6 +19,11 @@ LIMIT_S = 2.0
 
 def start_tuner(ground: Ground, *arguments: str) -> subprocess.Popen[bytes]:
     how = "layers" if ground.has_layers else "redirected"
+    return start_tuner_in(ground, how, *arguments)
+
+
+def start_tuner_in(ground: Ground, how: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """A tuner whose trials are protected by layers or redirected, or are forked."""
     command = [sys.executable, "-m", "tests.integration.runner.tuner_child", str(ground.workspace.folder)]
     return subprocess.Popen([*command, str(ground.user), how, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL)
 

@@ -1,0 +1,71 @@
+"""Memory that processes hold on the host, read from /proc by those that watch them and by themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from autotune.host import PROC, SHARED_MEMORY
+
+_HELD_KEYS = (b"Pss_Anon:", b"Pss_Shmem:")
+
+
+def held_memory_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
+    """Memory that only these processes hold: anonymous pages and shared memory, each counted once, mapped files not.
+
+    The sum of resident sizes counts pages that forked workers share again and again (measured: 3.8 times too much).
+    Batches on their way from a worker to the training process are mapped by nobody, but their files are open.
+    """
+    tree = tuple(pids)
+    anonymous = mapped = 0
+    for pid in tree:
+        for key, num_bytes in _rollup(proc / str(pid)):
+            if key == b"Pss_Anon:":
+                anonymous += num_bytes
+            else:
+                mapped += num_bytes
+    return anonymous + max(mapped, open_shared_bytes(tree, proc))
+
+
+def open_shared_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
+    """Bytes of the files in /dev/shm that any of these processes has open, each once."""
+    device = _shared_memory_device()
+    if device is None:
+        return 0
+    opened: dict[int, int] = {}
+    for pid in pids:
+        opened.update(_open_files(proc / str(pid), device))
+    return sum(opened.values())
+
+
+def _rollup(process: Path) -> list[tuple[bytes, int]]:
+    try:
+        lines = (process / "smaps_rollup").read_bytes().splitlines()
+    except OSError:
+        return []
+    return [(line.split()[0], int(line.split()[1]) * 1024) for line in lines if line.startswith(_HELD_KEYS)]
+
+
+def _shared_memory_device() -> int | None:
+    try:
+        return SHARED_MEMORY.stat().st_dev
+    except OSError:
+        return None
+
+
+def _open_files(process: Path, device: int) -> dict[int, int]:
+    """Bytes by inode of the files on `device` that a process has open, removed ones too."""
+    files = {}
+    try:
+        descriptors = list(os.scandir(process / "fd"))
+    except OSError:
+        return {}
+    for descriptor in descriptors:
+        try:
+            status = descriptor.stat()
+        except OSError:
+            continue
+        if status.st_dev == device:
+            files[status.st_ino] = status.st_blocks * 512
+    return files

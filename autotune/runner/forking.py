@@ -1,0 +1,114 @@
+"""The process that has imported what the script imports, and forks trials from there: its main loop.
+
+Run in the script's own interpreter with a socket to the tuner. It imports, checks that forking is sound, says so, and
+then forks one warden for every trial; the warden forks the trial, which runs the script in place of an exec. The server
+never runs anything of the user's, starts no thread, and never touches the device. It lives in a copy-on-write layer of
+its own, because an import may write a cache, and ends when the tuner does.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from autotune.runner import layers, warden
+from autotune.runner.descendants import PR_SET_PDEATHSIG, prctl, send
+
+ENTRY = "autotune.trial.forked"
+"""The room of the trial has what runs in its process; named, not imported: it imports torch."""
+MAX_MESSAGE_BYTES = 1 << 20
+
+
+def main(spec_path: str, descriptor: int) -> None:
+    """Prepares the process and serves until the tuner is gone.
+
+    Args:
+        spec_path: JSON with `folder` (of this server), `layers` (mounts), `imports` (modules to import).
+        descriptor: The socket to the tuner.
+    """
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(signum, signal.SIG_IGN)
+    tuner = socket.socket(fileno=descriptor)
+    # Imports take long, and nobody looks whether the tuner still lives meanwhile.
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if select.select([tuner], [], [], 0)[0]:
+        os._exit(0)  # It was gone before that.
+    spec = json.loads(Path(spec_path).read_text())
+    try:
+        if _prepare(spec, tuner):
+            _serve(spec, tuner)
+    finally:
+        layers.remove_tree(Path(spec["folder"]))
+        os._exit(0)
+
+
+def _prepare(spec: dict[str, Any], tuner: socket.socket) -> bool:
+    """Imports, checks, and says what came of it; whether trials can be forked."""
+    began = time.monotonic()
+    reason = ""
+    try:
+        layers.enter(spec["layers"])
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
+        os.chdir("/")
+        entry = importlib.import_module(ENTRY)
+        entry.preload(spec["imports"])
+        gc.collect()
+        gc.freeze()  # What is shared stays shared: the collector must not touch it in every child.
+        reason = entry.why_not(frozenset({0, 1, 2, tuner.fileno()}))
+    except BaseException as error:
+        reason = f"the imports failed: {error!r:.300}"
+    # From here on the socket tells, and the server's folder is removed at its end.
+    prctl(PR_SET_PDEATHSIG, 0)
+    said = {"reason": reason, "import_s": time.monotonic() - began}
+    tuner.sendall(json.dumps(said).encode())
+    return not reason
+
+
+def _serve(spec: dict[str, Any], tuner: socket.socket) -> None:
+    """Forks a warden for every request: the path of its spec, with its ends of two pipes."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Wardens need no burial: the tuner watches them itself.
+    run = importlib.import_module(ENTRY).run
+    replaced = [str(mount["folder"]) for mount in spec["layers"]]
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(tuner, MAX_MESSAGE_BYTES, 2)
+        if not message:
+            return
+        pid = os.fork()
+        if pid == 0:
+            _become_warden(message.decode(), descriptors, tuner, replaced, run)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        try:
+            tuner.sendall(json.dumps({"pid": pid}).encode())
+        except OSError:
+            send(pid, signal.SIGKILL)
+            return
+
+
+def _become_warden(
+    spec_path: str,
+    descriptors: list[int],
+    tuner: socket.socket,
+    replaced: list[str],
+    run: Callable[[dict[str, Any]], None],
+) -> None:
+    """In the child: a warden like any other, but that its trial runs the script in place of an exec."""
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for standard, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, standard)
+            os.close(descriptor)
+        tuner.close()
+        warden.main(spec_path, run=run, replaced=replaced)
+    finally:
+        os._exit(0)

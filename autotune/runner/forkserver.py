@@ -1,0 +1,158 @@
+"""One server process that trials are forked from, as the tuner sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from autotune.runner.layers import PACKAGE_PARENT
+
+SERVER = """
+import sys
+sys.path.append(sys.argv[1])
+from autotune.runner.forking import main
+main(sys.argv[2], int(sys.argv[3]))
+"""
+READY_LIMIT_S = 180.0
+"""Longest time for the imports: a cold disk, a large framework."""
+FORK_LIMIT_S = 20.0
+CLOSE_LIMIT_S = 5.0
+SERVER_MARK = "AUTOTUNE_SERVER"
+"""Variable in the environment of a server and all that is forked from it, by which strays are found."""
+
+
+class ForkServerError(Exception):
+    """No trial can be forked from this server; the text says why."""
+
+
+class ForkedWarden:
+    """A warden that the server forked: what `subprocess.Popen` is to one that was started."""
+
+    def __init__(self, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self.pid, self.stdin, self.stdout = pid, stdin, stdout
+        self._is_over = False
+        try:
+            self._pidfd: int | None = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._pidfd = None
+
+    def poll(self) -> int | None:
+        """None while it runs; 0 once it is gone."""
+        if self._pidfd is not None and select.select([self._pidfd], [], [], 0)[0]:
+            os.close(self._pidfd)
+            self._pidfd = None
+        return None if self._pidfd is not None else 0
+
+    def kill(self) -> None:
+        """Kills it, if it is there."""
+        if self._pidfd is not None:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+
+class ForkServer:
+    """Starts the server and has it fork wardens.
+
+    Args:
+        python: The script's interpreter.
+        environment: Of the server; its trials differ from it only in what their specs say.
+        folder: A folder of the server's own, which goes with it.
+        mounts: Its copy-on-write layers.
+        imports: Modules that it imports.
+
+    Raises:
+        ForkServerError: Forking from it would not be sound, or it does not come up.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str,
+        environment: Mapping[str, str],
+        folder: Path,
+        mounts: list[dict[str, object]],
+        imports: tuple[str, ...],
+    ) -> None:
+        self.folder = folder
+        self.environment = dict(environment)
+        spec = folder / "server.json"
+        spec.write_text(json.dumps({"folder": str(folder), "layers": mounts, "imports": imports}))
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        options = ["-X", "utf8"] if sys.flags.utf8_mode else []
+        with (folder / "server.log").open("wb") as log, theirs:
+            self._process = subprocess.Popen(
+                [python, *options, "-c", SERVER, PACKAGE_PARENT, str(spec), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                env={**environment, SERVER_MARK: str(folder)},
+                start_new_session=True,
+            )
+        self.import_s = self._wait_until_ready()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server: its pages are a trial's imports, and belong to the trial's memory."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._process.poll() is None
+
+    def fork(self, spec: Path) -> ForkedWarden:
+        """Forks a warden for the trial of that spec.
+
+        Raises:
+            ForkServerError: The server is gone or does not answer.
+        """
+        orders, to_warden = os.pipe()
+        from_warden, ending = os.pipe()
+        try:
+            socket.send_fds(self._socket, [os.fsencode(spec)], [orders, ending])
+            pid = int(self._answer(FORK_LIMIT_S)["pid"])
+        except (OSError, ForkServerError) as error:
+            os.close(to_warden)
+            os.close(from_warden)
+            raise ForkServerError(f"the server of the imports is gone: {error}") from error
+        finally:
+            os.close(orders)
+            os.close(ending)
+        return ForkedWarden(pid, os.fdopen(to_warden, "wb", buffering=0), os.fdopen(from_warden, "rb", buffering=0))
+
+    def close(self) -> None:
+        """Ends the server; trials that it forked have ended before."""
+        self._socket.close()
+        try:
+            self._process.wait(CLOSE_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait_until_ready(self) -> float:
+        """Seconds that its imports took."""
+        try:
+            said = self._answer(READY_LIMIT_S)
+        except ForkServerError:
+            self._process.kill()
+            self.close()
+            raise
+        if said["reason"]:
+            self.close()
+            raise ForkServerError(str(said["reason"]))
+        return float(said["import_s"])
+
+    def _answer(self, limit_s: float) -> dict[str, Any]:
+        if not select.select([self._socket], [], [], limit_s)[0]:
+            raise ForkServerError(f"it said nothing for {limit_s:.0f} s")
+        message = self._socket.recv(1 << 16)
+        if not message:
+            raise ForkServerError("the imports ended the process")
+        return dict(json.loads(message))

@@ -1,0 +1,253 @@
+"""A trial that was forked from a process which had imported what the script imports: preload, check, run.
+
+The order of the calls is `preload` and `why_not` in the server, once, then `run` in every child, which never returns.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+import io
+import os
+import runpy
+import signal
+import sys
+import tempfile
+import threading
+import time
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+CANARY_LIMIT_S = 20.0
+"""A child that computes something small and is not through by then hangs."""
+CANARY_ENDINGS = {
+    3: "an import has asked the CUDA driver for its devices, after which no forked process can use them",
+    4: "a forked process cannot train: it raised an error in a small step",
+}
+OPENBLAS_CALLS = (
+    "openblas_set_num_threads",
+    "openblas_set_num_threads64_",
+    "scipy_openblas_set_num_threads",
+    "scipy_openblas_set_num_threads64_",
+)
+"""One of them is there, by the way in which the library was built."""
+LAZY_PACKAGES = ("torch._inductor", "triton")
+"""Imported when something is compiled, and they may start processes of their own when they are."""
+
+
+def preload(names: Sequence[str]) -> None:
+    """Imports modules by name; one that cannot be imported here is left to the script.
+
+    Args:
+        names: What the script had imported from installed packages by the end of its probe.
+    """
+    importlib.import_module("torch")
+    for name in names:
+        if not name.startswith(LAZY_PACKAGES):
+            try:
+                importlib.import_module(name)
+            except Exception:
+                continue
+    importlib.import_module("autotune.trial.bootstrap")
+
+
+def why_not(known_descriptors: frozenset[int]) -> str:
+    """Why processes cannot be forked from this one soundly; empty when they can.
+
+    Args:
+        known_descriptors: Open files that are accounted for.
+    """
+    release_openmp()
+    _fork_and_wait(lambda: 0)  # Pools that end at a fork, such as OpenBLAS's, are gone after one.
+    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if threads:
+        return f"an import has started the thread {threads[0]}"
+    tasks = list(Path("/proc/self/task").iterdir())
+    if len(tasks) > 1:
+        return f"an import has started {len(tasks) - 1} threads"
+    if any((task / "children").read_text().strip() for task in tasks):
+        return "an import has started a process"
+    opened = [target for number, target in _descriptors() if number not in known_descriptors]
+    if opened:
+        return f"an import keeps {opened[0]} open"
+    mapped = _shared_mappings()
+    if mapped:
+        return f"an import shares the memory {mapped[0]}"
+    status = _fork_and_wait(_canary)
+    if status is None:
+        return "a forked process hangs as soon as it computes"
+    return (
+        "" if status == 0 else CANARY_ENDINGS.get(status, f"a forked process that computes ends with status {status}")
+    )
+
+
+def run(spec: dict[str, Any]) -> None:
+    """Runs the spec's command in this process as a fresh interpreter would, and ends it; never returns.
+
+    Args:
+        spec: With `command` (interpreter, script or -m and module, arguments), and `environment`: variables in which
+            the trial differs from the server, None where it has none.
+    """
+    for name, value in spec["environment"].items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    tempfile.tempdir = None
+    if "OMP_NUM_THREADS" in spec["environment"] and os.environ.get("OMP_NUM_THREADS", "").isdigit():
+        limit_blas_threads(int(os.environ["OMP_NUM_THREADS"]))
+    _open_standard_streams()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        signal.signal(signal.Signals[name], signal.SIG_IGN)
+    status = _run_command(spec["command"])
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # What the interpreter calls first when it ends.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _run_command(command: Sequence[str]) -> int:
+    """The exit status of the script."""
+    try:
+        importlib.import_module("autotune.trial.bootstrap").install()
+        is_module = command[1] == "-m"
+        sys.argv = list(command[2 if is_module else 1 :])
+        if is_module:
+            sys.path[0] = str(Path.cwd())
+            runpy.run_module(command[2], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(command[1]).resolve().parent)
+            _run_file(Path.cwd() / command[1])
+    except SystemExit as ending:
+        return _status_of(ending)
+    except BaseException as error:
+        error.__traceback__ = _below_ours(error.__traceback__)
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _run_file(path: Path) -> None:
+    """Executes a file as the main module; the interpreter, too, makes its name absolute."""
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=str(path), __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = module
+    with io.open_code(str(path)) as file:
+        code = compile(file.read(), str(path), "exec")
+    exec(code, module.__dict__)
+
+
+def _below_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback from the script's own first line on, as a fresh interpreter prints it."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    return trace
+
+
+def _status_of(ending: SystemExit) -> int:
+    if ending.code is None:
+        return 0
+    if isinstance(ending.code, int):
+        return ending.code & 0xFF
+    sys.stderr.write(f"{ending.code}\n")
+    return 1
+
+
+def _open_standard_streams() -> None:
+    """Opens them anew: the server's lead nowhere. Unbuffered, as PYTHONUNBUFFERED has it in every trial."""
+    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)  # type: ignore[misc]
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        raw = os.fdopen(descriptor, "wb", buffering=0, closefd=False)
+        errors = "backslashreplace" if name == "stderr" else "strict"
+        stream = io.TextIOWrapper(raw, errors=errors, line_buffering=True, write_through=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def release_openmp() -> None:
+    """Ends the thread pools of every GNU OpenMP in this process: no pool survives a fork, and it would be waited for.
+
+    `omp_pause_resource_all` is OpenMP 5.0's; libgomp joins the calling thread's pool in it.
+    """
+    for path in _mapped_libraries("libgomp"):
+        pause = getattr(ctypes.CDLL(path), "omp_pause_resource_all", None)
+        if pause is not None:
+            pause(1)
+
+
+def limit_blas_threads(num_threads: int) -> None:
+    """Gives every OpenBLAS of this process that many threads, as OMP_NUM_THREADS does when it is loaded.
+
+    torch and its MKL are told by `torch.set_num_threads`, when the settings are applied.
+    """
+    for path in _mapped_libraries("openblas"):
+        library = ctypes.CDLL(path)
+        for name in OPENBLAS_CALLS:
+            if hasattr(library, name):
+                getattr(library, name)(num_threads)
+
+
+def _mapped_libraries(word: str) -> list[str]:
+    """Paths of the loaded files with that word in their names."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    paths = {line.rpartition(" ")[2] for line in lines}
+    return sorted(path for path in paths if word in Path(path).name and ".so" in path)
+
+
+def _descriptors() -> list[tuple[int, str]]:
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            found.append((int(path.name), str(path.readlink())))
+        except OSError:
+            continue  # The one by which the folder itself was read.
+    return sorted(found)
+
+
+def _shared_mappings() -> list[str]:
+    """Names of writable memory that other processes see."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line.rpartition(" ")[2] for line in lines if line.split()[1] == "rw-s"]
+
+
+def _canary() -> int:
+    """One small step with gradients, in parallel where there are cores; the status to end with."""
+    torch = importlib.import_module("torch")
+    if importlib.import_module("autotune.trial.torch_names").is_cuda_lost():
+        return 3
+    try:
+        weight = torch.ones(128, 128, requires_grad=True)
+        with torch.enable_grad():
+            (torch.ones(256, 128) @ weight).exp().mean().backward()
+        torch.ones(1 << 18).exp_().sum().item()
+    except Exception:
+        return 4
+    return 0
+
+
+def _fork_and_wait(work: Any) -> int | None:
+    """The exit status of a child that does that work; None when it had to be killed."""
+    pid = os.fork()
+    if pid == 0:
+        status = 5
+        try:
+            status = work()
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + CANARY_LIMIT_S
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None

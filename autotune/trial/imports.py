@@ -1,0 +1,45 @@
+"""What the script imported, and what it changed before: whether a process can import for many trials."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from pathlib import Path
+
+SET_BY_PYTHON = frozenset({"LC_CTYPE", "__PYVENV_LAUNCHER__"})
+"""Variables that the interpreter sets for itself."""
+
+
+def installed_modules() -> tuple[str, ...]:
+    """Names of the imported modules that lie in the interpreter's own folders for packages, in order of their names.
+
+    The script's own modules are not among them: what those do when they are imported is a part of every trial.
+    """
+    places = tuple(f"{os.path.realpath(place)}{os.sep}" for place in _package_folders())
+    names = []
+    for name, module in sys.modules.copy().items():
+        origin = getattr(getattr(module, "__spec__", None), "origin", None)
+        if isinstance(origin, str) and os.path.realpath(origin).startswith(places) and not name.startswith("autotune"):
+            names.append(name)
+    return tuple(sorted(names))
+
+
+def early_environment() -> tuple[str, ...]:
+    """Names of the variables that were changed since the process started; empty where the kernel does not keep them."""
+    try:
+        pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ()
+    before = dict(pair.partition(b"=")[::2] for pair in pairs if b"=" in pair)
+    now = dict(os.environb)
+    changed = {name for name in {*before, *now} if before.get(name) != now.get(name)}
+    return tuple(sorted({os.fsdecode(name) for name in changed} - SET_BY_PYTHON))
+
+
+def _package_folders() -> set[str]:
+    folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    if site.ENABLE_USER_SITE:
+        folders.add(site.getusersitepackages())
+    return folders

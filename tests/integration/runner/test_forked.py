@@ -1,0 +1,207 @@
+"""A forked trial is a cold one that started sooner: what the script sees, how it ends, what it leaves and computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.model.job import Mode
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.runner import layers
+from autotune.runner.cold import ColdRunner
+from autotune.runner.forked import ForkRunner
+from autotune.settings import Settings
+from autotune.space.derive import natural_settings
+from tests.integration.runner.ground import Ground, digest
+from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
+from tests.unit.facts import script_facts
+
+FACTS = script_facts(imports=("torch._dynamo", "torch.utils.data", "there_is.no_such_module"))
+
+
+@pytest.fixture(scope="module")
+def ground(are_layers_permitted: bool) -> Iterator[Ground]:
+    """A user's project whose trials are forked, all of them from one server."""
+    if not are_layers_permitted:
+        pytest.skip("this system permits no overlay mounts")
+    root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
+    home = os.environ.get("HOME", "/")
+    made = Ground(root, has_layers=True)
+    assert isinstance(made.runner, ColdRunner)
+    with ForkRunner(made.runner, FACTS) as runner:
+        made.runner = runner
+        yield made
+    os.environ["HOME"] = home
+    layers.remove_tree(root)
+
+
+def check(ground: Ground, fault: str) -> None:
+    """As the ground's own check, for trials whose server stays."""
+    assert ground.folders_left() == [server_of(ground).folder]
+    following = ground.run("obeys.py")
+    assert following.outcome is Outcome.OK and following.start == "forked", (fault, following)
+
+
+def server_of(ground: Ground) -> Any:
+    (server,) = ground.runner._servers.values()
+    return server
+
+
+def told(result: TrialResult) -> dict[str, Any]:
+    line = next(line for line in result.log_tail.splitlines() if line.startswith("{"))
+    return dict(json.loads(line))
+
+
+def test_a_script_sees_what_it_sees_in_a_fresh_interpreter(ground: Ground) -> None:
+    forked = ground.run("-u", "says.py", "two words", "--flag")
+    cold = ground.runner._cold.start(ground.job("-u", "says.py", "two words", "--flag")).result()
+    assert (forked.start, cold.start) == ("forked", "cold"), forked.start_reason
+    assert forked.outcome is cold.outcome is Outcome.OK, f"{forked.reason} {forked.log_tail}"
+    assert told(forked) == told(cold)
+    assert told(forked)["name"] == "__main__" and told(forked)["spawned"] == [49]
+    assert "at exit" in forked.log_tail
+
+
+def test_variables_that_are_read_at_import_reach_the_script_by_a_server_of_their_own(ground: Ground) -> None:
+    result = ground.run("says.py", environment=(("OMP_WAIT_POLICY", "PASSIVE"),))
+    assert result.start == "forked" and told(result)["wait_policy"] == "PASSIVE"
+    assert told(ground.run("says.py"))["wait_policy"] == ""
+    assert len(ground.runner._servers) == 2
+    ground.runner.close()
+
+
+def test_threads_are_limited_by_call_so_that_one_server_does_for_all(ground: Ground) -> None:
+    settings = Settings(batch_size=64, intra_op_threads=1)
+    natural = Settings(batch_size=64, intra_op_threads=2)
+    changes = {"settings": settings, "natural": natural, "environment": (("OMP_NUM_THREADS", "1"),)}
+    forked = ground.run("says.py", **changes)
+    cold = ground.runner._cold.start(ground.job("says.py", **changes)).result()
+    assert forked.start == "forked" and told(forked) == told(cold)
+    assert told(forked)["torch_threads"] == 1 and told(forked)["blas_threads"] in (1, None)
+    ground.run("says.py")
+    assert len(ground.runner._servers) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "how", "outcome", "reason"),
+    [
+        ("ends.py", "raises", Outcome.CRASHED, "ValueError: no such column"),
+        ("ends.py", "exits_hard", Outcome.CRASHED, "exit code 3"),
+        ("ends.py", "segfaults", Outcome.CRASHED, "SIGSEGV"),
+        ("ends.py", "kills_itself", Outcome.INTERRUPTED, "SIGKILL"),
+        ("ends.py", "prints_much_then_ends", Outcome.OK, ""),
+        ("ends.py", "closes_its_output", Outcome.OK, ""),
+        ("nowhere.py", "", Outcome.CRASHED, "nowhere.py"),
+        ("writes.py", "", Outcome.OK, ""),
+    ],
+)
+def test_an_ending_has_its_outcome(ground: Ground, script: str, how: str, outcome: Outcome, reason: str) -> None:
+    result = ground.run(script, *([how] if how else []))
+    assert result.start == "forked"
+    assert result.outcome is outcome, f"{result.reason} {result.log_tail}"
+    assert reason in result.reason and "autotune" not in result.log_tail
+    check(ground, how)
+
+
+def test_a_script_that_exits_with_a_sentence_says_it_and_fails(ground: Ground) -> None:
+    result = ground.run("says.py", "says goodbye")
+    assert result.exit_code == 1 and result.log_tail.splitlines()[-2:] == ["goodbye", "at exit"]
+
+
+def test_the_users_files_stay_as_they_were(ground: Ground) -> None:
+    ground.run("writes.py")
+    assert digest(ground.user, ground.home) == ground.before
+
+
+def test_a_killed_warden_takes_the_trial_and_the_server_and_the_next_trial_gets_a_new_one(ground: Ground) -> None:
+    handle = ground.runner.start(ground.job("strays.py", "waits"))
+    ground.wait_for_line(b"ready")
+    first = server_of(ground).pid
+    os.kill(handle.warden_pid, signal.SIGKILL)
+    handle.wait()
+    result = handle.result()
+    assert result.outcome is Outcome.INTERRUPTED
+    following = ground.run("obeys.py")
+    assert following.start == "forked" and server_of(ground).pid != first
+    assert ground.processes_left() == []
+
+
+def test_a_killed_tuner_leaves_no_process_and_no_folder(ground: Ground) -> None:
+    ground.runner.close()
+    tuner = start_tuner_in(ground, "forked", "strays.py", "waits")
+    ground.wait_for_line(b"ready")
+    tuner.send_signal(signal.SIGKILL)
+    tuner.wait()
+    wait_until_nothing_is_left(ground, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts", "reason"),
+    [
+        (("-X", "dev", "obeys.py"), FACTS, "-X"),
+        (("obeys.py",), replace(FACTS, early_environment=("OMP_NUM_THREADS",)), "OMP_NUM_THREADS"),
+        (("obeys.py",), replace(FACTS, imports=("starts_a_thread",)), "the thread"),
+        (("obeys.py",), replace(FACTS, imports=("keeps_a_file_open",)), "open"),
+    ],
+)
+def test_what_cannot_be_forked_soundly_gets_a_cold_start_and_the_reason(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], facts: Any, reason: str
+) -> None:
+    packages = ground.root / "packages"
+    packages.mkdir(exist_ok=True)
+    (packages / "starts_a_thread.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    )
+    (packages / "keeps_a_file_open.py").write_text("file = open(__file__)\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    with ForkRunner(ground.runner._cold, facts) as runner:
+        handle = runner.start(ground.job(*arguments))
+        result = handle.result()
+    assert result.start == "cold" and reason in result.start_reason
+    if arguments == ("obeys.py",):
+        assert result.outcome is Outcome.OK
+
+
+def test_forked_and_cold_trials_compute_the_same_losses(ground: Ground) -> None:
+    cold = ground.runner._cold
+    job = ground.job("trains.py", mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    probed = cold.start(job).probe_result()
+    ground.workspace.probe_is_through()
+    assert probed.facts is not None and "torch._dynamo" in probed.facts.imports, probed.reason
+    assert not any(name.startswith(("autotune", "tests")) for name in probed.facts.imports)
+    natural = natural_settings(probed.facts)
+    job = ground.job("trains.py", settings=natural, natural=natural, facts=probed.facts)
+    with ForkRunner(cold, probed.facts) as runner:
+        forked = [runner.start(job).result() for _ in range(2)]
+    results = [cold.start(job).result(), *forked]
+    assert [result.start for result in results] == ["cold", "forked", "forked"], forked[0].start_reason
+    assert [result.outcome for result in results] == [Outcome.OK] * 3, forked[0].log_tail
+    losses = [result.ranks[0].first_losses for result in results]
+    assert len(losses[0]) > 1 and losses[0] == losses[1] == losses[2]
+    peaks = [result.peak_memory_bytes or 0 for result in results]
+    assert max(peaks) < 1.25 * min(peaks), peaks
+
+
+def test_thirty_trials_leave_the_server_as_it_was(ground: Ground) -> None:
+    ground.run("obeys.py")
+    server = Path(f"/proc/{server_of(ground).pid}")
+
+    def size() -> tuple[int, int, int]:
+        resident = int((server / "statm").read_text().split()[1])
+        return len(list((server / "fd").iterdir())), len(list((server / "task").iterdir())), resident
+
+    before = size()
+    for _ in range(30):
+        assert ground.run("obeys.py").start == "forked"
+    after = size()
+    assert after[:2] == before[:2] and after[2] < 1.02 * before[2]
+    assert ground.folders_left() == [server_of(ground).folder]
