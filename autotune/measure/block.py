@@ -19,6 +19,9 @@ class Phase(StrEnum):
     """The first real batches after the loader was let go; never part of an estimate."""
     WINDOW = "window"
     """The measured part: real batches in steady state."""
+    RESTART = "restart"
+    """After the window: from asking the loader for a new epoch until its workers are in stride again. Never part of the
+    rate; it tells what an epoch's start costs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,8 @@ class LossReduction(StrEnum):
     """How the script's loss grows with the samples of a micro-batch; decides the scaling under accumulation."""
 
     MEAN = "mean"
+    TOKEN_MEAN = "token_mean"
+    """A mean over targets of which batches have different numbers: the mean of the parts' means is another one."""
     SUM = "sum"
     UNKNOWN = "unknown"
 
@@ -107,6 +109,10 @@ class ScriptFacts:
     """Declared knobs and their defaults in the script's call of autotune.load."""
     modules: tuple[str, ...]
     """Top-level modules that the script imported."""
+    imports: tuple[str, ...] = ()
+    """All modules from installed packages that were imported by the end of the probe."""
+    early_environment: tuple[str, ...] = ()
+    """Variables that the script changed before it imported torch."""
     torch_version: str
     num_parameters: int
     first_step_s: float
@@ -121,6 +127,13 @@ class ScriptFacts:
     """A scheduler is stepped per batch, and the script asked for the length of its training loader before it trained:
     the schedule is probably made for so many batches. When the batch is split there are more, and fewer steps of the
     scheduler than it was made for."""
+    loss_targets_vary: bool = False
+    """Batches have different numbers of targets per sample, and the loss is a mean over targets."""
+    outside_allocator_bytes: int | None = None
+    """Device memory of the process outside its caching allocator, as the tuner saw it from outside; None on a CPU."""
+    validation_bytes: int | None = None
+    """Most device memory in use while the script ran its model without gradients; trials end before they come to that.
+    None where it did not, or on a CPU."""
     notes: tuple[str, ...] = ()
     """`several_loaders` take part in training alike; `reads_ahead`: the training loader is read in a thread of its own,
     so that batches cannot be assigned to steps."""

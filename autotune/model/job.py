@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from autotune.measure.parity import LossReference
 from autotune.measure.stopping import WindowRule
 from autotune.model.facts import ScriptFacts
 from autotune.settings import Settings
@@ -50,11 +51,25 @@ class TrialJob:
     cap_bytes: int
     cap_fraction: float = 1.0
     """The cap as a share of the device's memory, less what lies outside the allocator; 1 on a CPU."""
+    host_cap_bytes: int | None = None
+    """Most host memory of a trial that trains on a device of its own; None on a CPU, where the cap itself is that."""
+    outside_allocator_bytes: int | None = None
+    """What the probe held outside the allocator; None where it could not be seen."""
     window: WindowRule
     incumbent_samples_per_second: float | None = None
     """Best rate so far: a trial that cannot reach it may stop early."""
+    references: tuple[LossReference, ...] = ()
+    """First losses of trials in fp32, with which those in another number format are compared."""
+    keeps_epochs: bool = False
+    """Epochs end where the script's own do: it failed when one went on for the length of the trial."""
+    script_steps: int | None = None
+    """Optimizer steps after which the script ends by itself, where that was too early: the warm-up must leave most of
+    them. None where it does not end, or nobody knows."""
     samples_per_step: float | None = None
     """Samples of one optimizer step under the script's own settings, where the user declared them."""
+    batch_probe_factor: int = 1
+    """Above 1 this is no trial: the compute-only rate alone is taken, with the cached batch so many times over, to tell
+    what a larger effective batch would bring."""
     start_limit_s: float
     """Longest time from the start to the first optimizer step."""
     total_limit_s: float
@@ -66,6 +81,10 @@ class TrialJob:
             raise ValueError("a job needs a command")
         if self.cap_bytes < 1 or self.start_limit_s <= 0 or self.total_limit_s < self.start_limit_s:
             raise ValueError("a job's cap and limits must be positive, and its total at least its start")
+        if self.batch_probe_factor < 1:
+            raise ValueError(f"a batch cannot be repeated {self.batch_probe_factor} times")
+        if self.host_cap_bytes is not None and self.host_cap_bytes < 1:
+            raise ValueError("a cap on the host's memory must be positive")
         if self.mode in (Mode.TRIAL, Mode.RUN) and (self.settings is None or self.facts is None):
             raise ValueError(f"a {self.mode} needs settings and facts")
 

@@ -10,6 +10,10 @@ from autotune.measure.block import Block
 from autotune.model.checks import MAX_SECONDS, check_figures
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
+from autotune.model.surroundings import Surroundings
+
+PAST_ITS_EPOCH = "past_its_epoch"
+"""Note on an error after an epoch had gone on past its end: the script may have counted on its length."""
 
 
 class RankStatus(StrEnum):
@@ -31,6 +35,8 @@ class RaisedError:
     kind: str
     message: str
     is_out_of_memory: bool
+    is_host_memory: bool = False
+    """The memory that was refused is the host's, or its shared memory."""
     requested_bytes: int | None = None
 
     def __post_init__(self) -> None:
@@ -52,17 +58,38 @@ class RankResult:
     """The loader's queue may have been full when the clock started; the rate may be too high."""
     compute_samples_per_second: float | None = None
     """Rate on one cached batch, without the loader; this rank's samples."""
+    epoch_micro_batches: int | None = None
+    """Micro-batches of one epoch on this rank; None where the loader has no length."""
+    num_epoch_ends: int = 0
+    """Epochs that ended since the ramp; from the second one on they are a part of the window."""
+    epoch_end_s: float | None = None
+    """What the end of the epoch took that was ended after the window, with the blocks of phase `restart` after it; None
+    where none was."""
+    first_batch_s: float | None = None
+    """From asking for the loader's first iteration to its first batch."""
+    is_loader_rebuilt: bool = False
+    """Every epoch has a new loader, so that its start costs what the first one did."""
     observed: Mapping[str, str] = field(default_factory=dict)
     """Settings in force at the end, by field, as text (`str(value)`); a field that could not be seen is missing."""
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     held_host_bytes: int | None = None
     """Anonymous and shared host memory of the process and its workers when the window ended."""
+    reserved_bytes: int | None = None
+    """Held by the caching allocator when the report was written."""
+    device_free_bytes: int | None = None
+    """Free on the device at that moment, whoever holds the rest."""
     num_alloc_retries: int = 0
+    is_near_cap: bool = False
+    """The allocator gave back all that it cached, and tried again, in two blocks of the window in a row."""
     durations_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by part: imports, preparation, warm_up, window."""
     first_losses: tuple[float, ...] = ()
+    """Of the first backward passes, up to one that is not finite."""
+    start_digest: str | None = None
+    """What the first losses follow from, the initial weights and the first batch; None where they follow from more."""
     is_loss_finite: bool = True
+    """Whether the last loss and all of the window were."""
     has_changed_parameters: bool = True
     num_steps: int = 0
     num_skipped_steps: int = 0
@@ -88,6 +115,8 @@ class Measurement:
     """Throughput of one trial over all its ranks."""
 
     samples_per_second: float
+    """Over whole epochs: the steady rate, with the cost of an epoch's start spread over its samples. What is maximised,
+    compared and published."""
     low: float
     high: float
     """Interval of the rate at 95 %: repeatability within the trial, not certainty of a ranking."""
@@ -98,6 +127,17 @@ class Measurement:
     window_s: float
     data_wait_fraction: float
     compute_samples_per_second: float | None
+    restart_s: float | None = None
+    """What the end of an epoch and the start of the next cost; None where it is not known, or too little to matter."""
+    epoch_s: float | None = None
+    """Time of an epoch's batches at the steady rate; None where the loader has no length."""
+
+    @property
+    def steady_samples_per_second(self) -> float:
+        """Within an epoch."""
+        if self.restart_s is None or self.epoch_s is None:
+            return self.samples_per_second
+        return self.samples_per_second * (self.epoch_s + self.restart_s) / self.epoch_s
 
     def __post_init__(self) -> None:
         """Refuses rates that no training has."""
@@ -115,6 +155,14 @@ class TrialResult:
     measurement: Measurement | None = None
     peak_memory_bytes: int | None = None
     """What is compared with the cap: device memory of the trial, or its anonymous memory on a CPU."""
+    peak_host_bytes: int | None = None
+    """Host memory of the whole tree; on a CPU the same as the peak."""
+    outside_allocator_bytes: int | None = None
+    """Device memory of a process that its caching allocator knows nothing of: context, kernels, library handles."""
+    is_near_cap: bool = False
+    """The allocator thrashed at the cap: feasible, but it loses against settings that do not."""
+    lacks_host_memory: bool = False
+    """It was the host's memory, or its shared memory, that did not suffice, and not the device's."""
     ranks: tuple[RankResult, ...] = ()
     wall_s: float = 0.0
     durations_s: Mapping[str, float] = field(default_factory=dict)
@@ -124,6 +172,10 @@ class TrialResult:
     """The last lines that the script printed."""
     start: str = "cold"
     """How the trial was started: cold, forked, replayed or function."""
+    start_reason: str = ""
+    """Why it had a cold start; empty where it had not, or nothing faster was tried."""
+    surroundings: Surroundings | None = None
+    """What went on around it while its window was open; None where nobody looked, or it was too short."""
     escaped: tuple[str, ...] = ()
     """User's files that were written in spite of the layer."""
     notes: tuple[str, ...] = ()
@@ -146,6 +198,8 @@ class ProbeResult:
     is_out_of_memory: bool = False
     is_interrupted: bool = False
     peak_memory_bytes: int | None = None
+    outside_allocator_bytes: int | None = None
+    """Device memory of the process outside its caching allocator; None on a CPU, or where nobody says."""
     wall_s: float = 0.0
     log_tail: str = ""
     escaped: tuple[str, ...] = ()

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.measure.block import Block, Phase
+from autotune.measure.block import Block, Phase, data_wait_fraction, merge
+from autotune.measure.epoch import (
+    NEGLIGIBLE_RESTART_SHARE,
+    amortised_rate,
+    estimated_restart_s,
+    restart_cost_s,
+)
 from autotune.measure.interval import estimate_rate
 from autotune.model.result import Measurement, RankResult, RankStatus
 
@@ -15,14 +21,22 @@ RACED_MARGIN = 0.02
 
 
 def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
-    """Throughput over all ranks: all samples over the slowest rank's time; None when there are too few blocks."""
+    """Throughput over all ranks: all samples over the slowest rank's time; None when there are too few blocks.
+
+    Only samples whose gradients reached a completed step count, and the start of an epoch is spread over its samples.
+    """
     windows = [_window(rank) for rank in ranks]
     if min(len(window) for window in windows) < MIN_BLOCKS:
         return _bound(ranks)
     estimates = [estimate_rate(window) for window in windows]
     slowest = max(range(len(windows)), key=lambda i: _seconds_per_step(windows[i]))
-    scale = _rate(windows, slowest) / estimates[slowest].samples_per_second
     chosen = estimates[slowest]
+    steady = _rate(windows, slowest)
+    restart_s, epoch_s = _restart_s(ranks, windows), _epoch_s(ranks[slowest], windows[slowest])
+    rate = steady
+    if restart_s is not None and epoch_s is not None:
+        rate = amortised_rate(steady, restart_s=restart_s, epoch_s=epoch_s)
+    scale = rate / chosen.samples_per_second
     return Measurement(
         samples_per_second=chosen.samples_per_second * scale,
         low=chosen.interval.low * scale,
@@ -34,7 +48,31 @@ def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
         window_s=sum(block.duration_s for block in windows[slowest]),
         data_wait_fraction=min(1.0, _wait_s(windows[slowest]) / sum(b.duration_s for b in windows[slowest])),
         compute_samples_per_second=_compute(ranks),
+        restart_s=restart_s if epoch_s is not None else None,
+        epoch_s=epoch_s,
     )
+
+
+def device_peak_bytes(
+    ranks: Sequence[RankResult], *, seen_bytes: int, outside_bytes: int, validation_bytes: int = 0
+) -> int:
+    """Most memory that a trial held on any of its devices, or, where it was refused, would have held.
+
+    Args:
+        ranks: The reports; a report of an allocation that was refused says what was asked for on top.
+        seen_bytes: The growth of the device, as it was seen from outside: looked at ten times a second, it misses what
+            was held for a moment only.
+        outside_bytes: What a process holds outside its allocator.
+        validation_bytes: What the script's validation had in use in the probe, which the trial did not come to.
+    """
+    peaks = [seen_bytes, validation_bytes + outside_bytes if validation_bytes else 0]
+    for rank in ranks:
+        reserved = rank.peak_reserved_bytes or 0
+        refused = rank.error if rank.error is not None and not rank.error.is_host_memory else None
+        if refused is not None and refused.is_out_of_memory and refused.requested_bytes:
+            reserved = max(reserved, (rank.reserved_bytes or 0) + refused.requested_bytes)
+        peaks.append(reserved + outside_bytes if reserved else 0)
+    return max(peaks)
 
 
 def _bound(ranks: Sequence[RankResult]) -> Measurement | None:
@@ -70,8 +108,54 @@ def _seconds_per_step(window: Sequence[Block]) -> float:
 
 def _rate(windows: Sequence[Sequence[Block]], slowest: int) -> float:
     """Samples per step over all ranks, over the slowest rank's seconds per step."""
-    per_step = sum(sum(b.num_samples for b in window) / sum(b.num_steps for b in window) for window in windows)
+    per_step = sum(_trained_samples(window) / sum(b.num_steps for b in window) for window in windows)
     return per_step / _seconds_per_step(windows[slowest])
+
+
+def _trained_samples(window: Sequence[Block]) -> float:
+    """Samples whose gradients reached a completed optimizer step: those of skipped steps trained nothing."""
+    return sum(block.num_samples * (1 - block.num_skipped_steps / block.num_steps) for block in window)
+
+
+def _micro_step_s(window: Sequence[Block]) -> float:
+    return sum(block.duration_s for block in window) / sum(block.num_micro_batches for block in window)
+
+
+def _epoch_s(rank: RankResult, window: Sequence[Block]) -> float | None:
+    """Time of an epoch's batches at the steady rate; None without a length, or where the window holds epochs' ends."""
+    if rank.epoch_micro_batches is None or rank.epoch_micro_batches == 0 or rank.num_epoch_ends > 1:
+        return None
+    return rank.epoch_micro_batches * _micro_step_s(window)
+
+
+def _starts_workers_unseen(rank: RankResult, window: Sequence[Block]) -> bool:
+    """Whether an epoch begins with new workers at a cost that matters, and that was too long to be looked at."""
+    epoch_s = _epoch_s(rank, window)
+    if epoch_s is None or (rank.first_batch_s or 0.0) <= NEGLIGIBLE_RESTART_SHARE * epoch_s:
+        return False
+    has_new_workers = rank.is_loader_rebuilt or rank.observed.get("persistent_workers") == "False"
+    num_workers = rank.observed.get("num_workers", "0")
+    return has_new_workers and num_workers.isdigit() and num_workers != "0"
+
+
+def _restart_s(ranks: Sequence[RankResult], windows: Sequence[Sequence[Block]]) -> float | None:
+    """What an epoch's start costs the rank that it holds up longest; None where it was not measured."""
+    costs = []
+    for rank, window in zip(ranks, windows, strict=True):
+        after = [block for block in rank.blocks if block.phase is Phase.RESTART]
+        if rank.epoch_end_s is not None and after:
+            whole = merge(after, len(after))[0]
+            costs.append(restart_cost_s(whole, end_s=rank.epoch_end_s, micro_step_s=_micro_step_s(window)))
+        elif _starts_workers_unseen(rank, window):
+            costs.append(
+                estimated_restart_s(
+                    first_batch_s=rank.first_batch_s or 0.0,
+                    data_wait_fraction=data_wait_fraction(window),
+                    num_workers=int(rank.observed["num_workers"]),
+                    micro_step_s=_micro_step_s(window),
+                )
+            )
+    return max(costs, default=None)
 
 
 def _wait_s(window: Sequence[Block]) -> float:

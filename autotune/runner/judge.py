@@ -13,12 +13,15 @@ from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, RankResult, RankStatus
 from autotune.runner.aggregate import measurement_of
+from autotune.runner.parity import parity_notes, why_no_parity
 from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.units import format_bytes, format_seconds
 
+ENDED_EARLY = "The script ended before enough was measured; give it more to do, for instance more epochs."
 MAX_SKIPPED_SHARE = 0.05
 """More skipped steps than this in the window, and the trial trains too little of what it measures."""
-FRACTION_TOLERANCE = 0.01
+FRACTION_TOLERANCE = 0.001
+"""Of the device's memory: what is read back was rounded to bytes, and is of what CUDA calls the total."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +33,10 @@ class Ending:
     is_start_overrun: bool = False
     is_total_overrun: bool = False
     is_over_cap: bool = False
+    is_over_host_cap: bool = False
+    """A trial on a device of its own held too much of the host's memory."""
+    is_shared_memory_full: bool = False
+    """The trial filled the host's shared memory."""
     is_cancelled: bool = False
     is_disk_full: bool = False
     """The temporary space ran out; the trial was ended before it was full."""
@@ -40,6 +47,8 @@ class Ending:
     launch_error: str = ""
     """Why the command could not be started at all."""
     peak_memory_bytes: int | None = None
+    peak_host_bytes: int | None = None
+    outside_allocator_bytes: int | None = None
     wall_s: float = 0.0
 
 
@@ -50,6 +59,9 @@ class Verdict:
     outcome: Outcome
     reason: str = ""
     measurement: Measurement | None = None
+    lacks_host_memory: bool = False
+    """It was the host's memory, or its shared memory, and not the device's."""
+    notes: tuple[str, ...] = ()
 
 
 def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str = "") -> Verdict:
@@ -86,7 +98,8 @@ def judge_probe(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unre
 def is_out_of_memory(ending: Ending, ranks: Sequence[RankResult]) -> bool:
     """Whether a run failed for want of memory: ended at the cap, by the kernel, or by an allocator that refused."""
     is_refused = any(rank.error is not None and rank.error.is_out_of_memory for rank in ranks)
-    return ending.is_over_cap or is_refused or ending.num_killed_by_kernel > 0
+    is_over = ending.is_over_cap or ending.is_over_host_cap or ending.is_shared_memory_full
+    return is_over or is_refused or ending.num_killed_by_kernel > 0
 
 
 def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
@@ -98,6 +111,13 @@ def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
         peak = format_bytes(ending.peak_memory_bytes or 0)
         reason = f"It held {peak}, the cap is {format_bytes(job.cap_bytes)}."
         return Verdict(outcome=Outcome.OVER_CAP, reason=reason)
+    if ending.is_over_host_cap:
+        peak, cap = format_bytes(ending.peak_host_bytes or 0), format_bytes(job.host_cap_bytes or 0)
+        reason = f"It held {peak} of the host's memory, of which a trial may have {cap}."
+        return Verdict(outcome=Outcome.OVER_CAP, reason=reason, lacks_host_memory=True)
+    if ending.is_shared_memory_full:
+        reason = "It filled /dev/shm, through which loader workers hand over their batches."
+        return Verdict(outcome=Outcome.OVER_CAP, reason=reason, lacks_host_memory=True)
     if ending.is_start_overrun:
         limit = format_seconds(job.start_limit_s)
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It made no optimizer step in {limit}.")
@@ -114,8 +134,11 @@ def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
 def _from_signal(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     if ending.signal is None or _has_measured(ranks):
         return None
+    if ending.signal == signal.SIGABRT and any(rank.error is not None for rank in ranks):
+        return None  # After an error in a kernel the device's library aborts whatever ends; the report says why.
     if ending.signal == signal.SIGKILL and ending.num_killed_by_kernel:
-        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason="The kernel, short of memory, ended it with SIGKILL.")
+        reason = "The kernel, short of memory, ended it with SIGKILL."
+        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
     if ending.signal == signal.SIGKILL:
         return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended from outside with SIGKILL.")
     if ending.signal == signal.SIGBUS:
@@ -146,7 +169,8 @@ def _from_missing(ending: Ending, ranks: Sequence[RankResult], unreadable: str) 
         return None
     if ending.num_killed_by_kernel and ending.exit_code:
         # A launcher passes on that what it launched was killed, as an exit code of its own making.
-        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason="The kernel, short of memory, ended part of it.")
+        reason = "The kernel, short of memory, ended part of it."
+        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
     if not ranks:
         reason = f"It ended with exit code {ending.exit_code} before it trained."
         return Verdict(outcome=Outcome.CRASHED, reason=reason)
@@ -159,7 +183,10 @@ def _from_error(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     for error in errors:
         if error.is_out_of_memory:
             what = _first_line(error.message or error.kind)
-            return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=f"It ran out of memory: {what}")
+            is_host = error.is_host_memory
+            return Verdict(
+                outcome=Outcome.OUT_OF_MEMORY, reason=f"It ran out of memory: {what}", lacks_host_memory=is_host
+            )
     if not errors and any(rank.status is RankStatus.RAISED for rank in ranks):
         return Verdict(outcome=Outcome.CRASHED, reason="It raised an exception.")
     if not errors:
@@ -167,7 +194,8 @@ def _from_error(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     what = f"{_first_line(errors[0].kind)}: {_first_line(errors[0].message)}"
     if ending.num_killed_by_kernel:
         # A killed worker shows as some error in whatever the script was doing.
-        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=f"The kernel, short of memory, ended part of it: {what}")
+        reason = f"The kernel, short of memory, ended part of it: {what}"
+        return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
     return Verdict(outcome=Outcome.CRASHED, reason=what)
 
 
@@ -188,15 +216,14 @@ def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> 
     except (ValueError, ArithmeticError) as error:
         return Verdict(outcome=Outcome.CRASHED, reason=f"Its report is impossible: {_first_line(str(error))}.")
     if measurement is None:
-        reason = "The script ended before enough was measured; give it more to do, for instance more epochs."
-        return Verdict(outcome=Outcome.INVALID, reason=reason)
+        return Verdict(outcome=Outcome.INVALID, reason=ENDED_EARLY)
     if ending.peak_memory_bytes is not None and ending.peak_memory_bytes > job.cap_bytes:
         peak = format_bytes(ending.peak_memory_bytes)
         reason = f"It held {peak} at its peak, the cap is {format_bytes(job.cap_bytes)}."
         return Verdict(outcome=Outcome.OVER_CAP, reason=reason)
     if any(rank.status is RankStatus.RACED_OUT for rank in ranks):
         return Verdict(outcome=Outcome.RACED_OUT, reason="It cannot be the fastest.", measurement=measurement)
-    return Verdict(outcome=Outcome.OK, measurement=measurement)
+    return Verdict(outcome=Outcome.OK, measurement=measurement, notes=parity_notes(job, ranks))
 
 
 def _never_trained(ending: Ending) -> Verdict:
@@ -218,7 +245,7 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
         difference = not_in_force(job, rank)
         if difference:
             return difference
-    return ""
+    return why_no_parity(job, ranks)
 
 
 def not_in_force(job: TrialJob, rank: RankResult) -> str:
@@ -232,8 +259,8 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
             continue
         value = getattr(asked, name)
         if name == "memory_fraction":
-            limit = min(asked.memory_fraction, job.cap_fraction)
-            if _is_close(seen, limit):
+            value = min(asked.memory_fraction, job.cap_fraction)
+            if _is_close(seen, value):
                 continue
         elif str(value) == seen:
             continue

@@ -73,18 +73,22 @@ class EndlessBatchSampler(BatchSampler):
         self.drop_last = getattr(inner, "drop_last", False)
         self.latest_sizes: deque[int] = deque()
         """Sizes of the batches that the latest pass has asked for and that were not taken from here yet."""
+        self.is_ending = False
+        """Set to end the latest pass here, wherever it is in its epoch."""
         self._may_repeat = may_repeat
         self._num_backwards = num_backwards
 
     def __iter__(self) -> Iterator[list[int]]:
         """Batches of indices; each size is queued when its batch is asked for."""
-        self.latest_sizes = deque()
+        self.latest_sizes, self.is_ending = deque(), False
         return self._batches(self.latest_sizes, self._num_backwards())
 
     def _batches(self, sizes: deque[int], num_backwards_before: int) -> Iterator[list[int]]:
         while True:
             num_batches = 0
             for indices in self.inner:
+                if self.is_ending:
+                    return
                 num_batches += 1
                 sizes.append(len(indices))
                 yield indices

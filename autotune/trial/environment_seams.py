@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from autotune.settings import Settings
-from autotune.trial import torch_names
+from autotune.trial import allocator, torch_names
 from autotune.trial.patching import wrap
 from autotune.trial.roots import Roots
 
@@ -17,6 +17,9 @@ def apply_threads(asked: Settings, natural: Settings) -> None:
     """Sets torch's threads; the runtime's own variables were set before the process started."""
     if asked.intra_op_threads != natural.intra_op_threads:
         torch.set_num_threads(asked.intra_op_threads)
+    # The first question settles it for this thread. Left for later, the answer is what the loader's pinning thread has
+    # set meanwhile for the process, which is 1.
+    torch.get_num_threads()
 
 
 def apply_kernels(asked: Settings, natural: Settings, roots: Roots) -> None:
@@ -45,7 +48,7 @@ def apply_memory(asked: Settings, cap_fraction: float) -> None:
     """Limits the caching allocator to the smaller of the setting's and the cap's share, when CUDA starts."""
     fraction = min(asked.memory_fraction, cap_fraction)
     if fraction < 1.0:
-        torch_names.call_when_cuda_starts(lambda: torch.cuda.set_per_process_memory_fraction(fraction))
+        allocator.limit_share(fraction)
 
 
 def apply_transfer(asked: Settings, natural: Settings) -> None:

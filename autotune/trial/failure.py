@@ -16,9 +16,17 @@ OUT_OF_MEMORY_TEXTS = (
     "CUDNN_STATUS_ALLOC_FAILED",
     "can't allocate memory",
     "unable to allocate shared memory",
+    "out of shared memory",
     "Cannot allocate memory",
 )
-"""Texts of RuntimeErrors that torch and its libraries raise when memory is refused; read in their sources."""
+"""Texts of errors that torch and its libraries raise when memory is refused; read in their sources."""
+HOST_MEMORY_TEXTS = (
+    "can't allocate memory",
+    "unable to allocate shared memory",
+    "out of shared memory",
+    "Cannot allocate memory",
+)
+"""Those of them that are about the host's memory, or its shared memory, and not the device's."""
 OUT_OF_MEMORY_KINDS = ("OutOfMemoryError", "MemoryError")
 SUSPECT_TEXTS = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_SUPPORTED", "CUDNN_STATUS_INTERNAL_ERROR")
 """Texts that in practice mean memory only when the device is nearly full."""
@@ -35,10 +43,12 @@ def describe(error: BaseException) -> RaisedError:
         # All that is left of the error of a rank that the script has spawned is its traceback as text.
         kind, _, message = message.strip().rpartition("\n")[2].partition(": ")
     message = message[:MAX_MESSAGE_CHARS]
+    refusals = [cause for cause in _chain(error) if _is_out_of_memory(cause)]
     return RaisedError(
         kind=kind,
         message=message,
-        is_out_of_memory=any(_is_out_of_memory(cause) for cause in _chain(error)),
+        is_out_of_memory=bool(refusals),
+        is_host_memory=any(_is_about_the_host(cause) for cause in refusals),
         requested_bytes=_requested_bytes(message),
     )
 
@@ -63,6 +73,14 @@ def _is_out_of_memory(error: BaseException) -> bool:
     if any(part in text for part in OUT_OF_MEMORY_TEXTS):
         return True
     return any(part in text for part in SUSPECT_TEXTS) and _is_device_nearly_full()
+
+
+def _is_about_the_host(error: BaseException) -> bool:
+    text = str(error)
+    if isinstance(error, torch_names.OUT_OF_MEMORY) or "OutOfMemoryError" in text:
+        return False
+    is_spawned = isinstance(error, ProcessRaisedException) and "MemoryError" in text
+    return is_spawned or isinstance(error, MemoryError) or any(part in text for part in HOST_MEMORY_TEXTS)
 
 
 def _is_device_nearly_full() -> bool:

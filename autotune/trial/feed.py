@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
+from autotune.trial.batch_probe import repeated
 from autotune.trial.batches import EndlessBatchSampler, clone_batch, leading_size
 from autotune.trial.gate import WorkerGates
 from autotune.trial.loaders import LoaderRecord, length_of
@@ -40,12 +42,22 @@ class Feed:
         """Whether the script reads its loader in a thread of its own, and so has a queue of its own."""
         self.has_fed = False
         """Whether the training loader has given a batch."""
+        self.first_batch_s = 0.0
+        """From asking for the iteration that trains first until its first batch: the workers were started in it."""
+        self._pass_began = 0.0
+        self._iterator: weakref.ref[Any] | None = None
+        """The running iteration; the script alone decides how long its workers live."""
+        self._successor: Any = None
+        """The iteration that took its place when an epoch was begun from outside."""
+        self._original: Callable[[Any], Any] = next
         self._steps = steps
         self._start_meter = start_meter
         self._num_passes_before_training = num_passes_before_training
         self._num_passes = 0
         self._meter: Meter | None = None
         self._gates = WorkerGates()
+        self.batch_factor = 1
+        """Samples of the cached batch, as a multiple of a real one's."""
         self._token: Any = None
         self._token_samples = 0.0
         self._num_backwards = 0
@@ -56,10 +68,13 @@ class Feed:
         self._num_given = 0
         """Batches of this pass."""
         self._epoch_length = math.inf
+        self._num_until_end = math.inf
+        """Batches after which this pass ends, with cached ones among them, where epochs do not go on for ever."""
         self._num_workers = self._num_queued = 0
         self._batch_size = 1
         self._on_next: list[Callable[[], None]] = []
         self._on_epoch_end: list[Callable[[], None]] = []
+        self._on_first_batch: list[Callable[[Any], None]] = []
 
     def install(self) -> None:
         """Attaches to torch, beyond what the loaders' seam is attached to."""
@@ -72,6 +87,10 @@ class Feed:
     def at_epoch_end(self, action: Callable[[], None]) -> None:
         """Runs an action when the training loader has no more batches."""
         self._on_epoch_end.append(action)
+
+    def at_first_batch(self, action: Callable[[Any], None]) -> None:
+        """Runs an action with the batch that the first step is made with, before the script has it."""
+        self._on_first_batch.append(action)
 
     def make_endless(self, loader: Any) -> None:
         """Lets the epoch of a built loader go on for the length of the trial.
@@ -87,6 +106,7 @@ class Feed:
 
     def iterates(self, record: LoaderRecord, loader: Any) -> None:
         """Prepares the gate for the workers of an iteration that begins."""
+        self._pass_began = time.perf_counter()
         self._num_passes += 1
         if self._meter is not None:
             self._meter.pass_begins()
@@ -104,10 +124,18 @@ class Feed:
         self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
         self._batch_size = loader.batch_size or 1
         self._num_ahead = self._num_owed = self._num_given = 0
+        self._iterator, self._successor = weakref.ref(iterator), None
+        # A loader with persistent workers holds its iterator: two that hold each other would live on together.
+        iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
         sampler = getattr(loader, "batch_sampler", None)
         length = length_of(sampler)
         self._epoch_length = length if length is not None else math.inf
-        iterator._autotune_sizes = sampler.latest_sizes if isinstance(sampler, EndlessBatchSampler) else None
+        is_endless = isinstance(sampler, EndlessBatchSampler)
+        self._num_until_end = self._epoch_length if self._holds_back and not is_endless else math.inf
+        # Batches that come as they are ready are told apart by their tensors alone.
+        is_in_order = getattr(loader, "in_order", True)
+        is_known = is_in_order and isinstance(sampler, EndlessBatchSampler)
+        iterator._autotune_sizes = vars(sampler)["latest_sizes"] if is_known else None
 
     def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """The next batch of the training loader; in the window the path of every step, hence in one piece."""
@@ -115,9 +143,13 @@ class Feed:
             action()
         meter = self._meter
         try:
+            if self._num_given >= self._num_until_end:
+                raise StopIteration
             if meter is None or meter.uses_token:
                 return self._early(iterator, original)
             meter.arrive()
+            if self._successor is not None:
+                iterator = self._successor
             began = time.perf_counter()
             batch = original(iterator)
             sizes = iterator._autotune_sizes
@@ -138,6 +170,44 @@ class Feed:
             gate.open()
         self._token = None
         return not self.is_primed
+
+    def end_epoch(self) -> float | None:
+        """Ends the running epoch here, and takes what the workers have ready; how long the end itself took, in seconds.
+
+        None where an epoch cannot be ended from outside, as that of a stream, which ends when its dataset says so.
+        """
+        iterator = self._iterator() if self._iterator is not None else None
+        loader = iterator._autotune_loader() if iterator is not None else None
+        sampler = getattr(loader, "batch_sampler", None)
+        if self.is_read_ahead or not isinstance(sampler, EndlessBatchSampler):
+            return None
+        sampler.is_ending = True
+        while True:
+            began = time.perf_counter()
+            try:
+                self._original(iterator)
+            except StopIteration:
+                return time.perf_counter() - began
+            except Exception:  # a batch that cannot be read, which the script might leave out
+                return None
+
+    def begin_epoch(self) -> None:
+        """Begins the next epoch of the training loader, and lets the script's iterator go on in it."""
+        iterator = self._iterator() if self._iterator is not None else None
+        assert iterator is not None
+        # A framework's own class may do more in its `__iter__` than to start an iteration.
+        self._successor = DataLoader.__iter__(iterator._autotune_loader())
+
+    @property
+    def is_loader_rebuilt(self) -> bool:
+        """Whether every epoch has a loader of its own: the script has dropped this one and keeps its iterator."""
+        iterator = self._iterator() if self._iterator is not None else None
+        return iterator is not None and iterator._autotune_loader() is None
+
+    @property
+    def epoch_micro_batches(self) -> int | None:
+        """Batches of one epoch on this rank; None where the loader has no length."""
+        return None if math.isinf(self._epoch_length) else int(self._epoch_length)
 
     @property
     def is_past_epoch(self) -> bool:
@@ -168,6 +238,7 @@ class Feed:
         if self._steps.num_backwards != self._num_backwards:
             self._num_backwards = self._steps.num_backwards
             self._num_ahead = self._num_owed = 0
+        self._original = original
         began = time.perf_counter()
         if self._token is not None and self._holds_back and self._num_ahead < MAX_AHEAD:
             batch, num_samples = self._cached(), self._token_samples
@@ -179,7 +250,11 @@ class Feed:
         self._num_given += 1
         if self._token is None and self._is_early:
             self.has_fed = True
-            self._token, self._token_samples = clone_batch(batch), num_samples
+            self.first_batch_s = time.perf_counter() - self._pass_began
+            self._token = clone_batch(repeated(batch, self.batch_factor))
+            self._token_samples = num_samples * self.batch_factor
+            for action in self._on_first_batch:
+                action(batch)
         if self._meter is not None:
             self._meter.delivered(num_samples, time.perf_counter() - began)
         return batch
@@ -202,8 +277,18 @@ class Feed:
 
     def _taken(self, iterator: Any, original: Callable[[Any], Any]) -> tuple[Any, float]:
         """The loader's next batch, and its samples: as many as indices were asked for, or its leading size."""
-        batch = original(iterator)
         sizes: deque[int] | None = iterator._autotune_sizes
+        try:
+            batch = original(iterator)
+        except StopIteration:
+            raise
+        except Exception:
+            # A script that leaves such a batch out asks for the next one, which is of a worker that waits.
+            if self._gates.gate is not None:
+                self._gates.gate.open()
+            if sizes:
+                sizes.popleft()
+            raise
         return batch, sizes.popleft() if sizes else self._samples_of(batch)
 
     def _samples_of(self, batch: Any) -> int:

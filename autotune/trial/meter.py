@@ -7,12 +7,13 @@ optimizer step to the next. Blocks end and phases change only where no gradients
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from autotune.measure.block import Block, Phase
-from autotune.measure.stopping import StopReason, WindowRule, block_size, decide, warmed_up
+from autotune.measure.epoch import is_worth_restarting, restart_micro_batches
+from autotune.measure.stopping import StopReason, block_size, decide, warmed_up
 from autotune.trial.clock import Clock
+from autotune.trial.measuring_plan import Epochs, Plan
 from autotune.trial.ranks import Agreement, Lockstep, Mark
 from autotune.trial.recorder import Recorder
 from autotune.trial.steps import Steps
@@ -32,23 +33,10 @@ COMPUTE_BLOCK_S = 0.02
 """Shortest block of the compute-only rate: ended after every step, the meter's own work would slow down small steps."""
 DRAIN_QUEUES = 2
 """Without a gate the queue is drained this many times over before the clock starts, and the result is `primed`."""
+WARM_UP_SHARE, EARLY_SHARE = 0.125, 0.25
+"""Of the steps of a script that ends by itself: what the warm-up, and all before the real batches, may take."""
 LEAST_QUEUED = 4
 """Batches taken for the queue of a script that reads its loader ahead by itself."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """What the meter must know of the trial."""
-
-    rule: WindowRule
-    has_loader: bool
-    num_workers: int
-    num_queued: int
-    """Batches that the loader may hold ready: workers times prefetch."""
-    micro_batches_per_step: int
-    incumbent_samples_per_second: float | None
-    samples_per_step: float | None
-    """Samples of one optimizer step, where the user declared them or nobody can count them."""
 
 
 class Meter:
@@ -61,6 +49,8 @@ class Meter:
         agreement: How the ranks change phase together.
         open_gate: Lets the loader's workers build, and says whether they had not done so before.
         finish: Ends the trial; returns in tests alone.
+        at_block_end: Called whenever a block has ended on the host.
+        epochs: Begins a new epoch after the window; None where nothing is to be learned from one.
     """
 
     def __init__(
@@ -72,6 +62,8 @@ class Meter:
         agreement: Agreement,
         open_gate: Callable[[], bool],
         finish: Callable[[StopReason], None],
+        at_block_end: Callable[[Phase], None] = lambda phase: None,
+        epochs: Epochs | None = None,
     ) -> None:
         self.compute_samples_per_second: float | None = None
         self.entered_at: dict[Phase, float] = {}
@@ -82,10 +74,18 @@ class Meter:
         self._plan, self._steps, self._agreement = plan, steps, agreement
         self._counts_batches = plan.samples_per_step is None
         self._open_gate, self._finish = open_gate, finish
+        self._at_block_end = at_block_end
+        self._epochs = epochs
+        self._reason = StopReason.TIME_LIMIT
+        """Why the window ended."""
+        self.epoch_end_s: float | None = None
+        """What the end of an epoch took, where one was begun on purpose."""
         self._recorder = Recorder(clock)
         self._lockstep = Lockstep(clock) if agreement.is_shared else None
-        self._is_queue_empty = True
-        self._num_epoch_ends = 0
+        self._is_queue_empty = plan.has_loader or plan.num_queued == 0
+        self.num_epoch_ends = 0
+        """Epochs that ended since real batches are trained on; from the second one on they are a part of the window."""
+        self._is_between_epochs = False
         self._num_seen = self._entered_step = steps.num_updates
         self._num_seen_skips = steps.num_skipped
         self._num_backwards = steps.num_backwards
@@ -125,6 +125,7 @@ class Meter:
             count.num_skipped_steps = self._steps.num_skipped - self._num_seen_skips
             self._num_seen_skips = self._steps.num_skipped
             self._recorder.end_block()
+            self._at_block_end(self.phase)
             self._agreement.done(self._steps.num_steps)
             self._after_step(is_block_end=True)
         elif self._lockstep is not None:
@@ -132,9 +133,15 @@ class Meter:
             self._after_step(is_block_end=False)
 
     def pass_begins(self) -> None:
-        """The script begins to iterate anew: batches of the pass before that it only read do not count."""
+        """The script begins to iterate anew: batches of the pass before that it only read do not count.
+
+        Whoever leaves an epoch by counting its batches never comes to its end: it ends here.
+        """
         self.arrive()
         self._num_taken, self._num_samples_taken = 0, 0.0
+        if not self._is_between_epochs:
+            self.epoch_ended()
+        self._is_between_epochs = False
 
     def blocks(self) -> tuple[Block, ...]:
         """All blocks in order; waits for the device."""
@@ -148,8 +155,9 @@ class Meter:
         """
         if self.phase not in (Phase.RAMP, Phase.WINDOW):
             return
-        self._num_epoch_ends += 1
-        if self._num_epoch_ends == 1:
+        self._is_between_epochs = True
+        self.num_epoch_ends += 1
+        if self.num_epoch_ends == 1:
             self._enter(Phase.RAMP)
 
     def _enter(self, phase: Phase) -> None:
@@ -173,15 +181,48 @@ class Meter:
         elif self.phase is Phase.RAMP:
             if self._changes(Mark.WINDOW, is_block_end and self._is_full()):
                 self._enter_window()
+        elif self.phase is Phase.RESTART:
+            if is_block_end:
+                self._finish(self._reason)
         else:
             reason = None
             if is_block_end:
                 reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._incumbent)
             if reason is StopReason.CONVERGED:
                 self._agreement.tell(Mark.CONVERGED)
+            if reason not in (None, StopReason.RACED_OUT) and self._is_restart_of_use():
+                self._agreement.tell(Mark.RESTART)
             if self._changes(Mark.STOP, reason is not None):
                 is_converged = self._agreement.is_told(Mark.CONVERGED)
-                self._finish(StopReason.CONVERGED if is_converged else reason or StopReason.TIME_LIMIT)
+                self._reason = StopReason.CONVERGED if is_converged else reason or StopReason.TIME_LIMIT
+                self._leave_window()
+
+    def _is_restart_of_use(self) -> bool:
+        """Whether the cost of an epoch's start is worth a look; rank 0 decides for all."""
+        plan, blocks = self._plan, self._recorder.blocks(Phase.WINDOW)
+        if self._epochs is None or self.num_epoch_ends > 1 or not blocks:
+            return False
+        return is_worth_restarting(
+            epoch_micro_batches=plan.epoch_micro_batches,
+            micro_step_s=sum(b.duration_s for b in blocks) / sum(b.num_micro_batches for b in blocks),
+            first_batch_s=plan.first_batch_s,
+            num_workers=plan.num_workers,
+            num_queued=plan.num_queued,
+            limit_s=plan.rule.max_window_s,
+        )
+
+    def _leave_window(self) -> None:
+        """Begins an epoch on purpose, once the window is over, or ends the trial."""
+        is_wanted = self._agreement.is_told(Mark.RESTART)
+        if is_wanted:
+            self.entered_at[Phase.RESTART] = time.monotonic()  # what the loader has ready is taken out before its clock
+        self.epoch_end_s = self._epochs.end_epoch() if is_wanted and self._epochs is not None else None
+        if self._epochs is None or self.epoch_end_s is None:
+            self._finish(self._reason)
+            return
+        self._enter(Phase.RESTART)
+        self._epochs.begin_epoch()
+        self._block_micro_batches = restart_micro_batches(self._plan.num_workers, self._plan.micro_batches_per_step)
 
     def _changes(self, mark: Mark, wanted: bool) -> bool:
         return self._agreement.reached(mark, wanted=wanted, num_steps=self._num_seen, since=self._entered_step)
@@ -196,14 +237,22 @@ class Meter:
         if len(blocks) < MIN_WARMUP_STEPS:
             return False
         elapsed_s = time.monotonic() - self._phase_began
+        if self._has_taken(WARM_UP_SHARE):
+            return True
         is_long = elapsed_s >= STEADY_WARMUP_S and len(blocks) >= STEADY_WARMUP_STEPS
         return is_long or elapsed_s >= MAX_WARMUP_S or warmed_up([_busy_s(b) for b in blocks[-LAST_WARMUP_STEPS:]])
+
+    def _has_taken(self, share: float) -> bool:
+        """Whether that share of the steps that the script makes is spent."""
+        limit = self._plan.script_steps
+        return limit is not None and self._steps.num_updates >= share * limit
 
     def _leave_warm_up(self) -> None:
         if not self._plan.has_loader:
             self._enter(Phase.RAMP)
             return
-        last = self._last_blocks(Phase.WARMUP)
+        self._recorder.finish()
+        last = self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:]
         self._enter(Phase.COMPUTE)
         micro_step_s = sum(map(_busy_s, last)) / sum(block.num_micro_batches for block in last)
         self._block_micro_batches = block_size(0, self._plan.micro_batches_per_step, micro_step_s, COMPUTE_BLOCK_S)
@@ -211,7 +260,8 @@ class Meter:
     def _has_ceiling(self) -> bool:
         elapsed_s = time.monotonic() - self._phase_began
         num_blocks = len(self._recorder.blocks(Phase.COMPUTE))
-        return (num_blocks >= MIN_COMPUTE_BLOCKS and elapsed_s >= MIN_COMPUTE_S) or elapsed_s >= MAX_COMPUTE_S
+        is_enough = num_blocks >= MIN_COMPUTE_BLOCKS and elapsed_s >= MIN_COMPUTE_S
+        return is_enough or elapsed_s >= MAX_COMPUTE_S or self._has_taken(EARLY_SHARE)
 
     def _leave_compute(self) -> None:
         self._recorder.finish()
@@ -219,7 +269,8 @@ class Meter:
         if blocks:
             self.compute_samples_per_second = sum(b.num_samples for b in blocks) / sum(_busy_s(b) for b in blocks)
             fastest = max(block.num_samples / _busy_s(block) for block in blocks)
-            if self._incumbent is not None and fastest < self._incumbent * self._plan.rule.race_margin:
+            is_slow = self._incumbent is not None and fastest < self._incumbent * self._plan.rule.race_margin
+            if is_slow or self._plan.is_compute_only:
                 self._finish(StopReason.RACED_OUT)
                 return
         self._is_queue_empty = self._open_gate()
@@ -233,18 +284,16 @@ class Meter:
         return num_micro_batches >= DRAIN_QUEUES * max(self._plan.num_queued, LEAST_QUEUED) + num_workers
 
     def _enter_window(self) -> None:
-        # On another rank than the first the decision may come before a block has ended here.
-        last = self._last_blocks(Phase.RAMP) or self._last_blocks(Phase.WARMUP)
+        # The whole ramp: its first batch takes a worker's full time and the others then come at once, so that its last
+        # ones alone look like a loader that is many times as fast. On another rank than the first the decision may come
+        # before a block has ended here.
+        self._recorder.finish()
+        last = self._recorder.blocks(Phase.RAMP) or self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:]
         micro_step_s = sum(block.duration_s for block in last) / sum(block.num_micro_batches for block in last)
         self._enter(Phase.WINDOW)
         self._block_micro_batches = block_size(
             self._plan.num_workers, self._plan.micro_batches_per_step, micro_step_s, self._plan.rule.min_block_s
         )
-
-    def _last_blocks(self, phase: Phase) -> Sequence[Block]:
-        """The latest blocks of a phase; waits for the device."""
-        self._recorder.finish()
-        return self._recorder.blocks(phase)[-LAST_WARMUP_STEPS:]
 
 
 def _busy_s(block: Block) -> float:

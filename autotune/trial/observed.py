@@ -55,5 +55,6 @@ def model_settings(roots: Iterable[torch.nn.Module], precision: Precision | None
         is_last = all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
         observed["channels_last"] = str(is_last)
     if modules and torch_names.HAS_CALL_SLOT:
-        observed["compile"] = str(any(torch_names.is_compiled(module) for module in modules))
+        is_asked = any(torch_names.is_compiled(module) for module in modules)
+        observed["compile"] = str(is_asked and torch_names.num_compiled_graphs() != 0)
     return observed

@@ -1,8 +1,9 @@
-"""The probe in this process: nothing is changed, or only the batch is split to see how the loss is reduced."""
+"""The probe in this process: it changes nothing but the cap on memory, or splits the batch to see the loss reduced."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.result import RankResult, RankStatus
 from autotune.settings import Group, Settings
 from autotune.trial import rank_report
+from autotune.trial.allocator import AllocatorWatch, ValidationWatch, limit_share
 from autotune.trial.applied import AppliedSettings
 from autotune.trial.failure import describe
 from autotune.trial.loaders import Loaders
@@ -33,18 +35,25 @@ class ProbeSession:
         self._witness = Witness(
             loaders=self._loaders, steps=self._steps, roots=self._roots, started_at=started_at, num_steps=num_steps
         )
+        self._allocator, self._validation = AllocatorWatch(), ValidationWatch()
         self._progress = Progress(paths.progress)
         self._agreement: Agreement | None = None
         self._is_reported = False
 
     def install(self) -> None:
         """Attaches to torch, and to the ways in which the script can end."""
+        if self._applied is None and self._job.cap_fraction < 1.0:
+            # The one thing that is changed: beside others on the device the cap must hold from the first run on.
+            limit_share(self._job.cap_fraction)
         self._witness.attach()
         if self._applied is not None:
             self._applied.install()
             self._steps.policy = self._noting(self._steps.policy)
         else:
             self._loaders.install()
+            self._allocator.install()
+            self._roots.without_gradients = self._validation.called_without_gradients
+            self._steps.on_backward.append(self._validation.trains)
             self._roots.install()
             self._steps.policy = self._noting(None)
             self._steps.install()
@@ -121,7 +130,8 @@ class ProbeSession:
             status=status,
             first_losses=tuple(self._witness.first_losses),
             num_steps=self._steps.num_steps,
-            facts=self._witness.facts(world_size),
+            facts=replace(self._witness.facts(world_size), validation_bytes=self._validation.peak_bytes()),
+            **self._allocator.figures(),
         )
         rank_report.write(self._paths, result, is_bystander=not self._steps.num_backwards)
         return world_size

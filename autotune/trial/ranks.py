@@ -38,6 +38,8 @@ class Mark(IntEnum):
     STOP = 4
     CONVERGED = 5
     """1 when the window ends because it is narrow enough."""
+    RESTART = 6
+    """1 when the window's end is followed by the start of a new epoch."""
 
 
 class Progress:

@@ -24,6 +24,8 @@ class Roots:
         """Run once per root, before its first call."""
         self.before_call: list[Callable[[], None]] = []
         """Run before every call of a root in grad mode."""
+        self.without_gradients: Callable[[], None] | None = None
+        """Run before a module is called with gradients switched off, while roots are looked for."""
         self.convert_inputs: Callable[[Any], Any] | None = None
         """Applied to every argument of a root's call."""
         self.stops_at_first = False
@@ -49,6 +51,8 @@ class Roots:
 
     def _wrap_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self.without_gradients is not None and not torch.is_grad_enabled():
+                self.without_gradients()
             if self._restore is None or self._is_inside or not torch.is_grad_enabled() or _is_criterion(module):
                 return original(module, *args, **kwargs)
             if module not in self._modules:

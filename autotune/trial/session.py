@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -12,24 +11,25 @@ import torch
 from autotune.measure.block import Block, Phase
 from autotune.measure.stopping import StopReason
 from autotune.model.job import TrialJob, TrialPaths
-from autotune.model.result import RankResult, RankStatus
+from autotune.model.result import PAST_ITS_EPOCH, RankResult, RankStatus
 from autotune.settings import Group, Settings
-from autotune.trial import rank_report, schedulers, torch_names
+from autotune.trial import rank_report, schedulers
+from autotune.trial.allocator import AllocatorWatch
 from autotune.trial.applied import AppliedSettings
 from autotune.trial.clock import clock_for
 from autotune.trial.failure import describe
 from autotune.trial.feed import Feed
+from autotune.trial.foreign_loaders import UNSEEN_QUEUE, may_read_ahead
 from autotune.trial.host_memory import held_bytes
 from autotune.trial.loaders import UNKNOWN_WORKERS, LoaderRecord
-from autotune.trial.meter import Meter, Plan
+from autotune.trial.losses import LossWatch
+from autotune.trial.measuring_plan import Plan
+from autotune.trial.meter import Meter
 from autotune.trial.ranks import Agreement, Progress
 from autotune.trial.steps import parameters_of
 
-NUM_FIRST_LOSSES = 8
 NUM_BLIND_STEPS = 24
 """Optimizer steps without a batch of the training loader after which it will not come: the probe needed six."""
-PAST_ITS_EPOCH = "past_its_epoch"
-"""Note on an error after an epoch had gone on past its end: the script may have counted on its length."""
 NUM_WATCHED_PARAMETERS = 4
 """Parameters compared at the end with their values after the first step: training must change them."""
 
@@ -42,20 +42,25 @@ class MeasuredSession:
         self._attached_at = time.monotonic()
         self._applied = AppliedSettings(job)
         self._steps = self._applied.steps
+        self._allocator = AllocatorWatch()
         loader = job.facts.loader if job.facts is not None else None
         self._has_loader = loader is not None
         num_passes = loader.num_passes_before_training if loader is not None else 0
         self._feed = Feed(self._steps, self._start_meter, num_passes_before_training=num_passes)
+        self._feed.batch_factor = job.batch_probe_factor
         self._meter: Meter | None = None
         self._rank, self._world_size = 0, 1
         self._said: dict[str, str] = {}
-        self._losses: list[torch.Tensor] = []
-        self._last_loss: torch.Tensor | None = None
+        self._losses = LossWatch(self._steps, self._applied.roots, self._is_measuring)
         self._watched: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._has_unseen_queue = False
+        self._held_host_bytes: int | None = None
+        """When the window ended; None while it has not."""
         self._is_reported = False
 
     def install(self) -> None:
         """Attaches to torch, and to the ways in which the script can end."""
+        self._allocator.install()
         self._applied.install()
         schedulers.keep_last_rate()
         self._feed.install()
@@ -66,7 +71,8 @@ class MeasuredSession:
         loaders.iterated = self._iterated
         self._feed.before_next(*self._applied.before_batch)
         self._feed.at_epoch_end(self._applied.epoch_ends)
-        self._steps.on_backward.append(self._backward)
+        self._losses.install()
+        self._feed.at_first_batch(self._losses.first_batch)
         self._steps.on_step.append(self._stepped)
         rank_report.report_endings(self._report_error, self._report_end)
 
@@ -101,7 +107,7 @@ class MeasuredSession:
         return self._applied.is_training(record.key)
 
     def _built(self, record: LoaderRecord, loader: Any) -> None:
-        if self._is_training(record):
+        if self._is_training(record) and not self._job.keeps_epochs:
             self._feed.make_endless(loader)
 
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
@@ -125,6 +131,10 @@ class MeasuredSession:
             micro_batches_per_step=max(settings.grad_accum_steps, facts.num_micro_batches_per_step),
             incumbent_samples_per_second=self._job.incumbent_samples_per_second,
             samples_per_step=self._declared_samples(),
+            is_compute_only=self._job.batch_probe_factor > 1,
+            epoch_micro_batches=self._feed.epoch_micro_batches if self._has_loader else None,
+            first_batch_s=self._feed.first_batch_s,
+            script_steps=self._job.script_steps,
         )
         self._meter = Meter(
             plan,
@@ -133,19 +143,27 @@ class MeasuredSession:
             agreement=Agreement(Progress(self._paths.progress), self._rank, self._world_size),
             open_gate=self._feed.open_gate,
             finish=self._finish,
+            at_block_end=self._allocator.block_ended,
+            epochs=self if num_workers else None,
         )
         return self._meter
 
+    def end_epoch(self) -> float | None:
+        """Ends the training loader's epoch after the window; what is held is read before, while the queues are full."""
+        self._held_host_bytes = held_bytes()
+        return self._feed.end_epoch()
+
+    def begin_epoch(self) -> None:
+        """Begins the training loader's next epoch."""
+        self._feed.begin_epoch()
+
     def _declared_samples(self) -> float | None:
         if self._job.samples_per_step is not None:
-            return self._job.samples_per_step
+            return self._job.samples_per_step * self._job.batch_probe_factor
         return None if self._has_loader else 1.0
 
-    def _backward(self, loss: torch.Tensor | None) -> None:
-        if loss is not None:
-            self._last_loss = loss.detach()
-            if len(self._losses) < NUM_FIRST_LOSSES and loss.numel() == 1:
-                self._losses.append(self._last_loss)
+    def _is_measuring(self) -> bool:
+        return self._meter is not None and self._meter.phase is Phase.WINDOW
 
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:
@@ -160,7 +178,8 @@ class MeasuredSession:
             elif self._steps.num_steps >= NUM_BLIND_STEPS:
                 self._end_blind()
         elif self._meter is None:
-            self._start_meter(0, 0)
+            self._has_unseen_queue = may_read_ahead()
+            self._start_meter(0, UNSEEN_QUEUE if self._has_unseen_queue else 0)
         else:
             self._meter.arrive()
 
@@ -200,6 +219,7 @@ class MeasuredSession:
             world_size=world_size,
             status=RankStatus.RAISED,
             error=describe(error),
+            **self._allocator.figures(),
             notes=(PAST_ITS_EPOCH,) if self._feed.is_past_epoch else (),
         )
         rank_report.write(self._paths, result, is_bystander=not self._has_trained)
@@ -213,23 +233,26 @@ class MeasuredSession:
         # A script that reads ahead takes its batches for steps that nobody can tell apart.
         counted = {} if self._feed.is_read_ahead else _accumulation(blocks)
         observed = {**counted, **self._applied.observed(), **self._said}
-        cuda = torch_names.is_cuda_on()
         result = RankResult(
             rank=self._rank,
             world_size=self._world_size,
             status=status,
             blocks=blocks,
             is_converged=is_converged,
-            is_primed=self._feed.is_primed,
+            is_primed=self._feed.is_primed or self._has_unseen_queue,
             compute_samples_per_second=meter.compute_samples_per_second if meter is not None else None,
             observed=observed,
-            peak_allocated_bytes=torch.cuda.max_memory_allocated() if cuda else None,
-            peak_reserved_bytes=torch.cuda.max_memory_reserved() if cuda else None,
-            held_host_bytes=held_bytes(),
-            num_alloc_retries=int(torch.cuda.memory_stats().get("num_alloc_retries", 0)) if cuda else 0,
+            held_host_bytes=self._held_host_bytes or held_bytes(),
+            **self._allocator.figures(),
+            epoch_micro_batches=self._feed.epoch_micro_batches if self._has_loader else None,
+            num_epoch_ends=meter.num_epoch_ends if meter is not None else 0,
+            epoch_end_s=meter.epoch_end_s if meter is not None else None,
+            is_loader_rebuilt=self._feed.is_loader_rebuilt,
+            first_batch_s=self._feed.first_batch_s if self._has_loader else None,
             durations_s=self._durations(),
-            first_losses=tuple(value for value in map(float, self._losses) if math.isfinite(value)),
-            is_loss_finite=self._last_loss is None or bool(torch.isfinite(self._last_loss).all()),
+            first_losses=self._losses.first_losses,
+            start_digest=self._losses.start_digest,
+            is_loss_finite=self._losses.is_finite,
             has_changed_parameters=self._has_changed_parameters(),
             num_steps=self._steps.num_steps,
             num_skipped_steps=self._steps.num_skipped,
@@ -246,11 +269,11 @@ class MeasuredSession:
         return any(not torch.equal(now, before) for now, before in self._watched)
 
     def _durations(self) -> dict[str, float]:
-        """Seconds by part; the window's is the time until now."""
+        """Seconds by part; the last one's is the time until now."""
         began = [("start", self._started_at), ("preparation", self._attached_at)]
         if self._meter is not None:
-            names = {Phase.WARMUP: "warm_up", Phase.COMPUTE: "compute", Phase.RAMP: "ramp", Phase.WINDOW: "window"}
-            began += [(names[phase], at) for phase, at in self._meter.entered_at.items()]
+            names = {Phase.WARMUP: "warm_up"}
+            began += [(names.get(phase, phase.value), at) for phase, at in self._meter.entered_at.items()]
         ends = [at for _, at in began[1:]] + [time.monotonic()]
         return {name: max(0.0, end - at) for (name, at), end in zip(began, ends, strict=True)}
 

@@ -5,6 +5,7 @@ Everything else in `trial/` is built on public names. Read in torch 2.4 to 2.13.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any
 
@@ -57,9 +58,28 @@ _compiled_roots: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def compile_in_place(module: Any) -> None:
-    """Compiles a module as `module.compile()` does, and remembers it."""
-    module.compile()
+    """Compiles a module in place, as `module.compile()` does, whatever its class, and remembers it.
+
+    torch's compiler skips the files of torch.nn: a root of one of its own classes, such as a Sequential, would be left
+    uncompiled in silence. It enters there from a function of somebody else's.
+    """
+    if not HAS_CALL_SLOT:
+        module.compile()
+        return
+    inner = module._call_impl
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return inner(*args, **kwargs)
+
+    module._compiled_call_impl = torch.compile(call)
     _compiled_roots.add(module)
+
+
+def num_compiled_graphs() -> int | None:
+    """Graphs that torch's compiler has built in this process; None where it does not say."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(utils, "counters", None)
+    return int(counters["stats"]["unique_graphs"]) if counters is not None else None
 
 
 def is_compiled(module: Any) -> bool:
@@ -79,6 +99,12 @@ def call_when_cuda_starts(action: Any) -> bool:
 def is_cuda_on() -> bool:
     """Whether this process has initialised CUDA; never initialises it."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def is_cuda_lost() -> bool:
+    """Whether CUDA cannot be used in this forked process, because its parent had asked the driver for devices."""
+    is_in_bad_fork = getattr(torch.cuda, "_is_in_bad_fork", None)
+    return bool(is_in_bad_fork()) if is_in_bad_fork is not None else False
 
 
 BATCH_NORM: Any = getattr(torch.nn.modules.batchnorm, "_BatchNorm", torch.nn.BatchNorm2d)

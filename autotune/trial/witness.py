@@ -16,8 +16,10 @@ from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.settings import Group, OmpWaitPolicy, Precision
 from autotune.trial import schedulers, torch_names
 from autotune.trial.gradients import gradient_norm
+from autotune.trial.imports import early_environment, installed_modules
 from autotune.trial.loader_witness import LoaderWitness
 from autotune.trial.loaders import Loaders
+from autotune.trial.loss_targets import LossTargets
 from autotune.trial.patching import wrap
 from autotune.trial.precision import OperandWitness
 from autotune.trial.roots import Roots
@@ -46,6 +48,7 @@ class Witness:
         self._started_at, self._num_steps = started_at, num_steps
         self._loaders = LoaderWitness(loaders, steps)
         self._operands = OperandWitness()
+        self._loss_targets = LossTargets()
         self._seen: set[str] = set()
         self._autocast_dtype: str | None = None
         self._step_ends: list[float] = []
@@ -53,6 +56,7 @@ class Witness:
         self._backwards_at_first_step = 0
         self._scheduler_steps: Counter[int] = Counter()
         self._grad_norm: float | None = None
+        self._early_environment = early_environment()
 
     def attach(self) -> None:
         """Attaches to everything that decides what may be tuned; before the seams are installed."""
@@ -60,6 +64,7 @@ class Witness:
         self._steps.on_backward.append(self._backward)
         self._steps.on_step.append(self._step)
         self._roots.prepare.append(self._operands.attach)
+        self._loss_targets.install()
         self._watch(torch, "set_num_threads", "threads")
         self._watch(torch, "compile", "compile")
         self._watch(torch.nn.Module, "compile", "compile")
@@ -114,6 +119,7 @@ class Witness:
 
     def _backward(self, loss: torch.Tensor | None) -> None:
         self._loaders.backward()
+        self._loss_targets.backward(self._loaders.leading_size)
         if len(self._backward_ends) < BY_HAND_BACKWARDS:
             self._backward_ends.append(time.monotonic())
         if loss is not None and loss.numel() == 1 and len(self.first_losses) < FIRST_LOSSES:
@@ -163,6 +169,7 @@ class Witness:
             own_cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
             own_memory_fraction="memory_fraction" in self._seen,
             loss_reduction=LossReduction.UNKNOWN,
+            loss_targets_vary=self._loss_targets.vary,
             first_loss=self.first_losses[0] if self.first_losses else None,
             first_grad_norm=self._grad_norm,
             intra_op_threads=torch.get_num_threads(),
@@ -171,6 +178,8 @@ class Witness:
             claims=tuple(sorted(self.claims)),
             knobs=tuple(sorted(self.knobs.items())),
             modules=tuple(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)),
+            imports=installed_modules(),
+            early_environment=self._early_environment,
             torch_version=str(torch.__version__),
             num_parameters=sum(p.numel() for p in parameters.values()),
             first_step_s=ends[0] - self._started_at if ends else 0.0,

@@ -468,3 +468,46 @@ for epoch in range(1000):
         if number == 3:
             break
 """
+
+ENDS_AFTER_STEPS = """
+import time
+loader, step = DataLoader(Data(), batch_size=8, shuffle=True), 0
+while step < NUM_STEPS:
+    for x, y in loader:
+        train_on(x, y)
+        time.sleep(STEP_S)
+        step += 1
+        if step == NUM_STEPS:
+            break
+"""
+
+TOKENS = """
+class Texts(Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, index):
+        tokens = torch.arange(12) % 3
+        if index % NUM_LENGTHS:
+            tokens[3 + index % NUM_LENGTHS:] = -100
+        return torch.randn(12, 4), tokens
+
+for x, y in DataLoader(Texts(), batch_size=8, shuffle=True):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
+    optimizer.step()
+"""
+
+OWN_READER = """
+import queue
+import threading
+
+batches = queue.Queue(8)
+
+def read():
+    while True:
+        batches.put((torch.randn(8, 4), torch.randint(3, (8,))))
+
+threading.Thread(target=read, daemon=True).start()
+for step in range(1000000):
+    train_on(*batches.get())
+"""

@@ -33,7 +33,7 @@ def flat(rows: list[list[float]]) -> list[float]:
 
 
 @pytest.mark.parametrize("num_parts", [2, 4])
-@pytest.mark.parametrize("reduction", list(LossReduction)[:2])
+@pytest.mark.parametrize("reduction", [LossReduction.MEAN, LossReduction.SUM])
 def test_gradients_and_three_updates_are_those_of_the_full_batch(
     ground: Ground, facts: ScriptFacts, num_parts: int, reduction: LossReduction
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from autotune.measure.stopping import WindowRule
 from autotune.model.facts import ScriptFacts
@@ -89,7 +91,7 @@ def test_workers_build_one_batch_before_the_gate_opens(
 
 def test_the_users_worker_init_runs_once_in_every_worker(ground: Ground) -> None:
     job = Job(ground)
-    job.trial(num_workers=3)
+    job.trial(num_workers=3, persistent_workers=True)  # others are started anew for the epoch after the window
     firsts = [book.read_text().splitlines()[0].split()[:2] for book in job.books()]
     assert sorted(firsts) == [["init", "0"], ["init", "1"], ["init", "2"]]
     assert sum(book.read_text().count("init") for book in job.books()) == 3
@@ -124,6 +126,29 @@ def test_the_rate_of_a_job_that_waits_for_its_loader_is_the_loaders(
     print(f"W={num_workers} P={prefetch_factor}: {rate / (num_workers / sleep_s):.3f} of the loader's rate")
     assert rate == pytest.approx(num_workers / sleep_s, rel=0.25)
     assert run.verdict.measurement.data_wait_fraction > 0.8
+
+
+@pytest.mark.skipif("in_order" not in inspect.signature(DataLoader).parameters, reason="torch 2.6 brought it")
+def test_batches_that_come_as_they_are_ready_are_held_back_alike(ground: Ground) -> None:
+    sleep_s = 0.01
+    job = Job(ground, "--any-order", "--sleep", str(sleep_s), "--samples", "20")
+    run = job.trial(num_workers=3, prefetch_factor=4, job={"window": SCREENING})
+    before = [index for at, index in job.built() if at < ramp_at(job, run) - 0.1]
+    assert len(before) == 8
+    assert not run.rank.is_primed
+    # 20 samples in batches of 8 are 8, 8 and 4, in any order: told apart by what came.
+    sizes = {block.num_samples for block in run.rank.blocks if block.phase == "ramp"}
+    assert sizes <= {4.0, 8.0}
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_a_first_batch_that_cannot_be_read_holds_nobody_up(ground: Ground, is_persistent: bool) -> None:
+    """The next one is another worker's, which waits at the gate; without it the queue may have filled."""
+    job = Job(ground)
+    began = time.monotonic()
+    run = job.trial("--broken", "8", num_workers=3, persistent_workers=is_persistent, job={"window": SCREENING})
+    assert time.monotonic() - began < 15
+    assert run.rank.is_primed
 
 
 def test_without_a_gate_the_queue_is_drained_and_the_result_marked(ground: Ground) -> None:

@@ -26,7 +26,8 @@ from autotune.plain import from_plain, to_plain
 from autotune.runner.judge import Ending, judge
 from autotune.space.derive import natural_settings
 from autotune.trial.clock import HostClock
-from autotune.trial.meter import Meter, Plan
+from autotune.trial.measuring_plan import Plan
+from autotune.trial.meter import Meter
 from autotune.trial.ranks import LEAD_STEPS, MAX_STEPS_AHEAD, Agreement, Lockstep, Mark, Progress
 from autotune.trial.steps import Steps
 from tests.integration.trial.ground import INJECT, QUICK, SCRIPTS
@@ -239,6 +240,10 @@ def test_both_ranks_of_a_data_parallel_job_report_and_stop_at_the_same_step(tmp_
     for phase in (Phase.WARMUP, Phase.COMPUTE, Phase.RAMP):
         counts = [sum(block.num_steps for block in report.blocks if block.phase is phase) for report in reports]
         assert counts[0] == counts[1], phase
+    # The cost of an epoch's start is looked at by both, after the window.
+    after = [sum(b.num_steps for b in report.blocks if b.phase is Phase.RESTART) for report in reports]
+    assert after == [1, 1]
+    assert all(report.epoch_end_s is not None for report in reports)
 
 
 @pytest.mark.slow

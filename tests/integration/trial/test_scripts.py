@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from autotune.measure.stopping import WindowRule
 from autotune.model.facts import BatchSamplerKind, ScriptFacts
-from autotune.trial.session import PAST_ITS_EPOCH
+from autotune.model.result import PAST_ITS_EPOCH
+from autotune.trial.foreign_loaders import UNSEEN_QUEUE
+from autotune.trial.meter import DRAIN_QUEUES
 from tests.integration.trial import loops
 from tests.integration.trial.ground import Ground, Run, space_of
+
+PATIENT = WindowRule(half_width_ratio=1e-6, min_window_s=60.0, max_window_s=60.0)
 
 
 def script(ground: Ground, loop: str, **values: object) -> Path:
@@ -173,6 +178,16 @@ def test_without_a_loader_steps_are_measured(ground: Ground) -> None:
     assert dict(space_of(facts).refused)["num_workers"] == "no torch DataLoader was seen to train"
     run = ground.trial(path, facts, precision="bf16")
     assert_in_force(run, precision="bf16")
+    assert not run.rank.is_primed
+
+
+def test_a_reader_of_the_scripts_own_is_drained_and_the_result_marked(ground: Ground) -> None:
+    path = script(ground, loops.OWN_READER)
+    run = ground.trial(path, ground.probe(path))
+    assert run.outcome == "ok", f"{run.verdict} {run.output}"
+    assert run.rank.is_primed
+    ramp = sum(block.num_steps for block in run.rank.blocks if block.phase == "ramp")
+    assert ramp >= DRAIN_QUEUES * UNSEEN_QUEUE
 
 
 def test_two_loaders_side_by_side_are_refused_by_name(ground: Ground) -> None:
@@ -198,6 +213,29 @@ def test_an_error_past_the_end_of_an_epoch_is_noted_as_one(ground: Ground) -> No
     assert run.outcome == "crashed"
     assert run.rank.error is not None and run.rank.error.kind == "IndexError"
     assert run.rank.notes == (PAST_ITS_EPOCH,)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_a_script_that_counts_on_its_epochs_length_is_measured_when_they_end(
+    ground: Ground, num_workers: int, is_persistent: bool
+) -> None:
+    path = script(ground, loops.COUNTS_ON_ITS_LENGTH)
+    settings = {"num_workers": num_workers, "persistent_workers": is_persistent and num_workers > 0}
+    run = ground.trial(path, ground.probe(path), job={"keeps_epochs": True}, **settings)
+    assert_in_force(run, num_workers=num_workers)
+    assert run.rank.num_epoch_ends > 0
+
+
+def test_a_script_that_ends_by_itself_keeps_most_of_its_steps_for_the_window(ground: Ground) -> None:
+    path = script(ground, loops.ENDS_AFTER_STEPS, NUM_STEPS=200, STEP_S=0.005)
+    facts = ground.probe(path)
+    run = ground.trial(path, facts, num_workers=2, job={"script_steps": 200, "window": PATIENT})
+    assert_in_force(run, num_workers=2)
+    assert run.rank.status == "ended"
+    early = sum(block.num_steps for block in run.rank.blocks if block.phase in ("warmup", "compute"))
+    assert 3 <= early <= 75
+    assert run.rank.num_steps == 200
 
 
 def test_an_error_is_reported_past_a_hook_of_the_scripts_own(ground: Ground) -> None:
@@ -240,6 +278,17 @@ def test_accumulation_is_refused_by_name_where_backward_and_step_cannot_be_taken
     assert facts.num_backwards_per_step == num_backwards
     assert facts.uses_closure is (loop == loops.CLOSURE)
     assert of_split(facts) == reason
+
+
+@pytest.mark.parametrize(("num_lengths", "vary"), [(1, False), (5, True)])
+def test_a_mean_over_tokens_is_told_from_one_over_samples(ground: Ground, num_lengths: int, vary: bool) -> None:
+    """Of a text some tokens are left out of the loss; with all of the same length it is a plain mean."""
+    path = script(ground, loops.TOKENS, NUM_LENGTHS=num_lengths)
+    facts = ground.probe(path)
+    assert facts.loss_targets_vary is vary
+    whole, parts = facts.first_loss, ground.split_probe(path, facts, num_parts=2).first_losses[:2]
+    assert whole is not None
+    assert (abs(sum(parts) / 2 / whole - 1) < 1e-5) is not vary
 
 
 def test_batches_that_the_script_puts_together_are_all_counted(ground: Ground) -> None:

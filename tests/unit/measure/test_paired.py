@@ -30,10 +30,10 @@ def no_preference(candidate):
 
 
 def test_the_comparison_is_the_one_computed_by_hand():
-    # Log-ratios ln 2, ln 2 + 0.1, ln 2 - 0.1: mean ln 2, standard deviation 0.1; t of 2 degrees is 4.3026527.
+    # Log-ratios ln 2, ln 2 + 0.1, ln 2 - 0.1: mean ln 2, standard deviation 0.1; t of 2 degrees at 98 % is 6.9645567.
     finals = finals_of({0: [100.0, 50.0, 80.0], 1: [200.0, 100.0 * math.exp(0.1), 160.0 * math.exp(-0.1)]})
     comparison = compare(finals, 1, 0)
-    half_width = 4.3026527 * 0.1 / math.sqrt(3)
+    half_width = 6.9645567 * 0.1 / math.sqrt(3)
     assert comparison.ratio == pytest.approx(2.0)
     assert comparison.low == pytest.approx(2.0 * math.exp(-half_width), rel=1e-6)
     assert comparison.high == pytest.approx(2.0 * math.exp(half_width), rel=1e-6)
@@ -188,15 +188,28 @@ def test_finals_without_the_baseline_are_refused():
         choose_winner(finals_of({1: [1.0, 1.0]}), BASELINE, no_preference)
 
 
-def test_equal_candidates_are_called_a_gain_about_once_in_forty():
-    """The 95 % interval leaves 2.5 % on its upper side when nothing is gained."""
-    rng = random.Random(7)
+def num_gains_by_the_finals(gain, num_comparisons, seed):
+    """Comparisons called a gain when looked at after 3 rounds and, while undecided, after each of 3 more."""
+    rng = random.Random(seed)
     num_gains = 0
-    for _ in range(1000):
-        drift = [rng.gauss(0, 0.03) for _ in range(4)]
-        rates = [[100 * math.exp(d + rng.gauss(0, 0.015)) for d in drift] for _ in range(2)]
-        num_gains += compare(finals_of(dict(enumerate(rates))), 1, 0).is_gain
-    assert 10 <= num_gains <= 45
+    for _ in range(num_comparisons):
+        drift = [rng.gauss(0, 0.03) for _ in range(6)]
+        rates = [[100 * by * math.exp(d + rng.gauss(0, 0.015)) for d in drift] for by in (1.0, 1.0 + gain)]
+        for num_rounds in range(3, 7):
+            comparison = compare(finals_of({n: rate[:num_rounds] for n, rate in enumerate(rates)}), 1, 0)
+            if comparison.is_gain or comparison.ratio <= 1:
+                break
+        num_gains += comparison.is_gain
+    return num_gains
+
+
+def test_equal_candidates_are_called_a_gain_about_once_in_forty():
+    """95 % over all looks leaves 2.5 % on the upper side; every look at 95 % would find 60."""
+    assert 10 <= num_gains_by_the_finals(0.0, 1000, seed=7) <= 38
+
+
+def test_a_gain_of_a_tenth_is_nearly_always_called_one():
+    assert num_gains_by_the_finals(0.1, 200, seed=8) >= 196
 
 
 def test_a_round_has_the_same_order_each_time_whatever_order_the_candidates_come_in():

@@ -12,6 +12,10 @@ parser.add_argument("--sleep", type=float, default=0.0)
 parser.add_argument("--samples", type=int, default=2000)
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--context", default=None)
+parser.add_argument("--any-order", action="store_true", help="batches come as they are ready")
+parser.add_argument(
+    "--broken", type=int, default=0, help="first samples that cannot be read; such batches are left out"
+)
 parser.add_argument("--no-fetchers", action="store_true", help="as if torch had moved what the gate is built on")
 args = parser.parse_args()
 if args.no_fetchers:
@@ -26,6 +30,8 @@ class Slow(Dataset):
         return args.samples
 
     def __getitem__(self, index):
+        if index < args.broken:
+            raise KeyError(index)
         if args.sleep:
             time.sleep(args.sleep)
         with open(BOOK.format(os.getpid()), "a") as book:
@@ -38,6 +44,16 @@ def init(worker_id):
         book.write(f"init {worker_id} {time.monotonic()}\n")
 
 
+def readable(batches):
+    while True:
+        try:
+            yield next(batches)
+        except KeyError:
+            continue
+        except StopIteration:
+            return
+
+
 def main():
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 3)
@@ -45,13 +61,14 @@ def main():
     loader = DataLoader(
         Slow(),
         batch_size=args.batch,
-        shuffle=True,
+        shuffle=not args.broken,
         worker_init_fn=init,
         multiprocessing_context=args.context,
         num_workers=1 if args.context else 0,
+        **({"in_order": False} if args.any_order else {}),
     )
     for _epoch in range(1000):
-        for x, y in loader:
+        for x, y in readable(iter(loader)):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()

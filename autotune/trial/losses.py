@@ -1,0 +1,134 @@
+"""The losses of a trial: the first ones, what they follow from, and whether one in the window was not finite."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autotune.trial import torch_names
+from autotune.trial.batches import tensors_of
+from autotune.trial.roots import Roots
+from autotune.trial.steps import Steps
+
+NUM_FIRST_LOSSES = 8
+MAX_DIGEST_TENSORS = 32
+MAX_DIGEST_BYTES = 1 << 18
+"""Of each tensor: runs that begin with other random numbers differ everywhere."""
+
+
+class LossWatch:
+    """Sees every loss that the script runs backward from.
+
+    Args:
+        steps: Knows the parameters, and tells of backward passes.
+        roots: Tell when the first forward pass begins.
+        is_measuring: Whether the window runs: there no loss may be other than finite.
+    """
+
+    def __init__(self, steps: Steps, roots: Roots, is_measuring: Callable[[], bool]) -> None:
+        self._steps, self._roots, self._is_measuring = steps, roots, is_measuring
+        self._first: list[torch.Tensor] = []
+        self._num_steps = self._num_skipped = self._num_at_step = 0
+        """Steps done and skipped when the last loss came, and first losses that had been seen when a step was done."""
+        self._last: torch.Tensor | None = None
+        self._total: torch.Tensor | None = None
+        """Sum of the window's losses, on their device: one that is not finite makes it so for good."""
+        self._batch_digest: int | None = None
+        self._weights_digest: int | None = None
+        self._random_state: list[torch.Tensor] | None = None
+        """Before the first forward pass; None when it has begun unseen."""
+
+    def install(self) -> None:
+        """Attaches to the first forward pass and to all backward passes."""
+        self._roots.prepare.append(self._before_forward)
+        self._steps.on_backward.append(self._backward)
+
+    def first_batch(self, batch: Any) -> None:
+        """Notes the batch that the first steps are made with."""
+        self._batch_digest = digest(tensors_of(batch))
+
+    @property
+    def first_losses(self) -> tuple[float, ...]:
+        """Losses of the first backward passes, without those of skipped steps; one that is not finite ends them."""
+        values = [float(loss) for loss in self._first]
+        num_finite = next((i for i, value in enumerate(values) if not math.isfinite(value)), len(values))
+        return tuple(values[:num_finite])
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the last loss and all losses of the window are finite; waits for the device."""
+        seen = [value for value in (self._last, self._total) if value is not None]
+        return all(bool(torch.isfinite(value).all()) for value in seen)
+
+    @property
+    def start_digest(self) -> str | None:
+        """What the first losses follow from: initial weights and first batch.
+
+        None where one of them was not seen, or where the forward pass draws random numbers: another number format then
+        draws others.
+        """
+        if self._batch_digest is None or self._weights_digest is None:
+            return None
+        return f"{self._weights_digest:08x}-{self._batch_digest:08x}"
+
+    def _before_forward(self, _: torch.nn.Module) -> None:
+        if self._last is None:
+            self._random_state = _random_state()
+
+    def _backward(self, loss: torch.Tensor | None) -> None:
+        if loss is None:
+            return
+        if self._last is None:
+            self._note_start()
+        self._last = loss = loss.detach()
+        if len(self._first) < NUM_FIRST_LOSSES and loss.numel() == 1:
+            self._drop_skipped()
+            self._first.append(loss.clone())
+        if self._is_measuring():
+            if loss.dim():
+                loss = loss.sum()
+            if self._total is None or self._total.device != loss.device:
+                self._total = torch.zeros((), device=loss.device)
+            self._total.add_(loss)
+
+    def _drop_skipped(self) -> None:
+        """Losses of a step that the scaler skipped come again: under fp16 the first steps go into finding the scale."""
+        steps = self._steps
+        if steps.num_steps != self._num_steps:
+            self._num_at_step = len(self._first)
+        elif steps.num_skipped != self._num_skipped:
+            del self._first[self._num_at_step :]
+        self._num_steps, self._num_skipped = steps.num_steps, steps.num_skipped
+
+    def _note_start(self) -> None:
+        before, self._random_state = self._random_state, None
+        now = _random_state()
+        if before is not None and len(before) == len(now) and all(map(torch.equal, before, now)):
+            self._weights_digest = digest(self._steps.parameters())
+
+
+def digest(tensors: list[torch.Tensor]) -> int | None:
+    """A checksum of the beginnings of some tensors, whatever their memory format; None where they cannot be read."""
+    checksum = 0
+    try:
+        for tensor in tensors[:MAX_DIGEST_TENSORS]:
+            num = max(1, MAX_DIGEST_BYTES // max(1, tensor.element_size()))
+            values = tensor.detach().reshape(-1)[:num].cpu().contiguous()
+            checksum = zlib.crc32(values.view(torch.uint8).numpy().tobytes(), checksum)
+            checksum = zlib.crc32(str(tuple(tensor.shape)).encode(), checksum)
+    except (RuntimeError, TypeError, NotImplementedError):
+        # Sharded, sparse, quantised: parity is not claimed then.
+        return None
+    return checksum
+
+
+def _random_state() -> list[torch.Tensor]:
+    """States of the generators that a forward pass draws from."""
+    states = [torch.get_rng_state()]
+    if torch_names.is_cuda_on():
+        states.append(torch.cuda.get_rng_state())
+    return states

@@ -1,0 +1,87 @@
+"""The product's own trials of a script: its probe, its jobs, its runner, its judgement."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.measure.stopping import WindowRule
+from autotune.model.facts import ScriptFacts
+from autotune.model.job import TrialJob
+from autotune.model.result import TrialResult
+from autotune.runner.cold import ColdRunner
+from autotune.runner.workspace import Workspace
+from autotune.settings import Settings
+from autotune.space.derive import natural_settings
+from autotune.spec import SearchSpec
+from autotune.tuner.jobs import Jobs
+from autotune.tuner.site import open_site
+from autotune.tuner.stop import StopRequest, wait_for
+
+JOB = Path(__file__).with_name("job.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """Trials of one command on this machine's CPU."""
+
+    runner: ColdRunner
+    jobs: Jobs
+
+    @property
+    def natural(self) -> Settings:
+        """What the script does by itself."""
+        assert self.jobs.natural is not None
+        return self.jobs.natural
+
+    def run(self, job: TrialJob | None = None, *, seed: int, window: WindowRule | None = None) -> TrialResult:
+        """One trial, by default of the script's own settings; with another window's rule where one is given."""
+        job = replace(job or self.jobs.trial(self.natural), seed=seed)
+        run = self.runner.start(job if window is None else replace(job, window=window))
+        wait_for(run, StopRequest())
+        result = run.result()
+        if result.measurement is None:
+            raise SystemExit(f"a trial ended {result.outcome}: {result.reason}\n{result.log_tail}")
+        return result
+
+
+@contextmanager
+def trials_of(*arguments: str) -> Iterator[Trials]:
+    """Trials of the sleeping job with these arguments, after a probe of it."""
+    with tempfile.TemporaryDirectory() as cwd:
+        command = (sys.executable, str(JOB), *arguments)
+        spec = SearchSpec(command=command, script=str(JOB), cwd=cwd, study="bench", device="cpu")
+        site = open_site(spec)
+        workspace = Workspace.open(None, cwd=Path(cwd), command=command)
+        try:
+            runner = ColdRunner(workspace, site.device)
+            jobs = Jobs(spec=spec, site=site)
+            facts = _probe(runner, jobs)
+            workspace.probe_is_through()
+            yield Trials(runner=runner, jobs=replace(jobs, facts=facts, natural=natural_settings(facts)))
+        finally:
+            workspace.remove()
+
+
+def _probe(runner: ColdRunner, jobs: Jobs) -> ScriptFacts:
+    run = runner.start(jobs.probe())
+    wait_for(run, StopRequest())
+    result = run.probe_result()
+    if result.facts is None:
+        raise SystemExit(f"the probe taught nothing: {result.reason}\n{result.log_tail}")
+    return result.facts
+
+
+def said_by_job(*arguments: str) -> dict[str, Any]:
+    """What the job says of itself when it is started without autotune."""
+    command = [sys.executable, str(JOB), *arguments]
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    said: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return said

@@ -1,0 +1,47 @@
+"""Compilation in place reaches the modules of torch's own classes, which torch alone leaves as they are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from autotune.trial import torch_names
+from autotune.trial.observed import model_settings
+
+
+class Own(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("make", [Own, lambda: Own().inner], ids=["own class", "torch's class"])
+def test_a_root_of_any_class_is_compiled_in_place(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    sizes: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> object:
+        sizes.append(len(graph.graph.nodes))
+        return graph.forward
+
+    compiler = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function: compiler(function, backend=backend))
+    model, x = make(), torch.randn(3, 4)
+    expected, names = model(x), list(model.state_dict())
+    torch_names.compile_in_place(model)
+    assert torch.allclose(model(x), expected)
+    assert len(sizes) == 1 and sizes[0] > 5
+    assert list(model.state_dict()) == names
+    assert model_settings([model], None)["compile"] == "True"
+
+
+def test_a_root_whose_compilation_built_nothing_does_not_count_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Own()
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    monkeypatch.setattr(torch_names, "num_compiled_graphs", lambda: 0)
+    torch_names.compile_in_place(model)
+    assert model_settings([model], None)["compile"] == "False"

@@ -1,0 +1,92 @@
+"""What the losses of a trial tell: whether it began as another did, and whether one of them was not finite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.measure.stopping import WindowRule
+from autotune.model.result import TrialResult
+from autotune.runner.parity import NOT_CLAIMED, references_of
+from autotune.settings import Precision
+from tests.integration.trial import loops
+from tests.integration.trial.ground import Ground, Run
+
+DROPOUT = loops.PLAIN.replace("loader =", "model.insert(1, torch.nn.Dropout(0.5))\nloader =")
+UNSEEDED = "torch.manual_seed(torch.seed())\nmodel[0].reset_parameters()\n" + loops.PLAIN
+BREAKS_IN_LOW_PRECISION = (
+    """
+def coarse(module, args, output):
+    return output if output.dtype is torch.float32 else 1.5 * output
+
+model.register_forward_hook(coarse)
+"""
+    + loops.PLAIN
+)
+ONE_LOSS_IS_NOT_FINITE = """
+import time
+began, has_failed = time.monotonic(), False
+for x, y in DataLoader(Data(800), batch_size=8):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    if not has_failed and time.monotonic() - began > AFTER_S:
+        has_failed = True
+        (loss * float("inf")).backward()
+        optimizer.zero_grad()
+    else:
+        loss.backward()
+    optimizer.step()
+"""
+
+
+def script(ground: Ground, loop: str) -> Path:
+    return ground.script(loops.PRELUDE + loop)
+
+
+def trials(ground: Ground, loop: str, precision: Precision) -> tuple[Run, Run]:
+    """One in fp32, and one in another format that is compared with it."""
+    path = script(ground, loop)
+    facts = ground.probe(path)
+    plain = ground.trial(path, facts)
+    assert plain.verdict is not None, plain.output
+    result = TrialResult(outcome=plain.outcome, measurement=plain.verdict.measurement, ranks=plain.ranks)
+    return plain, ground.trial(path, facts, precision=precision, job={"references": references_of(result)})
+
+
+@pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP16])
+def test_two_trials_begin_with_the_same_weights_and_batch_and_agree_in_their_losses(
+    ground: Ground, precision: Precision
+) -> None:
+    """Also where the first steps go into finding fp16's scale."""
+    plain, low = trials(ground, loops.PLAIN, precision)
+    assert plain.rank.start_digest is not None
+    assert low.rank.start_digest == plain.rank.start_digest
+    assert low.outcome == "ok", low.verdict
+    assert low.rank.first_losses != plain.rank.first_losses
+    assert low.rank.first_losses == pytest.approx(plain.rank.first_losses, rel=0.01)
+    assert low.verdict is not None and low.verdict.notes == ()
+
+
+def test_a_model_that_breaks_in_low_precision_is_invalid_with_the_numbers(ground: Ground) -> None:
+    _, low = trials(ground, BREAKS_IN_LOW_PRECISION, Precision.BF16)
+    assert low.outcome == "invalid"
+    assert low.verdict is not None and "where fp32 has" in low.verdict.reason
+
+
+@pytest.mark.parametrize(("loop", "word"), [(DROPOUT, "random numbers"), (UNSEEDED, "same weights")])
+def test_parity_is_not_claimed_where_losses_differ_by_chance(ground: Ground, loop: str, word: str) -> None:
+    _, low = trials(ground, loop, Precision.BF16)
+    assert low.outcome == "ok", low.verdict
+    assert low.verdict is not None
+    assert [note for note in low.verdict.notes if note.startswith(NOT_CLAIMED) and word in note]
+
+
+@pytest.mark.parametrize(("after_s", "outcome"), [(0.0, "ok"), (1.2, "invalid")])
+def test_one_loss_that_is_not_finite_makes_the_window_invalid_and_the_warm_up_not(
+    ground: Ground, after_s: float, outcome: str
+) -> None:
+    path = script(ground, ONE_LOSS_IS_NOT_FINITE.replace("AFTER_S", str(after_s)))
+    window = WindowRule(half_width_ratio=1e-6, min_window_s=2.0, max_window_s=2.0)
+    run = ground.trial(path, ground.probe(path), job={"window": window})
+    assert run.outcome == outcome, f"{run.verdict} {run.output}"

@@ -1,0 +1,76 @@
+import pytest
+
+from autotune.measure.block import Phase
+from autotune.measure.epoch import (
+    NEGLIGIBLE_RESTART_SHARE,
+    amortised_rate,
+    estimated_restart_s,
+    is_worth_restarting,
+    restart_cost_s,
+    restart_micro_batches,
+)
+
+from .simulated import make_block
+
+
+def worth(**changes):
+    values = {
+        "epoch_micro_batches": 100,
+        "micro_step_s": 0.02,
+        "first_batch_s": 0.3,
+        "num_workers": 4,
+        "num_queued": 8,
+        "limit_s": 8.0,
+    }
+    return is_worth_restarting(**{**values, **changes})
+
+
+def test_a_restart_of_half_an_epochs_time_costs_a_third_of_the_rate():
+    assert amortised_rate(300.0, restart_s=1.0, epoch_s=2.0) == pytest.approx(200.0)
+
+
+def test_a_restart_that_costs_nothing_leaves_the_steady_rate():
+    assert amortised_rate(300.0, restart_s=0.0, epoch_s=2.0) == 300.0
+
+
+@pytest.mark.parametrize(("restart_s", "epoch_s"), [(-0.1, 1.0), (float("nan"), 1.0), (0.1, 0.0)])
+def test_impossible_times_are_refused(restart_s, epoch_s):
+    with pytest.raises(ValueError, match="an epoch needs"):
+        amortised_rate(300.0, restart_s=restart_s, epoch_s=epoch_s)
+
+
+def test_the_cost_is_what_the_steady_time_of_the_same_batches_does_not_explain():
+    after = make_block(0.5, phase=Phase.RESTART)  # one micro-batch
+    assert restart_cost_s(after, end_s=0.1, micro_step_s=0.02) == pytest.approx(0.58)
+
+
+def test_a_restart_that_seems_to_save_time_costs_nothing():
+    assert restart_cost_s(make_block(0.01, phase=Phase.RESTART), end_s=0.0, micro_step_s=0.02) == 0.0
+
+
+@pytest.mark.parametrize(("num_workers", "per_step", "expected"), [(1, 1, 2), (4, 1, 8), (4, 3, 9), (0, 2, 2)])
+def test_every_worker_is_seen_twice_in_whole_optimizer_steps(num_workers, per_step, expected):
+    assert restart_micro_batches(num_workers, per_step) == expected
+
+
+def test_a_restart_is_looked_at_where_it_may_matter_and_can_be_afforded():
+    assert worth()
+    assert not worth(epoch_micro_batches=None)
+    assert not worth(num_workers=0)
+    assert not worth(limit_s=0.5)
+
+
+def test_a_restart_that_is_nothing_beside_its_epoch_is_not_looked_at():
+    epoch_s = 0.3 / NEGLIGIBLE_RESTART_SHARE
+    assert worth(epoch_micro_batches=int(0.9 * epoch_s / 0.02))
+    assert not worth(epoch_micro_batches=int(1.1 * epoch_s / 0.02))
+
+
+@pytest.mark.parametrize(("wait", "expected"), [(0.0, 0.5), (0.5, 0.46), (1.0, 0.42)])
+def test_a_job_that_waits_for_its_loader_gets_a_cycle_of_its_workers_back(wait, expected):
+    estimate = estimated_restart_s(first_batch_s=0.5, data_wait_fraction=wait, num_workers=4, micro_step_s=0.02)
+    assert estimate == pytest.approx(expected)
+
+
+def test_an_estimate_is_never_negative():
+    assert estimated_restart_s(first_batch_s=0.01, data_wait_fraction=1.0, num_workers=4, micro_step_s=0.02) == 0.0
