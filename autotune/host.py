@@ -6,11 +6,15 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SHARED_MEMORY = Path("/dev/shm")
+PROC = Path("/proc")
+UNLIMITED_BYTES = 1 << 60
+"""A limit from here on is none: version 1 writes a very large number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +95,7 @@ def usable_cpus() -> float:
 
 def _cpu_quotas() -> list[float]:
     quotas = []
-    for folder in _cgroup_folders("cpu"):
+    for folder in cgroup_folders("cpu"):
         try:
             if (folder / "cpu.max").is_file():
                 limit, period = (folder / "cpu.max").read_text().split()[:2]
@@ -105,7 +109,7 @@ def _cpu_quotas() -> list[float]:
     return [quota for quota in quotas if quota > 0]
 
 
-def _cgroup_folders(controller: str) -> list[Path]:
+def cgroup_folders(controller: str) -> list[Path]:
     """Folders of this process's cgroup and of all above it, for version 2 and for a version 1 controller."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -127,16 +131,45 @@ def _cgroup_folders(controller: str) -> list[Path]:
 
 def memory_limit_bytes() -> int | None:
     """The smallest memory limit of the cgroups that this process is in; None without one."""
-    limits = []
-    for folder in _cgroup_folders("memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            try:
-                text = (folder / name).read_text().strip()
-            except OSError:
-                continue
-            if text.isdigit() and int(text) < 1 << 60:
-                limits.append(int(text))
-    return min(limits, default=None)
+    limits = [_figure(folder, "memory.max", "memory.limit_in_bytes") for folder in cgroup_folders("memory")]
+    return min((limit for limit in limits if limit is not None and limit < UNLIMITED_BYTES), default=None)
+
+
+def cgroup_room_bytes(folders: Iterable[Path] | None = None) -> int | None:
+    """What the memory limits of these cgroups leave, files that the kernel can drop given back; None without a limit.
+
+    Args:
+        folders: Of the cgroups; None = those that this process is in.
+    """
+    rooms = []
+    for folder in cgroup_folders("memory") if folders is None else folders:
+        limit = _figure(folder, "memory.max", "memory.limit_in_bytes")
+        used = _figure(folder, "memory.current", "memory.usage_in_bytes")
+        if limit is not None and used is not None and limit < UNLIMITED_BYTES:
+            rooms.append(max(0, limit - max(0, used - _file_bytes(folder))))
+    return min(rooms, default=None)
+
+
+def _figure(folder: Path, *names: str) -> int | None:
+    """The number in the first of these files that is there; None where it is a word, or none is."""
+    for name in names:
+        try:
+            text = (folder / name).read_text().strip()
+        except OSError:
+            continue
+        return int(text) if text.isdigit() else None
+    return None
+
+
+def _file_bytes(folder: Path) -> int:
+    """Page cache of a cgroup and those below it; version 1 says so under a longer name."""
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    values = dict(line.split()[:2] for line in lines if len(line.split()) == 2)
+    names = ("active_file", "inactive_file")
+    return sum(int(values.get(f"total_{name}", values.get(name, 0))) for name in names)
 
 
 def total_memory_bytes() -> int:
@@ -147,15 +180,22 @@ def total_memory_bytes() -> int:
 
 
 def available_memory_bytes() -> int:
-    """Memory that new processes can have without swapping; on systems that do not say, half of the total."""
+    """Memory that new processes can have without swapping; on systems that do not say, half of the total.
+
+    In a container no more than its own limit leaves.
+    """
+    room = cgroup_room_bytes()
+    available = _meminfo_available_bytes()
+    available = total_memory_bytes() // 2 if available is None else min(available, total_memory_bytes())
+    return available if room is None else min(available, room)
+
+
+def _meminfo_available_bytes() -> int | None:
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = (PROC / "meminfo").read_text().splitlines()
     except OSError:
-        return total_memory_bytes() // 2
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return min(int(line.split()[1]) * 1024, total_memory_bytes())
-    return total_memory_bytes() // 2
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def shared_memory_free_bytes() -> int | None:

@@ -46,6 +46,8 @@ class Contender:
     """Of the rate, at 95 %, over the rounds of the finals."""
     peak_memory_bytes: int | None
     """What is compared with the cap."""
+    steady_samples_per_second: float | None = None
+    """The rate within an epoch, without the cost of an epoch's start; None where that makes no difference."""
 
     def document(self) -> dict[str, Any]:
         """Plain values for `--json`."""
@@ -55,6 +57,7 @@ class Contender:
             "feasible": self.feasible,
             "samples_per_second": self.samples_per_second,
             "interval": list(self.interval) if self.interval else None,
+            "steady_samples_per_second": self.steady_samples_per_second,
             "peak_memory_bytes": self.peak_memory_bytes,
         }
 
@@ -69,6 +72,7 @@ class Contender:
             samples_per_second=document["samples_per_second"],
             interval=(interval[0], interval[1]) if interval else None,
             peak_memory_bytes=document["peak_memory_bytes"],
+            steady_samples_per_second=document.get("steady_samples_per_second"),
         )
 
 
@@ -124,6 +128,9 @@ class SearchResult:
     """Of that, warm-up and windows."""
     config: str | None
     """Path of the tuned config that was written."""
+    ceiling_fraction: float | None = None
+    """Share of the compute-only rate that the baseline reaches within an epoch. What is missing is its stall, with what
+    the waits of `data_wait_fraction` do not show."""
     samples_unit: str = "samples"
     """`steps` where nobody could count samples."""
     reason: str = ""
@@ -145,6 +152,7 @@ class SearchResult:
                 "after": self.bottleneck_after,
                 "data_wait_fraction": self.data_wait_fraction,
                 "ceiling_samples_per_second": self.ceiling_samples_per_second,
+                "ceiling_fraction": self.ceiling_fraction,
             },
             "trials": self.trials.document(),
             "memory_cap_bytes": self.memory_cap_bytes,
@@ -170,6 +178,7 @@ class SearchResult:
             bottleneck_after=document["bottleneck"]["after"],
             data_wait_fraction=document["bottleneck"]["data_wait_fraction"],
             ceiling_samples_per_second=document["bottleneck"]["ceiling_samples_per_second"],
+            ceiling_fraction=document["bottleneck"].get("ceiling_fraction"),
             trials=TrialCounts(**{name: counts[name] for name in ("complete", "infeasible", "failed", "gated")}),
             memory_cap_bytes=document["memory_cap_bytes"],
             wall_s=document["wall_s"],

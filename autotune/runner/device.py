@@ -7,10 +7,26 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import dataclass
 from typing import Any
 
 from autotune.errors import HostError, UsageError
 from autotune.host import DeviceInfo, available_memory_bytes, cpu_device, total_memory_bytes
+
+IDLE_BYTES = 512 * 1024**2
+"""What an idle device holds at most without what the driver keeps for itself."""
+
+SM_CLOCK, CORE_TEMPERATURE = 1, 0
+"""NVML_CLOCK_SM and NVML_TEMPERATURE_GPU."""
+THROTTLE_REASONS = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""nvmlClocksEventReason bits that lower the clock under load; idleness, clocks that somebody set and boards that keep
+step with others are left out."""
 
 
 def choose_device(asked: str) -> DeviceInfo:
@@ -62,6 +78,70 @@ def used_bytes(device: DeviceInfo) -> int | None:
         return None
 
 
+def trained_on(device: DeviceInfo, num_devices: int) -> tuple[DeviceInfo, ...]:
+    """The devices of a trial with so many ranks: that device alone, or the first ones that its ranks see."""
+    if device.is_cpu:
+        return ()
+    return (device,) if num_devices == 1 else cuda_devices()[:num_devices] or (device,)
+
+
+def processes(device: DeviceInfo) -> dict[int, int]:
+    """Bytes by pid of the processes that compute on a device, 0 where NVML does not say how much.
+
+    The pids are the host's. In a container they name other processes than they seem to.
+    """
+    nvml = None if device.is_cpu else _nvml()
+    if nvml is None:
+        return {}
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid.encode())
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except nvml.NVMLError:
+        return {}
+    return {int(process.pid): int(process.usedGpuMemory or 0) for process in running}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceState:
+    """A device at one moment; None where NVML does not say, as of the utilisation of a part of a device."""
+
+    utilization: float | None
+    """Share of the last moments in which some kernel ran: a sign of life, and no measure of load."""
+    sm_clock_mhz: float | None
+    temperature_c: float | None
+    reasons: tuple[str, ...]
+    """Why it runs slower than it could."""
+
+
+def state(device: DeviceInfo) -> DeviceState | None:
+    """The state of a device; None on a CPU, or where NVML does not know it."""
+    nvml = None if device.is_cpu else _nvml()
+    if nvml is None:
+        return None
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid.encode())
+    except nvml.NVMLError:
+        return None
+    utilization = _asked(nvml, "nvmlDeviceGetUtilizationRates", handle)
+    reasons = _asked(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if reasons is None:
+        reasons = _asked(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)  # Its name in older drivers.
+    return DeviceState(
+        utilization=None if utilization is None else utilization.gpu / 100,
+        sm_clock_mhz=_asked(nvml, "nvmlDeviceGetClockInfo", handle, SM_CLOCK),
+        temperature_c=_asked(nvml, "nvmlDeviceGetTemperature", handle, CORE_TEMPERATURE),
+        reasons=tuple(name for bit, name in THROTTLE_REASONS.items() if int(reasons or 0) & bit),
+    )
+
+
+def _asked(nvml: Any, name: str, *arguments: Any) -> Any:
+    """One answer of NVML; None where this driver or this device has none."""
+    try:
+        return getattr(nvml, name)(*arguments)
+    except (nvml.NVMLError, AttributeError):
+        return None
+
+
 def _visible(nvml: Any, handles: list[Any]) -> list[Any]:
     """Devices in the order of CUDA_VISIBLE_DEVICES, given there by index or by (the beginning of) a UUID."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -89,10 +169,6 @@ def _info(nvml: Any, handle: Any, driver: str) -> DeviceInfo:
         capability: tuple[int, int] | None = (int(major), int(minor))
     except nvml.NVMLError:
         capability = None
-    try:
-        num_processes = len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-    except nvml.NVMLError:
-        num_processes = 0
     return DeviceInfo(
         kind="cuda",
         name=_text(nvml.nvmlDeviceGetName(handle)),
@@ -101,8 +177,20 @@ def _info(nvml: Any, handle: Any, driver: str) -> DeviceInfo:
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
         capability=capability,
         driver=driver,
-        num_other_processes=num_processes,
+        num_other_processes=_num_processes(nvml, handle),
     )
+
+
+def _num_processes(nvml: Any, handle: Any) -> int:
+    """Processes that compute on a device; one where none is shown, as between containers, and yet memory is in use."""
+    try:
+        num_processes = len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        if num_processes or nvml.nvmlDeviceGetGraphicsRunningProcesses(handle):
+            return num_processes
+        used = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used
+    except (nvml.NVMLError, AttributeError):
+        return 0  # Drivers older than the second form of the question count their own memory as used.
+    return int(used > IDLE_BYTES)
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int, int]:

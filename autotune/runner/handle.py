@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 from autotune.host import DeviceInfo
 from autotune.model.job import TrialJob, TrialPaths
 from autotune.model.result import ProbeResult, RankResult, TrialResult
 from autotune.runner import device as devices
+from autotune.runner.aggregate import device_peak_bytes
+from autotune.runner.device_memory import DeviceMemory
 from autotune.runner.escape import Scan
 from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
 from autotune.runner.memory import TreeMemory, num_killed_by_kernel
 from autotune.runner.reports import read_log_tail, read_progress, read_ranks
+from autotune.runner.surroundings import SurroundingsWatch
 from autotune.runner.tree import Tree, end_strays
 from autotune.runner.workspace import Workspace
 
@@ -30,36 +33,74 @@ MAX_DISK_SHARE = 0.9
 MAX_ENDING_BYTES = 1 << 16
 
 
+class Warden(Protocol):
+    """The process that runs a trial; takes orders on its standard input, and says the ending on its output."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Where it is given orders."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Where it says how the trial ended."""
+
+    def poll(self) -> int | None:
+        """None while it runs."""
+
+    def kill(self) -> None:
+        """Kills it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """How a trial was started."""
+
+    kind: str
+    """cold, or forked."""
+    reason: str = ""
+    """Why it was not faster."""
+    server_pid: int | None = None
+    """The process that it was forked from, whose pages are the trial's imports."""
+    stray_folder: Path | None = None
+    """The folder that processes of the trial carry in their environment, where it is not the trial's own."""
+
+
 class Handle:
     """One run of the script: `wait` or `poll` until it is over, `cancel` to end it, then its result.
 
     Args:
         job: What was started.
         paths: Its files.
-        warden: The process that runs it; takes orders on its standard input, and says the ending on its output.
+        warden: The process that runs it.
         workspace: Where its folder is.
         device: Where it trains.
         scan: The user's folder as it was before, where nothing but redirection protects it.
+        start: How it was started.
     """
 
     def __init__(
         self,
         job: TrialJob,
         paths: TrialPaths,
-        warden: subprocess.Popen[bytes],
+        warden: Warden,
         workspace: Workspace,
         device: DeviceInfo,
         scan: Scan | None,
+        start: Start,
     ) -> None:
         self._job, self._paths, self._warden = job, paths, warden
-        self._workspace, self._device, self._scan = workspace, device, scan
+        self._workspace, self._device, self._scan, self._start = workspace, device, scan, start
         self._began = time.monotonic()
         self._ended_at: float | None = None
         self._stopped_at: float | None = None
         self._tree = Tree(warden.pid)
-        self._memory = TreeMemory(job.cap_bytes)
-        self._device_before = devices.used_bytes(device)
-        self._device_peak = 0
+        self._memory = TreeMemory(job.host_cap_bytes or job.cap_bytes)
+        self.device_memory = DeviceMemory(devices.trained_on(device, job.world_size))
+        self._surroundings = SurroundingsWatch(device)
         self._disk_free_before = _free_bytes(workspace.folder)
         self._killed_before = num_killed_by_kernel()
         self._flags: dict[str, bool] = {}
@@ -80,8 +121,9 @@ class Handle:
                 self._warden.kill()
             return False
         progress = read_progress(self._paths)
-        if self._is_over_cap(is_quiet=progress.in_window):
-            self._stop("is_over_cap")
+        overrun = self._overrun(is_quiet=progress.in_window)
+        if overrun:
+            self._stop(overrun)
         elif now - self._began > self._job.start_limit_s and progress.num_steps == 0:
             self._stop("is_start_overrun")
         elif now - self._began > self._job.total_limit_s:
@@ -109,17 +151,26 @@ class Handle:
         """The judged result of a trial, which is waited for; its folder is removed."""
         ending, ranks, unreadable = self._collect()
         verdict = judge(self._job, ending, ranks, unreadable)
+        surroundings = self._surroundings.found(num_strangers=self.device_memory.num_newcomers)
         result = TrialResult(
             outcome=verdict.outcome,
             reason=verdict.reason,
             measurement=verdict.measurement,
             peak_memory_bytes=ending.peak_memory_bytes,
+            peak_host_bytes=ending.peak_host_bytes,
+            outside_allocator_bytes=ending.outside_allocator_bytes,
+            is_near_cap=any(rank.is_near_cap for rank in ranks),
+            lacks_host_memory=verdict.lacks_host_memory and not self._device.is_cpu,
             ranks=ranks,
             wall_s=ending.wall_s,
             durations_s=dict(ranks[0].durations_s) if ranks else {},
             exit_code=ending.exit_code,
             signal=ending.signal,
             log_tail=read_log_tail(self._paths),
+            start=self._start.kind,
+            start_reason=self._start.reason,
+            surroundings=surroundings,
+            notes=(*verdict.notes, *(surroundings.disturbances if surroundings is not None else ())),
             escaped=self._escaped(),
         )
         self._workspace.remove_trial(self._paths.folder)
@@ -137,6 +188,7 @@ class Handle:
             is_out_of_memory=is_out_of_memory(ending, ranks),
             is_interrupted=ending.is_cancelled,
             peak_memory_bytes=ending.peak_memory_bytes,
+            outside_allocator_bytes=ending.outside_allocator_bytes,
             wall_s=ending.wall_s,
             log_tail=read_log_tail(self._paths),
             escaped=self._escaped(),
@@ -157,14 +209,22 @@ class Handle:
         except OSError:
             return  # It is gone, and with it the trial.
 
-    def _is_over_cap(self, *, is_quiet: bool) -> bool:
-        is_over = self._memory.check(self._tree.pids(), is_quiet=is_quiet)
+    def _overrun(self, *, is_quiet: bool) -> str:
+        """The flag of the memory that there is too little of; empty while all suffices."""
+        pids = self._tree.pids()
+        self._surroundings.look([self._warden.pid, *pids], in_window=is_quiet)
+        is_over = self._memory.check([*self._sharing_imports(), *pids], is_quiet=is_quiet)
+        if self._memory.is_shared_memory_full:
+            return "is_shared_memory_full"
         if self._device.is_cpu:
-            return is_over
-        used = devices.used_bytes(self._device)
-        if used is not None and self._device_before is not None:
-            self._device_peak = max(self._device_peak, used - self._device_before)
-        return self._device_peak > self._job.cap_bytes
+            return "is_over_cap" if is_over else ""
+        if self.device_memory.check(pids) > self._job.cap_bytes:
+            return "is_over_cap"
+        return "is_over_host_cap" if is_over and self._job.host_cap_bytes is not None else ""
+
+    def _sharing_imports(self) -> list[int]:
+        """The processes that a forked trial shares pages of its imports with; a cold one has all of them to itself."""
+        return [self._start.server_pid, self._warden.pid] if self._start.server_pid is not None else []
 
     def _is_disk_full(self) -> bool:
         free, before = _free_bytes(self._workspace.folder), self._disk_free_before
@@ -175,18 +235,21 @@ class Handle:
         said = self._read_ending()
         if said is None:
             self._tree.end()
-            end_strays(self._paths.folder)
+            end_strays(self._start.stray_folder or self._paths.folder)
         ranks, unreadable = read_ranks(self._paths)
         status = (said or {}).get("status")
         is_stopped = bool(self._flags)
         killed_now = num_killed_by_kernel()
+        outside = self._outside_allocator_bytes(ranks)
         ending = Ending(
             exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
             signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) and not is_stopped else None,
             launch_error="" if is_stopped else (said or {}).get("error", ""),
             is_warden_killed=said is None,
             num_killed_by_kernel=(killed_now or 0) - (self._killed_before or 0),
-            peak_memory_bytes=self._peak(ranks),
+            peak_memory_bytes=self._peak(ranks, outside),
+            peak_host_bytes=self._host_peak(ranks),
+            outside_allocator_bytes=outside,
             wall_s=(self._ended_at or time.monotonic()) - self._began,
             **self._flags,
         )
@@ -200,12 +263,28 @@ class Handle:
         self._warden.stdout.close()
         return dict(json.loads(text)) if text else None
 
-    def _peak(self, ranks: tuple[RankResult, ...]) -> int | None:
+    def _outside_allocator_bytes(self, ranks: tuple[RankResult, ...]) -> int | None:
+        lead = ranks[0] if ranks else None
+        if self._device.is_cpu or lead is None:
+            return None
+        return self.device_memory.outside_allocator_bytes(lead.device_free_bytes, lead.reserved_bytes)
+
+    def _peak(self, ranks: tuple[RankResult, ...], outside_bytes: int | None) -> int | None:
         if self._device.is_cpu:
-            at_the_end = sum(rank.held_host_bytes or 0 for rank in ranks)
-            return max(self._memory.peak_bytes, at_the_end) or None
-        reserved = max((rank.peak_reserved_bytes or 0 for rank in ranks), default=0)
-        return max(self._device_peak, reserved) or None
+            return self._host_peak(ranks)
+        outside = self._job.outside_allocator_bytes if outside_bytes is None else outside_bytes
+        validation = self._job.facts.validation_bytes if self._job.facts is not None else None
+        peak = device_peak_bytes(
+            ranks,
+            seen_bytes=self.device_memory.peak_bytes,
+            outside_bytes=outside or 0,
+            validation_bytes=validation or 0,
+        )
+        return peak or None
+
+    def _host_peak(self, ranks: tuple[RankResult, ...]) -> int | None:
+        at_the_end = sum(rank.held_host_bytes or 0 for rank in ranks)
+        return max(self._memory.peak_bytes, at_the_end) or None
 
 
 def _free_bytes(folder: Path) -> int | None:

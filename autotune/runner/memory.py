@@ -1,15 +1,19 @@
 """Memory of a trial's whole tree on the host: anonymous and shared pages, each counted once, mapped files not.
 
-The sum of resident sizes counts pages that forked workers share again and again (measured: 3.8 times too much), so the
-figure is the proportional one. Reading it walks page tables and disturbs the trial; the cheap upper bound from
-/proc/PID/status decides when the costly one is needed.
+The figure is the proportional one of `process_memory.held_memory_bytes`. Reading it walks page tables and disturbs the
+trial; the cheap upper bound from /proc/PID/status decides when the costly one is needed.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+
+from autotune.host import PROC, SHARED_MEMORY
+from autotune.process_memory import held_memory_bytes, open_shared_bytes
 
 NEAR_CAP = 0.85
 """Share of the cap at which the cheap bound no longer suffices."""
@@ -17,18 +21,13 @@ COSTLY_EVERY_S = 2.0
 """The proportional reading is taken this often away from the cap, so that a peak is reported at all."""
 NEAR_EVERY_S = 0.3
 """And this often near it: a tree of forked workers can be near by the cheap bound for all of its window."""
-_COSTLY_KEYS = (b"Pss_Anon:", b"Pss_Shmem:")
+SHARED_MEMORY_RESERVE = 0.02
+"""Share of /dev/shm that is left alone: where it is full, writers are killed by SIGBUS, the user's other jobs too."""
 _CHEAP_KEYS = (b"RssAnon:", b"RssShmem:")
-PROC = Path("/proc")
-
-
-def proportional_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
-    """Anonymous and shared memory of the processes, pages that several share divided among them."""
-    return sum(_read(proc / str(pid) / "smaps_rollup", _COSTLY_KEYS) for pid in pids)
 
 
 def upper_bound_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
-    """At least as much as `proportional_bytes`, and cheap: shared pages are counted in every process."""
+    """More than the mapped part of `held_memory_bytes`, and cheap: shared pages are counted in every process."""
     return sum(_read(proc / str(pid) / "status", _CHEAP_KEYS) for pid in pids)
 
 
@@ -49,12 +48,39 @@ def _read(path: Path, keys: tuple[bytes, ...]) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(keys))
 
 
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """The room of /dev/shm."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+def shared_memory(folder: Path = SHARED_MEMORY) -> SharedMemory | None:
+    """The room of /dev/shm now; None where there is no such place."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None
+    return SharedMemory(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+
 class TreeMemory:
     """Watches a tree against a cap, at most a few readings a second."""
 
-    def __init__(self, cap_bytes: int, now: Callable[[], float] = time.monotonic, proc: Path = PROC) -> None:
+    def __init__(
+        self,
+        cap_bytes: int,
+        now: Callable[[], float] = time.monotonic,
+        proc: Path = PROC,
+        shared_memory: Callable[[], SharedMemory | None] = shared_memory,
+    ) -> None:
         self.peak_bytes = 0
         """Highest proportional reading so far."""
+        self.is_shared_memory_full = False
+        """Whether the last reading found no room for the next batch in shared memory, and the tree the cause of it."""
+        self._shared_memory = shared_memory
+        self._shared_before = shared_memory()
         self._cap_bytes = cap_bytes
         self._now = now
         self._proc = proc
@@ -68,11 +94,23 @@ class TreeMemory:
             is_quiet: Do not disturb: the window is open, so only a tree near its cap gets the costly reading.
         """
         since_s = self._now() - self._costly_at
-        is_near = upper_bound_bytes(pids, self._proc) > NEAR_CAP * self._cap_bytes
+        shared_growth = self._look_at_shared_memory(pids)
+        is_near = upper_bound_bytes(pids, self._proc) + shared_growth > NEAR_CAP * self._cap_bytes
         is_due = since_s >= NEAR_EVERY_S if is_near else not is_quiet and since_s >= COSTLY_EVERY_S
         if not is_due:
             return False
-        used = proportional_bytes(pids, self._proc)
+        used = held_memory_bytes(pids, self._proc)
         self._costly_at = self._now()
         self.peak_bytes = max(self.peak_bytes, used)
         return used > self._cap_bytes
+
+    def _look_at_shared_memory(self, pids: list[int]) -> int:
+        """Bytes by which shared memory has filled since the trial began, whoever it was."""
+        now, before = self._shared_memory(), self._shared_before
+        if now is None or before is None:
+            return 0
+        growth = max(0, before.free_bytes - now.free_bytes)
+        reserve = SHARED_MEMORY_RESERVE * now.total_bytes
+        is_filled = now.free_bytes < reserve and growth > reserve
+        self.is_shared_memory_full = is_filled and open_shared_bytes(pids, self._proc) > growth / 2
+        return growth

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autotune.errors import HostError
 from autotune.runner import layers
+from autotune.runner.claims import COMPLETE, TRIALS, Claim, claim, is_ours, sweep
 from autotune.runner.covered import covered_folders
 from autotune.runner.tree import end_strays
 
@@ -40,6 +41,7 @@ class Workspace:
         self.folder = folder
         self.covered = covered
         self.has_layers = has_layers
+        self._claim: Claim | None = None
 
     @classmethod
     def open(cls, folder: Path | None, *, cwd: Path, command: tuple[str, ...], study_id: str = "") -> Workspace:
@@ -57,8 +59,8 @@ class Workspace:
                 can be written.
         """
         folders = covered_folders(cwd, command)
-        if folder is None or not folder.is_dir():
-            folder = _new_folder(folders, study_id)
+        sweep(_bases())
+        folder, claimed = _claimed(folder, folders, study_id)
         scratch = folder / "permitted"
         try:
             has_layers = layers.is_permitted(scratch, folders)
@@ -66,12 +68,14 @@ class Workspace:
             raise HostError(f"{folder} cannot be written: {error}.", "Free some space, or set TMPDIR.") from error
         finally:
             layers.remove_tree(scratch)
-        return cls(folder, tuple(map(Covered, folders)), has_layers=has_layers)
+        workspace = cls(folder, tuple(map(Covered, folders)), has_layers=has_layers)
+        workspace._claim = claimed
+        return workspace
 
     def new_trial(self) -> Path:
         """An empty folder for one trial."""
         # Short names: the path of a socket in the trial's TMPDIR must stay under 108 characters.
-        folder = self.folder / "trials" / uuid.uuid4().hex[:8]
+        folder = self.folder / TRIALS / uuid.uuid4().hex[:8]
         for name in ("results", "layer", "tmp"):
             (folder / name).mkdir(parents=True, mode=0o700)
         return folder
@@ -102,12 +106,12 @@ class Workspace:
 
     def has_probe_layer(self) -> bool:
         """Whether the probe's layer is here: after a reboot, or on another machine, it is not."""
-        return (self.folder / "study" / "complete").is_file()
+        return (self.folder / COMPLETE).is_file()
 
     def probe_is_through(self) -> None:
         """Marks the study's layer as complete."""
         (self.folder / "study").mkdir(exist_ok=True)
-        (self.folder / "study" / "complete").write_text("")
+        (self.folder / COMPLETE).write_text("")
 
     def forget_probe(self) -> None:
         """Empties the study's layer, for a new probe."""
@@ -119,12 +123,51 @@ class Workspace:
 
     def remove_leftovers(self) -> None:
         """Ends and removes the trials whose tuner and warden are gone."""
-        end_strays(self.folder / "trials")
-        layers.remove_tree(self.folder / "trials")
+        end_strays(self.folder / TRIALS)
+        layers.remove_tree(self.folder / TRIALS)
 
     def remove(self) -> None:
         """Removes everything of the study."""
         layers.remove_tree(self.folder)
+        self.leave()
+
+    def leave(self) -> None:
+        """Keeps the probe's layer for a resume, and lets others have the folder."""
+        if self._claim is not None:
+            self._claim.release()
+
+
+def remove_workspace(folder: Path) -> None:
+    """Removes the workspace of a study that nobody searches; a folder that is not one of this user's is left alone.
+
+    Args:
+        folder: As a database that others may write names it.
+    """
+    is_one = folder.parent.name == f"autotune-{os.getuid()}" and not folder.is_symlink() and folder.is_dir()
+    if is_one and is_ours(folder.parent):
+        layers.remove_tree(folder)
+
+
+def _bases() -> tuple[Path, ...]:
+    """Where workspaces of this user may lie, in the order in which they are tried."""
+    places = (tempfile.gettempdir(), "/var/tmp", "/dev/shm")
+    return tuple(Path(place).resolve() / f"autotune-{os.getuid()}" for place in places)
+
+
+def _claimed(folder: Path | None, covered: tuple[Path, ...], study_id: str) -> tuple[Path, Claim]:
+    """The folder of an earlier run where it still exists, otherwise a new one; nobody clears it away any more.
+
+    Raises:
+        HostError: There is no place for one.
+    """
+    while True:
+        place = folder if folder is not None and folder.is_dir() else _new_folder(covered, study_id)
+        try:
+            claimed = claim(place)
+        except OSError as error:
+            raise HostError(f"{place} cannot be written: {error}.", "Free some space, or set TMPDIR.") from error
+        if claimed is not None:
+            return place, claimed
 
 
 def _new_folder(covered: tuple[Path, ...], study_id: str) -> Path:
@@ -133,12 +176,11 @@ def _new_folder(covered: tuple[Path, ...], study_id: str) -> Path:
     Raises:
         HostError: There is no place for one.
     """
-    for place in (tempfile.gettempdir(), "/var/tmp", "/dev/shm"):
-        base = Path(place).resolve()
-        if any(folder == base or folder in base.parents for folder in covered):
+    for base in _bases():
+        if any(folder == base.parent or folder in base.parent.parents for folder in covered):
             continue
         try:
-            return _folder_in(base / f"autotune-{os.getuid()}", study_id)
+            return _folder_in(base, study_id)
         except OSError:
             continue
     raise HostError(
@@ -154,8 +196,7 @@ def _folder_in(base: Path, study_id: str) -> Path:
         OSError: It cannot be written, or is not ours.
     """
     base.mkdir(mode=0o700, exist_ok=True)
-    status = base.lstat()
-    if base.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
+    if not is_ours(base):
         raise PermissionError(f"{base} is not ours alone")
     # Short names: the path of a socket in a trial's TMPDIR must stay under 108 characters.
     name = hashlib.sha256(study_id.encode()).hexdigest() if study_id else uuid.uuid4().hex

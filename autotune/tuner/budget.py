@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
 NUM_ROUNDS = 3
 """Rounds of the finals: the fewest that give an interval of a paired ratio worth the name."""
+LEAST_ROUNDS = 2
+"""The fewest that give an interval at all; for when trials took longer than they had before."""
 ROUNDS_ALONE = 2
 """Rounds of a single contender, whose figure needs an interval but no comparison."""
 MAX_ROUNDS = 6
@@ -15,8 +18,16 @@ NUM_FINALISTS = 3
 """Best few that go to the finals, beside the baseline: re-measuring more than three gains little (measured)."""
 TRIALS_PER_FINALIST = 4
 """Trials that a search should have for every finalist: a short one spends its time on trials."""
-FINAL_EXTRA_S = 4.0
-"""A final starts as a trial does, and measures so much longer."""
+FINAL_WINDOW_S = 5.0
+"""What a final's window lasts as a rule; where time is short it is given less."""
+LEAST_FINAL_WINDOW_S = 3.0
+"""Shorter than that a final says no more than the trial that it repeats."""
+LEAST_SHARE = 0.5
+"""And shorter than this share of a trial's window it has too few steps to say anything."""
+NUM_RECENT = 8
+"""Trials that tell what the next one takes: what a search tries changes as it goes."""
+SLOW_SHARE = 0.75
+"""The next trial is expected to take as long as this share of the recent ones at most."""
 
 
 class Budget:
@@ -34,6 +45,13 @@ class Budget:
         self._began = now() - spent_s
         self._saved_at = now()
         self._trial_s: list[float] = []
+        self._around_s: list[float] = []
+        self._window_s: list[float] = []
+
+    @property
+    def total_s(self) -> float:
+        """What the user gave."""
+        return self._total_s
 
     @property
     def spent_s(self) -> float:
@@ -51,29 +69,77 @@ class Budget:
         elapsed_s, self._saved_at = now - self._saved_at, now
         return elapsed_s
 
-    def trial_took(self, wall_s: float) -> None:
-        """Learns how long a trial takes."""
+    def trial_took(self, wall_s: float, *, window_s: float | None = None) -> None:
+        """Learns how long a trial takes.
+
+        Args:
+            wall_s: From its start to its end.
+            window_s: Its window, where it was measured in full: only such a trial tells what a final takes, since one
+                that raced out or failed ended early.
+        """
         self._trial_s.append(wall_s)
+        if window_s is not None:
+            self._around_s.append(max(0.0, wall_s - window_s))
+            self._window_s.append(window_s)
+
+    def final_took(self, wall_s: float, *, window_s: float) -> None:
+        """Learns from a final as well what goes with its window."""
+        self._around_s.append(max(0.0, wall_s - window_s))
+
+    @property
+    def around_s(self) -> float:
+        """What a measured trial takes beside its window: start, warm-up, end."""
+        recent = self._around_s[-NUM_RECENT:] or self._trial_s[-NUM_RECENT:]
+        return sum(recent) / len(recent) if recent else 0.0
 
     @property
     def final_s(self) -> float:
         """What one run of the finals is expected to take."""
-        return self._mean_trial_s + FINAL_EXTRA_S
+        return self.around_s + max(FINAL_WINDOW_S, self._usual_window_s)
+
+    @property
+    def least_final_s(self) -> float:
+        """What one run of the finals takes with the shortest window that is of use."""
+        return self.around_s + self._least_window_s
 
     def allows_trial(self) -> bool:
         """Whether there is time for one more trial and for the finals after it."""
         if not self._trial_s:
             return True
-        num_finalists = max(1, min(NUM_FINALISTS, len(self._trial_s) // TRIALS_PER_FINALIST))
-        reserve_s = NUM_ROUNDS * (1 + num_finalists) * self.final_s
-        return self.left_s >= reserve_s + self._mean_trial_s
+        return self.left_s >= self.reserve_s + self._next_trial_s
+
+    @property
+    def reserve_s(self) -> float:
+        """What is kept for the finals; of a search that has hardly begun no more than they need at least."""
+        num_finalists = min(NUM_FINALISTS, len(self._trial_s) // TRIALS_PER_FINALIST)
+        if num_finalists == 0:
+            return NUM_ROUNDS * 2 * self.least_final_s
+        return NUM_ROUNDS * (1 + num_finalists) * self.final_s
 
     def affordable_finalists(self) -> int:
         """How many of the best can go through all rounds beside the baseline, at least one."""
-        num_contenders = int(self.left_s / (NUM_ROUNDS * max(self.final_s, FINAL_EXTRA_S)))
+        num_contenders = int(self.left_s / (NUM_ROUNDS * max(self.final_s, FINAL_WINDOW_S)))
         return max(1, min(NUM_FINALISTS, num_contenders - 1))
 
+    def affords_runs(self, num_runs: int) -> bool:
+        """Whether so many finals fit into what is left, be it with short windows."""
+        return self.left_s >= num_runs * self.least_final_s
+
+    def final_window_s(self, num_runs: int) -> float:
+        """Longest window of the next final, so that so many runs of the same kind fit into what is left."""
+        return max(self._least_window_s, self.left_s / max(1, num_runs) - self.around_s)
+
     @property
-    def _mean_trial_s(self) -> float:
-        recent = self._trial_s[-8:]
+    def _usual_window_s(self) -> float:
+        recent = self._window_s[-NUM_RECENT:]
         return sum(recent) / len(recent) if recent else 0.0
+
+    @property
+    def _least_window_s(self) -> float:
+        """Steps that take seconds need longer windows, as the trials' own have shown."""
+        return max(LEAST_FINAL_WINDOW_S, LEAST_SHARE * self._usual_window_s)
+
+    @property
+    def _next_trial_s(self) -> float:
+        recent = sorted(self._trial_s[-NUM_RECENT:])
+        return recent[math.ceil(SLOW_SHARE * len(recent)) - 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from autotune.measure.interval import student_t_quantile
@@ -16,10 +16,13 @@ from autotune.search.history import FinishedTrial
 from autotune.settings import Precision
 from autotune.store.records import FinalRecord
 from autotune.store.repository import Repository
-from autotune.tuner.budget import MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
+from autotune.tuner.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
 from autotune.tuner.loop import TrialLoop
 from autotune.tuner.stop import StopRequest
+from autotune.units import format_seconds
 
+OVERRUN_SHARE = 0.02
+"""Of the time that was given: an overrun that is worth a word."""
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
 
 
@@ -32,6 +35,8 @@ class FinalsResult:
     comparison: Comparison | None
     """Winner against baseline; None where the baseline is the winner, or is not feasible."""
     records: tuple[FinalRecord, ...]
+    shortened: str = ""
+    """How they were cut short for want of time, as one sentence; empty when they were not."""
 
 
 class Finals:
@@ -60,22 +65,62 @@ class Finals:
             return None
         num_rounds = NUM_ROUNDS if len(contenders) > 1 else ROUNDS_ALONE
         self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_rounds))
+        running, round_index = dict(contenders), 0
         for round_index in range(MAX_ROUNDS):
-            if round_index >= num_rounds and not self._needs_more(contenders, baseline):
+            if round_index >= num_rounds and not self._needs_more(running, baseline):
                 break
-            self._round(round_index, contenders)
+            running = self._affordable(running, baseline, num_rounds - round_index)
+            is_spare = LEAST_ROUNDS <= round_index < num_rounds
+            if is_spare and not self._budget.affords_runs(len(running)):
+                num_rounds = round_index
+                break
+            self._round(round_index, running, num_rounds)
             if self._stop.level:
                 return None
-        return self._result(contenders, baseline)
+        result = self._result(contenders, baseline)
+        if result is None:
+            return None
+        return replace(result, shortened=self._shortened(num_rounds, len(contenders), len(running)))
 
-    def _round(self, round_index: int, contenders: dict[int, FinishedTrial]) -> None:
+    def _affordable(
+        self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None, num_rounds: int
+    ) -> dict[int, FinishedTrial]:
+        """The contenders that go on; the slowest are dropped while so many rounds of all of them do not fit."""
+        kept = dict(running)
+        while len(kept) > 2 and not self._budget.affords_runs(max(1, num_rounds) * len(kept)):
+            others = [number for number in kept if baseline is None or number != baseline.number]
+            del kept[min(others, key=lambda number: self._latest_rate(kept[number]))]
+        return kept
+
+    def _latest_rate(self, trial: FinishedTrial) -> float:
+        """Mean rate of a contender's finals, before those the rate of its trial."""
+        rates = [_rate(record.result) for record in self._records({trial.number: trial})]
+        return sum(rates) / len(rates) if rates else trial.samples_per_second or 0.0
+
+    def _shortened(self, num_rounds: int, num_contenders: int, num_kept: int) -> str:
+        parts = []
+        if num_contenders > 1 and num_rounds < NUM_ROUNDS:
+            parts.append(f"only {num_rounds} rounds of finals")
+        if num_kept < num_contenders:
+            parts.append(f"only {num_kept} contenders to the last round")
+        over_s = self._budget.spent_s - self._budget.total_s
+        if over_s > OVERRUN_SHARE * self._budget.total_s:
+            parts.append(f"not even the shortest finals, which took {format_seconds(over_s)} more")
+        return f"The time allowed {' and '.join(parts)}." if parts else ""
+
+    def _round(self, round_index: int, contenders: dict[int, FinishedTrial], num_rounds: int) -> None:
         done = {record.number for record in self._records(contenders) if record.round == round_index}
-        for number in round_order(sorted(contenders), round_index, self._seed):
-            if number in done or self._stop.level:
-                continue
-            result = self._loop.measure(contenders[number].settings, is_final=True)
+        order = [n for n in round_order(sorted(contenders), round_index, self._seed) if n not in done]
+        num_later = max(0, num_rounds - round_index - 1) * len(contenders)
+        for position, number in enumerate(order):
+            if self._stop.level:
+                return
+            limit_s = self._budget.final_window_s(len(order) - position + num_later)
+            result = self._loop.measure(contenders[number].settings, is_final=True, window_limit_s=limit_s)
             if result.outcome is Outcome.INTERRUPTED:
                 return
+            if result.measurement is not None:
+                self._budget.final_took(result.wall_s, window_s=result.measurement.window_s)
             record = FinalRecord(
                 round=round_index,
                 number=number,
@@ -112,9 +157,26 @@ class Finals:
         if against is None:
             number = _fastest(finals)
             return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=records)
-        number, comparisons = choose_winner(finals, against, lambda n: _tie_key(contenders[n], records))
+        number, comparisons = _winner(finals, against, contenders, records)
         comparison = comparisons.get(number) if number != against else None
         return FinalsResult(winner=contenders[number], baseline=baseline, comparison=comparison, records=records)
+
+
+def _winner(
+    finals: Sequence[Final], against: int, contenders: dict[int, FinishedTrial], records: Sequence[FinalRecord]
+) -> tuple[int, dict[int, Comparison]]:
+    """The winner; who thrashed at the cap wins only where nobody else is a gain."""
+
+    def tie_key(number: int) -> tuple[float, int, int, int]:
+        return _tie_key(contenders[number], records)
+
+    thrashing = {record.number for record in records if record.result.is_near_cap} - {against}
+    if thrashing:
+        calm = [final for final in finals if final.candidate not in thrashing]
+        number, comparisons = choose_winner(calm, against, tie_key)
+        if number != against:
+            return number, comparisons
+    return choose_winner(finals, against, tie_key)
 
 
 def _as_finals(records: Sequence[FinalRecord]) -> list[Final]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from autotune.model.job import Mode, TrialJob
 from autotune.settings import OmpWaitPolicy, Settings
 from autotune.space.derive import mapped_arguments
 from autotune.spec import SearchSpec
+from autotune.tuner.budget import LEAST_FINAL_WINDOW_S
 from autotune.tuner.site import Site
 
 PROBE_START_LIMIT_S = 900.0
@@ -53,8 +55,15 @@ class Jobs:
         facts = replace(self.facts, loss_reduction=LossReduction.MEAN)
         return replace(self.trial(settings), mode=Mode.SPLIT_PROBE, facts=facts)
 
-    def trial(self, settings: Settings, *, incumbent: float | None = None, is_final: bool = False) -> TrialJob:
-        """A measurement under these settings; finals measure longer and never race."""
+    def trial(
+        self,
+        settings: Settings,
+        *,
+        incumbent: float | None = None,
+        is_final: bool = False,
+        window_limit_s: float = math.inf,
+    ) -> TrialJob:
+        """A measurement under these settings; finals measure longer and never race, within the time that is left."""
         assert self.facts is not None and self.natural is not None
         start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s
         arguments = mapped_arguments(settings, self.natural, self.spec.maps)
@@ -63,18 +72,27 @@ class Jobs:
             command=(*self.spec.command, *arguments),
             settings=settings,
             environment=tuple(environment_for(settings, self.natural).items()),
-            window=self._window(is_final=is_final),
+            window=self._window(is_final=is_final, limit_s=window_limit_s),
             incumbent=None if is_final else incumbent,
             start_limit_s=start_limit_s,
             total_limit_s=start_limit_s + TOTAL_SLACK_S + STEPS_IN_TRIAL * self.facts.step_s,
         )
 
-    def _window(self, *, is_final: bool) -> WindowRule:
+    def batch_probe(self, settings: Settings, factor: int) -> TrialJob:
+        """The compute-only rate under these settings with a batch so many times as large."""
+        job = self.trial(settings)
+        limit_s = job.start_limit_s + factor * (job.total_limit_s - job.start_limit_s)
+        return replace(job, batch_probe_factor=factor, total_limit_s=limit_s)
+
+    def _window(self, *, is_final: bool, limit_s: float = math.inf) -> WindowRule:
         step_s = self.facts.step_s if self.facts is not None else 0.0
         longest_s = max(WINDOW_S, STEPS_IN_WINDOW * step_s)
         if is_final:
+            least_s = max(LEAST_FINAL_WINDOW_S, STEPS_IN_WINDOW / 2 * step_s)
             return WindowRule(
-                half_width_ratio=FINALS_HALF_WIDTH_RATIO, max_window_s=FINAL_WINDOW_FACTOR * longest_s, min_window_s=3.0
+                half_width_ratio=FINALS_HALF_WIDTH_RATIO,
+                max_window_s=min(FINAL_WINDOW_FACTOR * longest_s, max(limit_s, least_s)),
+                min_window_s=LEAST_FINAL_WINDOW_S,
             )
         return WindowRule(half_width_ratio=SCREENING_HALF_WIDTH_RATIO, max_window_s=longest_s)
 
@@ -105,6 +123,8 @@ class Jobs:
             seed=self.spec.seed,
             cap_bytes=self.site.cap_bytes,
             cap_fraction=self.site.cap_fraction,
+            host_cap_bytes=self.site.host_cap_bytes,
+            outside_allocator_bytes=self.facts.outside_allocator_bytes if self.facts is not None else None,
             window=window or self._window(is_final=False),
             incumbent_samples_per_second=incumbent,
             samples_per_step=self.spec.samples_per_step,

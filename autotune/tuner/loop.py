@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from autotune.errors import StoreError
+from autotune.measure.parity import LossReference
 from autotune.model.events import Event, TrialFinished, TrialStarted
+from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import PAST_ITS_EPOCH, TrialResult
 from autotune.plain import to_plain
+from autotune.runner.judge import ENDED_EARLY
+from autotune.runner.parity import references_of
 from autotune.runner.protocol import Runner
+from autotune.runner.quiet import QuietWait
 from autotune.search.search import Proposal, Search, SearchExhausted
 from autotune.settings import Settings
 from autotune.store.records import Owner, TrialRecord
 from autotune.store.repository import Repository
-from autotune.store.secrets import allowed_environment
+from autotune.store.secrets import allowed_environment, mask_text
 from autotune.tuner.budget import Budget
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.stop import StopRequest, wait_for
 
 RENEW_EVERY_S = 30.0
+MAX_REPEATS = 3
+"""Runs of one search that are thrown away for a disturbed device: one that always is must be measured as it is."""
 
 
 class TrialLoop:
@@ -39,25 +49,45 @@ class TrialLoop:
         budget: Budget,
         stop: StopRequest,
         on_event: Callable[[Event], None],
+        quiet: QuietWait | None = None,
     ) -> None:
+        self._quiet = quiet
+        self._num_repeats = 0
+        self._references: dict[str, LossReference] = {}
+        """First losses in fp32, by what they follow from."""
+        self._keeps_epochs = False
+        """Whether the script failed in an epoch that went on past its end."""
+        self._script_steps: int | None = None
+        """Optimizer steps after which the script ends by itself, where a trial needed more."""
         self._study, self._search, self._jobs, self._runner = study, search, jobs, runner
         self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
         self._owner = Owner.this_process()
         self._renewed_at = time.monotonic()
+        self._others: frozenset[Owner] = frozenset()
 
     def recover(self) -> None:
         """Finishes what a killed tuner left half done: told twice is never, run twice is only what was interrupted."""
         for record in self._repository.trials(self._study):
-            if not record.optuna_told:
+            self._learn_losses(record.result)
+            if record.result.outcome.is_finished:
+                self._learn_duration(record.result)
+        self._others = self._live_others()
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Takes on what tuners that are dead had recorded and not told, or were running; between trials of our own."""
+        for record in self._repository.trials(self._study):
+            if not record.optuna_told and not self._search.is_held(record.number, self._is_dead):
                 self._search.tell(record.number, record.result)
                 self._repository.mark_told(self._study, record.number)
-            if record.result.outcome.is_finished:
-                self._budget.trial_took(record.result.wall_s)
         self._search.reap(self._is_dead)
 
     def run(self) -> str:
         """Runs trials; why it stopped, as one sentence."""
         while not self._stop.level:
+            known, self._others = self._others, self._live_others()
+            if known - self._others:
+                self._adopt()
             if not self._budget.allows_trial():
                 return "The time is spent, but for the finals."
             proposal = self._search.ask({"owner": to_plain(self._owner)})
@@ -68,20 +98,75 @@ class TrialLoop:
                 return "The script's own settings cannot be measured."
         return "It was asked to stop."
 
-    def measure(self, settings: Settings, *, is_final: bool) -> TrialResult:
-        """Runs the script once under these settings."""
-        job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final)
+    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
+        """Runs the script under these settings when it is quiet; once more where the device was disturbed meanwhile.
+
+        Args:
+            settings: To be measured.
+            is_final: Measure longer, and never race.
+            window_limit_s: Longest window of a final.
+        """
+        job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
+        result = self._run(job)
+        disturbed = result.surroundings.device_disturbances if result.surroundings is not None else ()
+        if not disturbed or not self._may_repeat(result):
+            return result
+        self._num_repeats += 1
+        second = self._run(job)
+        return replace(second, notes=(*second.notes, f"A first run was thrown away: {' '.join(disturbed)}"))
+
+    def compute_rate(self, settings: Settings, factor: int) -> float | None:
+        """Compute-only samples per second with a batch so many times as large; None where that cannot be had."""
+        measurement = self._run(self._jobs.batch_probe(settings, factor)).measurement
+        return measurement.compute_samples_per_second if measurement is not None else None
+
+    def _run(self, job: TrialJob) -> TrialResult:
+        references = tuple(self._references.values())
+        job = replace(job, references=references, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
+        found = self._quiet.wait(lambda: bool(self._stop.level)) if self._quiet is not None else None
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=self._renew)
-        return handle.result()
+        result = handle.result()
+        if found is None or result.surroundings is None:
+            return result
+        surroundings = replace(result.surroundings, waited_s=found.waited_s, was_quiet=found.is_quiet)
+        return replace(result, surroundings=surroundings)
+
+    def _may_repeat(self, result: TrialResult) -> bool:
+        """Whether a disturbed run is worth another: not for ever, and not at the finals' cost."""
+        has_time = self._budget.left_s > self._budget.reserve_s + result.wall_s
+        return result.outcome is Outcome.OK and self._num_repeats < MAX_REPEATS and has_time and not self._stop.level
+
+    def _has_learned_its_end(self, result: TrialResult) -> bool:
+        """Whether the script failed past its epoch's end, or made too few steps: it is run again with that in mind."""
+        if any(PAST_ITS_EPOCH in rank.notes for rank in result.ranks) and not self._keeps_epochs:
+            self._keeps_epochs = True
+            return True
+        num_steps = min((rank.num_steps for rank in result.ranks), default=0)
+        if result.reason != ENDED_EARLY or not 0 < num_steps < (self._script_steps or math.inf):
+            return False
+        self._script_steps = num_steps
+        return True
+
+    def _learn_losses(self, result: TrialResult) -> None:
+        """What was trained in fp32 is what other number formats are compared with."""
+        for reference in references_of(result):
+            self._references.setdefault(reference.start_digest, reference)
+
+    def _learn_duration(self, result: TrialResult) -> None:
+        is_whole = result.outcome is Outcome.OK and result.measurement is not None
+        window_s = result.measurement.window_s if is_whole and result.measurement is not None else None
+        self._budget.trial_took(result.wall_s, window_s=window_s)
 
     def _trial(self, proposal: Proposal) -> None:
         self._on_event(TrialStarted(number=proposal.number, settings=proposal.settings, stage=proposal.stage))
         started_at = datetime.now(UTC)
         best_before = self._incumbent()
         result = self.measure(proposal.settings, is_final=False)
-        if result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT):
+        if self._has_learned_its_end(result) or result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT):
             result = self._again(proposal.settings, result)
+        # The words of the script's own error go into the log and into Optuna's tables too.
+        result = replace(result, reason=mask_text(result.reason))
         record = TrialRecord(
             number=proposal.number,
             settings=proposal.settings,
@@ -97,7 +182,8 @@ class TrialLoop:
         self._search.tell(proposal.number, result, is_host_fault=not self._stop.level)
         self._repository.mark_told(self._study, proposal.number)
         self._repository.add_spent(self._study, self._budget.unsaved_s())
-        self._budget.trial_took(result.wall_s)
+        self._learn_duration(result)
+        self._learn_losses(result)
         rate = result.measurement.samples_per_second if result.measurement else 0.0
         is_best = result.outcome is Outcome.OK and rate > (best_before or 0.0)
         self._on_event(
@@ -126,11 +212,24 @@ class TrialLoop:
         baseline = self._search.history.baseline
         return baseline is not None and baseline.number == proposal.number and baseline.outcome.is_failed
 
+    def _live_others(self) -> frozenset[Owner]:
+        """Tuners of other machines that search the study too."""
+        return frozenset(self._repository.live_owners(self._study, now=datetime.now(UTC))) - {self._owner}
+
     def _is_dead(self, attributes: dict[str, object]) -> bool:
-        """Whether the tuner that began a trial is gone: this one holds the study's lease, so every other one is."""
-        return bool(attributes.get("owner") != to_plain(self._owner))
+        """Whether the tuner that began a trial is gone. Between trials of our own, ours count as begun by the dead.
+
+        A trial that names no owner was just taken from the queue, by a tuner that was killed then if it is not one of
+        the others.
+        """
+        owner = attributes.get("owner")
+        if owner is None:
+            return not self._others
+        return owner not in [to_plain(other) for other in self._others]
 
     def _renew(self) -> None:
         if time.monotonic() - self._renewed_at >= RENEW_EVERY_S:
             self._renewed_at = time.monotonic()
-            self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
+            # A database that is away is no reason to end the trial: its result waits for it.
+            with suppress(StoreError):
+                self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))

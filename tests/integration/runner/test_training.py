@@ -29,6 +29,10 @@ def test_a_script_is_probed_and_measured(ground: Ground) -> None:
     assert result.measurement is not None and result.measurement.samples_per_second > 100
     assert result.peak_memory_bytes is not None and result.peak_memory_bytes > 30 << 20
     assert result.escaped == ()
+    found = result.surroundings
+    assert found is not None and found.window_s > 0.4
+    assert found.foreign_cpus is None or found.foreign_cpus >= 0
+    assert found.throttle_reasons == () and found.device_utilization is None
     ground.check("trains", result)
 
 

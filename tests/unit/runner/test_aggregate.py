@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from autotune.measure.block import Phase
-from autotune.model.result import RankStatus
-from autotune.runner.aggregate import MIN_BLOCKS, RACED_MARGIN, measurement_of
+from autotune.model.result import RaisedError, RankResult, RankStatus
+from autotune.plain import from_plain, to_plain
+from autotune.runner.aggregate import MIN_BLOCKS, RACED_MARGIN, device_peak_bytes, measurement_of
+from autotune.units import GIB
 from tests.unit.runner.samples import block, rank
 
 
@@ -84,3 +89,112 @@ def test_convergence_holds_for_all_ranks_and_priming_for_any() -> None:
     assert measured is not None
     assert not measured.is_converged
     assert measured.is_primed
+
+
+def refused(**changes: Any) -> RankResult:
+    values: dict[str, Any] = {
+        "kind": "OutOfMemoryError",
+        "message": "",
+        "is_out_of_memory": True,
+        "requested_bytes": 2 * GIB,
+    }
+    return rank(
+        status=RankStatus.RAISED,
+        peak_reserved_bytes=5 * GIB,
+        reserved_bytes=4 * GIB,
+        error=RaisedError(**{**values, **changes}),
+    )
+
+
+def test_the_peak_is_the_allocators_and_what_lies_outside_of_it_or_what_was_seen() -> None:
+    trained = rank(peak_reserved_bytes=5 * GIB)
+    assert device_peak_bytes([trained], seen_bytes=3 * GIB, outside_bytes=GIB) == 6 * GIB
+    assert device_peak_bytes([trained], seen_bytes=7 * GIB, outside_bytes=GIB) == 7 * GIB
+    assert device_peak_bytes([rank()], seen_bytes=3 * GIB, outside_bytes=GIB) == 3 * GIB
+    assert device_peak_bytes([], seen_bytes=0, outside_bytes=GIB) == 0
+
+
+def test_of_several_devices_the_fullest_is_the_peak() -> None:
+    ranks = [rank(rank=i, world_size=2, peak_reserved_bytes=(5 + i) * GIB) for i in range(2)]
+    assert device_peak_bytes(ranks, seen_bytes=0, outside_bytes=GIB) == 7 * GIB
+
+
+def test_a_validation_that_the_trial_did_not_come_to_is_the_least_peak() -> None:
+    trained = rank(peak_reserved_bytes=5 * GIB)
+    assert device_peak_bytes([trained], seen_bytes=0, outside_bytes=GIB, validation_bytes=7 * GIB) == 8 * GIB
+    assert device_peak_bytes([trained], seen_bytes=0, outside_bytes=GIB, validation_bytes=GIB) == 6 * GIB
+
+
+def test_what_was_refused_is_added_to_what_was_held() -> None:
+    assert device_peak_bytes([refused()], seen_bytes=5 * GIB, outside_bytes=GIB) == 7 * GIB
+    assert device_peak_bytes([refused(requested_bytes=1)], seen_bytes=0, outside_bytes=GIB) == 6 * GIB
+    assert device_peak_bytes([refused(is_host_memory=True)], seen_bytes=0, outside_bytes=GIB) == 6 * GIB
+
+
+def restarted(**changes: Any) -> RankResult:
+    """A rank with epochs of 120 micro-batches of 10 ms, whose start took 0.3 s for 10 of them after an end of 0.1 s."""
+    blocks = (*(block(),) * 12, block(phase=Phase.RESTART, duration_s=0.3))
+    return rank(**{"blocks": blocks, "epoch_micro_batches": 120, "epoch_end_s": 0.1, **changes})
+
+
+def test_the_start_of_an_epoch_is_spread_over_its_samples() -> None:
+    measured = measurement_of([restarted()])
+    assert measured is not None
+    assert measured.restart_s == pytest.approx(0.3)
+    assert measured.epoch_s == pytest.approx(1.2)
+    assert measured.samples_per_second == pytest.approx(6400 * 1.2 / 1.5)
+    assert measured.steady_samples_per_second == pytest.approx(6400)
+    assert measured.low == pytest.approx(measured.samples_per_second)
+
+
+def test_without_a_restart_or_a_length_the_steady_rate_is_the_rate() -> None:
+    for changes in ({"epoch_end_s": None}, {"epoch_micro_batches": None}, {"num_epoch_ends": 2}):
+        measured = measurement_of([restarted(**changes)])
+        assert measured is not None
+        assert measured.samples_per_second == measured.steady_samples_per_second == pytest.approx(6400)
+        assert measured.restart_s is None
+
+
+def test_a_loader_that_is_built_anew_for_every_epoch_starts_as_the_first_one_did() -> None:
+    """A fifth of the time is waited for data: so much of a cycle of 2 workers, 20 ms, was gained."""
+    observed = {"num_workers": "2", "persistent_workers": "True"}
+    rebuilt = restarted(epoch_end_s=None, is_loader_rebuilt=True, first_batch_s=0.3, observed=observed)
+    measured = measurement_of([rebuilt])
+    assert measured is not None
+    assert measured.restart_s == pytest.approx(0.3 - 0.2 * 2 * 0.01)
+
+
+@pytest.mark.parametrize(
+    ("is_persistent", "num_workers", "first_batch_s", "is_estimated"),
+    [("False", "2", 0.3, True), ("True", "2", 0.3, False), ("False", "0", 0.3, False), ("False", "2", 0.001, False)],
+)
+def test_a_start_of_new_workers_that_was_too_long_to_look_at_is_estimated(
+    is_persistent: str, num_workers: str, first_batch_s: float, is_estimated: bool
+) -> None:
+    observed = {"num_workers": num_workers, "persistent_workers": is_persistent}
+    measured = measurement_of([restarted(epoch_end_s=None, first_batch_s=first_batch_s, observed=observed)])
+    assert measured is not None
+    assert (measured.restart_s is not None) is is_estimated
+
+
+def test_the_rank_that_takes_longest_to_start_again_counts() -> None:
+    slow = restarted(rank=1, world_size=2, epoch_end_s=0.5)
+    measured = measurement_of([restarted(world_size=2), slow])
+    assert measured is not None
+    assert measured.restart_s == pytest.approx(0.7)
+
+
+def test_samples_of_skipped_steps_trained_nothing() -> None:
+    """One of 120 steps was skipped, and its 64 samples with it."""
+    measured = measurement_of([rank(blocks=(*(block(),) * 11, block(num_skipped_steps=1)))])
+    assert measured is not None
+    assert measured.samples_per_second == pytest.approx(6400 * 119 / 120)
+
+
+def test_a_stored_report_gives_its_measurement_again() -> None:
+    """All blocks are kept, so that a better rule can be applied to studies of long ago."""
+    warm_up = (block(phase=Phase.WARMUP), block(phase=Phase.COMPUTE), block(phase=Phase.RAMP))
+    report = restarted(blocks=(*warm_up, *restarted().blocks))
+    stored = from_plain(RankResult, json.loads(json.dumps(to_plain(report))))
+    assert stored.blocks == report.blocks
+    assert measurement_of([stored]) == measurement_of([report])

@@ -27,14 +27,15 @@ class Nvml(SimpleNamespace):
 
     NVMLError = NVMLError
     NVMLError_NotSupported = NotSupportedError
+    nvmlMemory_v2 = 2  # noqa: N815
 
     def __init__(self, *, has_driver: bool = True) -> None:
-        super().__init__(has_driver=has_driver, num_inits=0, refused={})
+        super().__init__(has_driver=has_driver, num_inits=0, refused={}, changed={})
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nvmlDeviceGet"):
             raise AttributeError(name)
-        return lambda *arguments: self._answer(name, *arguments)
+        return lambda *arguments, **options: self._answer(name, *arguments)
 
     def nvmlInit(self) -> None:  # noqa: N802
         self.num_inits += 1
@@ -56,10 +57,11 @@ class Nvml(SimpleNamespace):
             "nvmlDeviceGetName": f"GPU {index}",
             "nvmlDeviceGetUUID": index if str(index).startswith("MIG-") else f"GPU-{index}",
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=80 * GIB, free=70 * GIB, used=10 * GIB),
+            "nvmlDeviceGetGraphicsRunningProcesses": [],
             "nvmlDeviceGetCudaComputeCapability": (9, 0),
-            "nvmlDeviceGetComputeRunningProcesses": [object()],
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=41, usedGpuMemory=3 * GIB)],
         }
-        return answers[name]
+        return self.changed[name] if name in self.changed else answers[name]
 
 
 @pytest.fixture
@@ -153,3 +155,59 @@ def test_a_lost_device_takes_the_others_with_it(nvml: Nvml) -> None:
 def test_the_cpu_has_no_device_memory(nvml: Nvml) -> None:
     assert devices.used_bytes(cpu_device()) is None
     assert nvml.num_inits == 0
+
+
+def test_memory_of_nobody_is_a_neighbour_in_another_container(nvml: Nvml) -> None:
+    nvml.changed["nvmlDeviceGetComputeRunningProcesses"] = []
+    assert devices.cuda_devices()[0].num_other_processes == 1
+    nvml.changed["nvmlDeviceGetMemoryInfo"] = SimpleNamespace(
+        total=80 * GIB, free=79 * GIB, used=devices.IDLE_BYTES // 2
+    )
+    assert devices.cuda_devices()[0].num_other_processes == 0
+
+
+def test_a_desktop_is_no_neighbour(nvml: Nvml) -> None:
+    nvml.changed["nvmlDeviceGetComputeRunningProcesses"] = []
+    nvml.changed["nvmlDeviceGetGraphicsRunningProcesses"] = [object()]
+    assert devices.cuda_devices()[0].num_other_processes == 0
+
+
+def test_processes_come_with_their_memory_where_it_is_known(nvml: Nvml) -> None:
+    device = devices.choose_device("cuda")
+    assert devices.processes(device) == {41: 3 * GIB}
+    nvml.changed["nvmlDeviceGetComputeRunningProcesses"] = [SimpleNamespace(pid=42, usedGpuMemory=None)]
+    assert devices.processes(device) == {42: 0}
+    nvml.refused["nvmlDeviceGetComputeRunningProcesses"] = NVMLError("no permission")
+    assert devices.processes(device) == {}
+    assert devices.processes(cpu_device()) == {}
+
+
+def test_ranks_train_on_the_first_devices_that_they_see(nvml: Nvml) -> None:
+    device = devices.choose_device("cuda:1")
+    assert devices.trained_on(device, 1) == (device,)
+    assert [each.uuid for each in devices.trained_on(device, 2)] == ["GPU-0", "GPU-1"]
+    assert devices.trained_on(cpu_device(), 2) == ()
+
+
+def test_the_state_of_a_device_has_its_reasons_by_name(nvml: Nvml) -> None:
+    nvml.changed.update(
+        nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=40, memory=7),
+        nvmlDeviceGetCurrentClocksEventReasons=0x01 | 0x04 | 0x20,
+        nvmlDeviceGetClockInfo=1980,
+        nvmlDeviceGetTemperature=71,
+    )
+    found = devices.state(devices.choose_device("cuda"))
+    assert found is not None
+    assert (found.utilization, found.sm_clock_mhz, found.temperature_c) == (0.4, 1980, 71)
+    assert found.reasons == ("power cap", "thermal slowdown")
+
+
+def test_a_state_lacks_what_the_driver_does_not_say(nvml: Nvml) -> None:
+    for name in ("UtilizationRates", "CurrentClocksEventReasons", "ClockInfo", "Temperature"):
+        nvml.refused[f"nvmlDeviceGet{name}"] = NotSupportedError("Not Supported")
+    nvml.changed["nvmlDeviceGetCurrentClocksThrottleReasons"] = 0x40
+    found = devices.state(devices.choose_device("cuda"))
+    assert found is not None
+    assert (found.utilization, found.sm_clock_mhz, found.temperature_c) == (None, None, None)
+    assert found.reasons == ("hardware thermal slowdown",)
+    assert devices.state(cpu_device()) is None

@@ -40,6 +40,8 @@ def test_a_measured_trial_under_the_cap_is_ok() -> None:
         ({"is_cancelled": True}, Outcome.INTERRUPTED, "by the tuner"),
         ({"launch_error": "there is no 'pyhton'"}, Outcome.CRASHED, "there is no 'pyhton'"),
         ({"is_over_cap": True, "peak_memory_bytes": 9 * GIB}, Outcome.OVER_CAP, "9.0 GiB, the cap is 8.0 GiB"),
+        ({"is_over_host_cap": True, "peak_host_bytes": 9 * GIB}, Outcome.OVER_CAP, "9.0 GiB of the host's memory"),
+        ({"is_shared_memory_full": True}, Outcome.OVER_CAP, "/dev/shm"),
         ({"is_start_overrun": True}, Outcome.TIMED_OUT, "no optimizer step"),
         ({"is_total_overrun": True}, Outcome.TIMED_OUT, "not through"),
         ({"is_disk_full": True}, Outcome.INTERRUPTED, "temporary space"),
@@ -210,7 +212,7 @@ def test_a_precision_that_is_not_in_force_is_a_difference() -> None:
 
 @pytest.mark.parametrize(
     ("seen", "is_different"),
-    [("0.5", False), ("0.505", False), ("0.52", True), ("much", True), ("nan", True), ("", True)],
+    [("0.5", False), ("0.5004", False), ("0.505", True), ("much", True), ("nan", True), ("", True)],
 )
 def test_a_memory_fraction_is_the_smaller_of_setting_and_cap(seen: str, is_different: bool) -> None:
     asked = job(device="cuda", cap_fraction=0.5, settings=Settings(batch_size=64, memory_fraction=0.9))
@@ -250,3 +252,34 @@ def test_a_probe_ran_out_of_memory_at_the_cap_by_the_kernel_or_by_an_allocator()
     assert is_out_of_memory(ending(num_killed_by_kernel=1), [])
     assert is_out_of_memory(ending(), [raised(is_out_of_memory=True)])
     assert not is_out_of_memory(ending(), [raised()])
+
+
+@pytest.mark.parametrize(
+    ("how", "is_host"),
+    [
+        ({"is_over_cap": True}, False),
+        ({"is_over_host_cap": True}, True),
+        ({"is_shared_memory_full": True}, True),
+    ],
+)
+def test_it_is_said_whose_memory_did_not_suffice(how: dict[str, Any], is_host: bool) -> None:
+    trial = job(device="cuda", host_cap_bytes=8 * GIB)
+    assert judge(trial, ending(**how), []).lacks_host_memory is is_host
+    assert is_out_of_memory(ending(**how), [])
+
+
+@pytest.mark.parametrize("is_host", [True, False])
+def test_refused_memory_is_the_hosts_or_the_devices_as_the_error_says(is_host: bool) -> None:
+    refused = raised(message="no room", is_out_of_memory=True, is_host_memory=is_host)
+    verdict = judge(job(device="cuda"), ending(exit_code=1), [refused])
+    assert verdict.outcome is Outcome.OUT_OF_MEMORY
+    assert verdict.lacks_host_memory is is_host
+
+
+def test_an_abort_after_a_reported_error_is_that_error() -> None:
+    message = "CUDA error: device-side assert triggered"
+    aborted = ending(exit_code=None, signal=signal.SIGABRT)
+    verdict = judge(job(), aborted, [raised(kind="AcceleratorError", message=message)])
+    assert verdict.outcome is Outcome.CRASHED
+    assert "device-side assert" in verdict.reason
+    assert "SIGABRT" in judge(job(), aborted, []).reason

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from autotune import process_memory
+from autotune.process_memory import held_memory_bytes
+from autotune.runner import memory
 from autotune.runner.memory import (
     COSTLY_EVERY_S,
     NEAR_EVERY_S,
+    SHARED_MEMORY_RESERVE,
+    SharedMemory,
     TreeMemory,
     num_killed_by_kernel,
-    proportional_bytes,
     upper_bound_bytes,
 )
 
@@ -44,13 +48,13 @@ def test_anonymous_and_shared_pages_count_and_files_do_not(proc: Proc) -> None:
     proc.put(1, rss=100, pss=60)
     proc.put(2, rss=100, pss=40)
     assert upper_bound_bytes([1, 2], proc.folder) == 200 * KIB
-    assert proportional_bytes([1, 2], proc.folder) == 100 * KIB
+    assert held_memory_bytes([1, 2], proc.folder) == 100 * KIB
 
 
 def test_a_process_that_is_gone_counts_nothing(proc: Proc) -> None:
     proc.put(1, rss=100, pss=60)
     assert upper_bound_bytes([1, 7], proc.folder) == 100 * KIB
-    assert proportional_bytes([1, 7], proc.folder) == 60 * KIB
+    assert held_memory_bytes([1, 7], proc.folder) == 60 * KIB
 
 
 def test_the_name_of_a_process_may_be_any_bytes(proc: Proc) -> None:
@@ -66,12 +70,38 @@ def test_kills_by_the_kernel_are_counted_where_it_says_so(tmp_path: Path) -> Non
     assert num_killed_by_kernel(tmp_path) is None
 
 
+def test_a_batch_that_nobody_has_mapped_is_counted_once_by_its_open_file(
+    proc: Proc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A folder on a device of its own, as /dev/shm is; what is open elsewhere is none of it.
+    shared = Path("/dev/shm") if Path("/dev/shm").is_dir() else tmp_path
+    monkeypatch.setattr(process_memory, "SHARED_MEMORY", shared)
+    batch = shared / f"test_{tmp_path.name}"
+    batch.write_bytes(bytes(400 * KIB))
+    try:
+        for pid in (1, 2):
+            proc.put(pid, rss=100, pss=50)
+            descriptors = proc.folder / str(pid) / "fd"
+            descriptors.mkdir()
+            (descriptors / "3").symlink_to(batch)
+            (descriptors / "4").symlink_to("/proc/self/status")
+            (descriptors / "5").symlink_to("/nowhere")
+        assert held_memory_bytes([1, 2], proc.folder) == (2 * (50 - 3) + 400) * KIB
+    finally:
+        batch.unlink()
+
+
 class Watched:
-    """A tree of one process under a cap of 1000 KiB, with a clock that is set by hand."""
+    """A tree of one process under a cap of 1000 KiB, with a clock that is set by hand and 1000 KiB of /dev/shm."""
 
     def __init__(self, proc: Proc) -> None:
-        self.proc, self.time_s = proc, 0.0
-        self.memory = TreeMemory(1000 * KIB, now=lambda: self.time_s, proc=proc.folder)
+        self.proc, self.time_s, self.shared_free = proc, 0.0, 900
+        self.memory = TreeMemory(
+            1000 * KIB, now=lambda: self.time_s, proc=proc.folder, shared_memory=self._shared_memory
+        )
+
+    def _shared_memory(self) -> SharedMemory:
+        return SharedMemory(total_bytes=1000 * KIB, free_bytes=self.shared_free * KIB)
 
     def check(self, *, rss: int, pss: int, is_quiet: bool = False) -> bool:
         self.proc.put(1, rss=rss, pss=pss)
@@ -119,3 +149,34 @@ def test_the_peak_stays_when_memory_is_given_back(proc: Proc) -> None:
     watched.time_s = 5 * COSTLY_EVERY_S
     watched.check(rss=950, pss=300)
     assert watched.memory.peak_bytes == 800 * KIB
+
+
+def test_shared_memory_that_fills_counts_for_the_cheap_bound(proc: Proc) -> None:
+    watched = Watched(proc)
+    watched.check(rss=300, pss=100, is_quiet=True)
+    watched.time_s = NEAR_EVERY_S
+    watched.shared_free = 300
+    watched.check(rss=300, pss=250, is_quiet=True)
+    assert watched.memory.peak_bytes == 250 * KIB
+
+
+@pytest.mark.parametrize(("ours", "is_full"), [(880, True), (100, False)])
+def test_a_tree_that_fills_shared_memory_is_told_from_others_that_do(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch, ours: int, is_full: bool
+) -> None:
+    monkeypatch.setattr(memory, "open_shared_bytes", lambda pids, proc: ours * KIB)
+    watched = Watched(proc)
+    watched.check(rss=300, pss=100)
+    assert not watched.memory.is_shared_memory_full
+    watched.shared_free = int(1000 * SHARED_MEMORY_RESERVE) - 1
+    watched.check(rss=300, pss=100)
+    assert watched.memory.is_shared_memory_full is is_full
+
+
+def test_shared_memory_that_was_full_before_is_nobodys_fault(proc: Proc) -> None:
+    watched = Watched(proc)
+    watched.shared_free = 10
+    watched.memory = TreeMemory(1000 * KIB, proc=proc.folder, shared_memory=watched._shared_memory)
+    watched.shared_free = 5
+    watched.check(rss=300, pss=100)
+    assert not watched.memory.is_shared_memory_full

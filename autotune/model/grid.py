@@ -1,0 +1,295 @@
+"""A recorded grid: every settings of a small space, measured for real, several times. Plain data.
+
+A recording is made by `autotune record` and answered from by `runner.replay.ReplayRunner`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from autotune.errors import NoFeasibleSettingsError, SearchSpaceError
+from autotune.measure.block import Block, Phase
+from autotune.measure.shrinkage import shrunken_means
+from autotune.model.checks import check_figures
+from autotune.model.facts import ScriptFacts
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.settings import Settings
+
+SCHEMA = 1
+WITHIN_RATIO = 0.02
+"""What counts as equally fast, where a cell's own noise is not larger."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GridHeader:
+    """What holds for all cells of a recording; a resume refuses to mix two of them."""
+
+    schema: int = SCHEMA
+    study: str
+    command: tuple[str, ...]
+    """As it was typed, secrets masked."""
+    fingerprint: Mapping[str, Any]
+    """Digests of script and arguments, the machine, versions: what must be the same for cells to be comparable."""
+    memory_cap: str | None
+    """As asked; None = the default share of what was free."""
+    memory_cap_bytes: int
+    usable_cpus: float
+    device: str
+    """Type of the device that trains: `cpu`, `cuda`."""
+    effective_batch: str
+    asked: tuple[tuple[str, str], ...]
+    """Ranges and fixed values, as written."""
+    repeats: int
+    """Rounds that were asked for, at least 1."""
+    window_s: float | None
+    """Longest measuring window; None = that of a search's trials."""
+    seed: int
+    """Of the order within the rounds."""
+    natural: Settings
+    """The script's own settings."""
+    space: Mapping[str, Any]
+    """The recording's `SearchSpace` in plain form."""
+    facts: ScriptFacts
+    """What the probe learned."""
+    cells: tuple[Mapping[str, Any], ...]
+    """What each cell's settings change of the script's own; the first changes nothing."""
+    dropped: tuple[tuple[Mapping[str, Any], str], ...]
+    """What is not legal, as changes, with the reason."""
+    autotune: str
+    """Version that recorded."""
+    recorded_at: str
+    """Beginning of the recording, ISO 8601 in UTC."""
+
+    def __post_init__(self) -> None:
+        """Refuses headers of no recording."""
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema {self.schema!r} is not {SCHEMA}")
+        if self.repeats < 1 or self.memory_cap_bytes < 1 or not self.cells:
+            raise ValueError("a recording has at least 1 repeat, a cap and a cell")
+        if len(set(self.settings)) != len(self.cells):
+            raise ValueError("two cells have the same settings")
+
+    @property
+    def settings(self) -> tuple[Settings, ...]:
+        """Canonical settings of the cells, in their order."""
+        own = self.natural.canonical(device_is_cpu=self.device == "cpu").to_dict()
+        return tuple(Settings.from_dict({**own, **changes}) for changes in self.cells)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockSummary:
+    """How steady one trial's window was, in place of its raw blocks."""
+
+    num_blocks: int
+    rate_deviation_ratio: float
+    """Standard deviation of the blocks' rates, relative to the rate of all."""
+    first_half_samples_per_second: float
+    second_half_samples_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellRecord:
+    """One measurement of one cell."""
+
+    cell: int
+    """Its position among the header's cells."""
+    round: int
+    """0 = the first time that all cells are measured."""
+    anchor: int | None = None
+    """Which turn of the anchors it belongs to; None for a cell's own turn."""
+    started_at: str
+    """ISO 8601 in UTC."""
+    load: float | None = None
+    """The machine's load average over the minute before; None where it is not known."""
+    result: TrialResult
+    """Without the log and the raw blocks."""
+    blocks: tuple[BlockSummary, ...] = ()
+    """One per rank that measured."""
+
+    def __post_init__(self) -> None:
+        """Refuses impossible positions."""
+        check_figures(self)
+
+
+def summarize_blocks(blocks: Sequence[Block]) -> BlockSummary | None:
+    """How steady the window among these blocks was; None for a window of fewer than two."""
+    window = [block for block in blocks if block.phase is Phase.WINDOW]
+    if len(window) < 2:
+        return None
+    rate = _rate(window)
+    variance = sum((b.num_samples / b.duration_s - rate) ** 2 for b in window) / (len(window) - 1)
+    half = len(window) // 2
+    return BlockSummary(
+        num_blocks=len(window),
+        rate_deviation_ratio=math.sqrt(variance) / rate,
+        first_half_samples_per_second=_rate(window[:half]),
+        second_half_samples_per_second=_rate(window[half:]),
+    )
+
+
+def _rate(blocks: Sequence[Block]) -> float:
+    return sum(block.num_samples for block in blocks) / sum(block.duration_s for block in blocks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellTruth:
+    """What a feasible cell is truly worth, as far as its measurements and the rest of the grid tell."""
+
+    samples_per_second: float
+    """Its shrunken mean."""
+    noise_ratio: float
+    """Standard error of that, relative to it."""
+
+
+class Grid:
+    """A recording, looked up by settings; these may be written in any form that means the same as a cell's.
+
+    Args:
+        header: What holds for all cells.
+        records: Measurements, in the order of time.
+    """
+
+    def __init__(self, header: GridHeader, records: Sequence[CellRecord]) -> None:
+        self.header = header
+        self.records = tuple(records)
+        self._results: dict[Settings, list[TrialResult]] = {settings: [] for settings in header.settings}
+        for record in self.records:
+            self._results[self.cells[record.cell]].append(record.result)
+
+    @cached_property
+    def cells(self) -> tuple[Settings, ...]:
+        """Canonical settings of all cells; the first are the script's own."""
+        return self.header.settings
+
+    @cached_property
+    def missing(self) -> tuple[Settings, ...]:
+        """Cells that were measured less often than was asked, anchors not counted."""
+        turns = Counter(record.cell for record in self.records if record.anchor is None)
+        return tuple(self.cells[cell] for cell in range(len(self.cells)) if turns[cell] < self.header.repeats)
+
+    def results(self, settings: Settings) -> tuple[TrialResult, ...]:
+        """All measurements of one cell, in the order of time.
+
+        Raises:
+            SearchSpaceError: The recording has no such cell. Nothing is interpolated.
+        """
+        return tuple(self._results[self._cell(settings)])
+
+    def is_feasible(self, settings: Settings) -> bool:
+        """Whether more than half of a cell's measurements were complete and under the cap."""
+        results = self.results(settings)
+        return 2 * sum(result.outcome is Outcome.OK for result in results) > len(results)
+
+    @cached_property
+    def feasible(self) -> tuple[Settings, ...]:
+        """Feasible cells, the truly fastest first."""
+        return tuple(sorted(self._truths, key=lambda cell: -self._truths[cell].samples_per_second))
+
+    @property
+    def feasible_share(self) -> float:
+        """Share of the cells that are feasible."""
+        return len(self._truths) / len(self.cells)
+
+    def truth(self, settings: Settings) -> CellTruth | None:
+        """What a cell is truly worth; None where it is not feasible."""
+        return self._truths.get(self._cell(settings))
+
+    @property
+    def best(self) -> Settings:
+        """The truly fastest feasible cell.
+
+        Raises:
+            NoFeasibleSettingsError: There is none.
+        """
+        if not self._truths:
+            raise NoFeasibleSettingsError(f"No cell of the grid of {self.header.study} is feasible.")
+        return self.feasible[0]
+
+    def regret(self, settings: Settings) -> float:
+        """Share of the best cell's true rate that a cell leaves on the table, 0 to 1; 1 where it is not feasible."""
+        truth, best = self.truth(settings), self._truths[self.best]
+        return 1.0 if truth is None else 1 - truth.samples_per_second / best.samples_per_second
+
+    def is_within(self, settings: Settings, ratio: float = WITHIN_RATIO) -> bool:
+        """Whether a cell is as good as the best: its regret is at most `ratio`, or at most its own noise."""
+        truth = self.truth(settings)
+        return truth is not None and self.regret(settings) <= max(ratio, truth.noise_ratio)
+
+    @property
+    def drift_ratio(self) -> float | None:
+        """Largest spread of one anchor's rates over the recording: the highest over the lowest, less 1.
+
+        The noise of single trials is in it. None before an anchor was measured twice.
+        """
+        rates: dict[int, list[float]] = {}
+        for record in self.records:
+            if record.anchor is not None and record.result.measurement is not None:
+                rates.setdefault(record.cell, []).append(record.result.measurement.samples_per_second)
+        return max((max(found) / min(found) - 1 for found in rates.values() if len(found) > 1), default=None)
+
+    @cached_property
+    def residuals(self) -> tuple[float, ...]:
+        """Noise of single measurements around their cell's mean, as logarithms of ratios, over all feasible cells."""
+        found: list[float] = []
+        for rates in map(self.log_rates, self._truths):
+            if len(rates) > 1:
+                mean = sum(rates) / len(rates)
+                widening = math.sqrt(
+                    len(rates) / (len(rates) - 1)
+                )  # the mean is nearer to its own values than the truth
+                found.extend(widening * (rate - mean) for rate in rates)
+        return tuple(found)
+
+    def log_rates(self, settings: Settings) -> tuple[float, ...]:
+        """Logarithms of a cell's measured rates."""
+        results = self.results(settings)
+        return tuple(
+            math.log(r.measurement.samples_per_second) for r in results if r.outcome is Outcome.OK and r.measurement
+        )
+
+    def under(self, cap_bytes: int) -> Grid:
+        """The same recording as it would have been under a smaller cap.
+
+        Raises:
+            ValueError: The cap is larger than the recording's, under which some cells were ended.
+        """
+        if cap_bytes > self.header.memory_cap_bytes:
+            raise ValueError(f"the grid was recorded under {self.header.memory_cap_bytes} bytes, not {cap_bytes}")
+        records = [replace(record, result=_judged_again(record.result, cap_bytes)) for record in self.records]
+        return Grid(replace(self.header, memory_cap_bytes=cap_bytes), records)
+
+    def _cell(self, settings: Settings) -> Settings:
+        cell = settings.canonical(device_is_cpu=self.header.device == "cpu")
+        if cell not in self._results:
+            changes = ", ".join(f"{name}={here}" for name, (here, _) in cell.differences(self.cells[0]).items())
+            raise SearchSpaceError(
+                f"The grid of {self.header.study} has no cell with {changes or 'the settings of the script'}.",
+                "Search the space of the recording, no more.",
+            )
+        return cell
+
+    @cached_property
+    def _truths(self) -> dict[Settings, CellTruth]:
+        cells = [cell for cell in self.cells if self.is_feasible(cell)]
+        if not cells:
+            return {}
+        plain = [cell.to_dict() for cell in cells]
+        levels = [tuple(map(str, values.values())) for values in plain]
+        shrunken = shrunken_means([self.log_rates(cell) for cell in cells], levels)
+        return {
+            cell: CellTruth(samples_per_second=math.exp(value.mean), noise_ratio=value.standard_error)
+            for cell, value in zip(cells, shrunken, strict=True)
+        }
+
+
+def _judged_again(result: TrialResult, cap_bytes: int) -> TrialResult:
+    peak = result.peak_memory_bytes
+    if result.outcome is not Outcome.OK or peak is None or peak <= cap_bytes:
+        return result
+    return replace(result, outcome=Outcome.OVER_CAP, reason="It held more than this cap.", measurement=None)

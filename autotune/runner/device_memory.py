@@ -1,0 +1,87 @@
+"""Memory of one trial on its devices, by NVML and from outside: what is in use now, less what was before.
+
+NVML names processes by the host's ids, which say nothing inside a container, so a trial's share is the growth since it
+began. What others that were there before have grown by is not charged to it, nor is what they gave back counted to its
+favour.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from autotune.host import DeviceInfo
+from autotune.runner import device as devices
+
+PROCESSES_EVERY_S = 1.0
+"""The list of processes is asked for this often at most: the driver walks all of them for it."""
+
+
+class DeviceMemory:
+    """Watches the devices of one trial; of several the fullest counts, since each has the same cap.
+
+    Args:
+        trained_on: The trial's devices; none on a CPU.
+        now: The monotonic clock.
+    """
+
+    def __init__(self, trained_on: Sequence[DeviceInfo], now: Callable[[], float] = time.monotonic) -> None:
+        self.peak_bytes = 0
+        """Highest growth on any of the devices so far."""
+        self.num_newcomers = 0
+        """Most processes that came after the trial began and are not of its tree; 0 where ids cannot be compared."""
+        self._now = now
+        self._devices = tuple(trained_on)
+        self._used_before = {device.uuid: devices.used_bytes(device) for device in self._devices}
+        self._before = {device.uuid: devices.processes(device) for device in self._devices}
+        self._others_growth = dict.fromkeys(self._before, 0)
+        self._listed_at = -PROCESSES_EVERY_S
+
+    def check(self, pids: Sequence[int]) -> int:
+        """Reads the devices; the highest growth so far.
+
+        Args:
+            pids: The processes of the trial's tree, by the ids of this process's own namespace.
+        """
+        if self._now() - self._listed_at >= PROCESSES_EVERY_S:
+            self._listed_at = self._now()
+            for device in self._devices:
+                self._note_others(device, set(pids))
+        for device in self._devices:
+            self.peak_bytes = max(self.peak_bytes, self._growth(device) or 0)
+        return self.peak_bytes
+
+    def outside_allocator_bytes(self, free_bytes: int | None, reserved_bytes: int | None) -> int | None:
+        """What the process on the first device holds outside its caching allocator.
+
+        Args:
+            free_bytes: Free on the device, as the process saw it.
+            reserved_bytes: Held by its allocator at that moment.
+
+        Returns:
+            The rest of the growth; None where one of the figures is missing, or strangers came in between.
+        """
+        if not self._devices or free_bytes is None or reserved_bytes is None or self.num_newcomers:
+            return None
+        device = self._devices[0]
+        before = self._used_before[device.uuid]
+        if before is None:
+            return None
+        growth = device.total_bytes - free_bytes - before - self._others_growth[device.uuid]
+        return max(0, growth - reserved_bytes)
+
+    def _growth(self, device: DeviceInfo) -> int | None:
+        used, before = devices.used_bytes(device), self._used_before[device.uuid]
+        if used is None or before is None:
+            return None
+        return used - before - self._others_growth[device.uuid]
+
+    def _note_others(self, device: DeviceInfo, ours: set[int]) -> None:
+        running, before = devices.processes(device), self._before[device.uuid]
+        growth = sum(running.get(pid, 0) - used for pid, used in before.items())
+        newcomers = running.keys() - before.keys() - ours
+        if (running.keys() - before.keys()) & ours:
+            # The ids are of our own namespace, so who is not of the tree is a stranger.
+            growth += sum(running[pid] for pid in newcomers)
+            self.num_newcomers = max(self.num_newcomers, len(newcomers))
+        self._others_growth[device.uuid] = growth

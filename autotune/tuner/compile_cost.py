@@ -1,0 +1,72 @@
+"""What compiling costs a run before its first fast step, and after how many steps that has paid."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autotune.measure.block import Phase
+from autotune.measure.payoff import samples_to_pay
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.search.history import FinishedTrial
+from autotune.settings import Settings
+from autotune.store.records import FinalRecord, TrialRecord
+from autotune.units import format_seconds
+
+BUILDING_PARTS = ("preparation", "warm_up")
+"""Parts of a trial in which a model is compiled: its first step, and the warm-up in which it may be once more."""
+
+
+def compile_note(
+    winner: FinishedTrial | None,
+    baseline: FinishedTrial | None,
+    trials: Sequence[TrialRecord],
+    records: Sequence[FinalRecord],
+) -> str:
+    """One sentence on what the winner's compilation costs; empty where it does not compile, or the script always did.
+
+    It is compared with the same settings without it where they were measured, otherwise with the baseline's.
+    """
+    if winner is None or baseline is None or not winner.settings.compile or baseline.settings.compile:
+        return ""
+    ours = _of(winner.settings, trials, records)
+    others = _of(replace(winner.settings, compile=False), trials, records) or _of(baseline.settings, trials, records)
+    if not ours or not others:
+        return ""
+    build_s = _building_s(ours) - _building_s(others)
+    if build_s <= 0:
+        return "Compiling the model takes no time that could be seen."
+    num_samples = samples_to_pay(build_s, rate=_rate(ours), rate_before=_rate(others))
+    if math.isinf(num_samples):
+        return f"Compiling the model takes {format_seconds(build_s)} at the start of a run and does not pay by itself."
+    num_steps = math.ceil(num_samples / _samples_per_step(ours))
+    return (
+        f"Compiling the model takes {format_seconds(build_s)} at the start of a run, and pays after {num_steps} steps."
+    )
+
+
+def _of(settings: Settings, trials: Sequence[TrialRecord], records: Sequence[FinalRecord]) -> list[TrialResult]:
+    """Measurements of these settings: those of the finals where there are any."""
+    finals = [record.result for record in records if record.settings == settings]
+    found = finals or [record.result for record in trials if record.settings == settings]
+    return [result for result in found if result.outcome is Outcome.OK and result.ranks]
+
+
+def _building_s(results: Sequence[TrialResult]) -> float:
+    return statistics.median(sum(r.durations_s.get(part, 0.0) for part in BUILDING_PARTS) for r in results)
+
+
+def _rate(results: Sequence[TrialResult]) -> float:
+    return statistics.geometric_mean(r.measurement.samples_per_second for r in results if r.measurement is not None)
+
+
+def _samples_per_step(results: Sequence[TrialResult]) -> float:
+    """Over all ranks."""
+    total = 0.0
+    for rank in results[0].ranks:
+        window = [block for block in rank.blocks if block.phase is Phase.WINDOW]
+        total += sum(block.num_samples for block in window) / max(1, sum(block.num_steps for block in window))
+    return total or 1.0

@@ -1,0 +1,102 @@
+"""Real trials of small scripts on the CUDA device of this machine, as a search would run them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.host import DeviceInfo
+from autotune.measure.stopping import WindowRule
+from autotune.model.facts import ScriptFacts
+from autotune.model.job import TrialJob
+from autotune.model.result import RankResult, TrialResult
+from autotune.runner.cold import ColdRunner
+from autotune.runner.workspace import Workspace
+from autotune.settings import Settings
+from autotune.space.derive import natural_settings
+from autotune.tuner.jobs import Jobs
+from autotune.tuner.site import Site, make_site
+from tests.unit.facts import search_spec
+
+SCRIPTS = Path(__file__).parent / "scripts"
+QUICK = WindowRule(half_width_ratio=0.05, min_window_s=1.0, max_window_s=2.0)
+THREE_SECONDS = WindowRule(half_width_ratio=0.001, min_window_s=3.0, max_window_s=3.0)
+FIGURES: list[tuple[str, str]] = []
+"""(what, figure) of this machine, printed at the end of the session and never asserted."""
+
+
+@dataclass
+class Bench:
+    """One user's folder with the scripts, and a site on the device."""
+
+    root: Path
+    device: DeviceInfo
+    user: Path = field(init=False)
+    site: Site = field(init=False)
+    workspace: Workspace = field(init=False)
+    runner: ColdRunner = field(init=False)
+    known: dict[str, ScriptFacts] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.user = self.root / "project"
+        shutil.copytree(SCRIPTS, self.user, ignore=shutil.ignore_patterns("__pycache__"))
+        self.site = make_site(search_spec(cwd=str(self.user), device="cuda"), self.device)
+        self.workspace = Workspace.open(None, cwd=self.user, command=(sys.executable, "trains.py"))
+        self.runner = ColdRunner(self.workspace, self.device)
+
+    def jobs(self, script: str, *arguments: str, cap: str | None = None, share_gpu: bool = False) -> Jobs:
+        """Makes jobs of a script; its facts are not known yet."""
+        command = (sys.executable, script, *arguments)
+        spec = search_spec(command=command, cwd=str(self.user), memory_cap=cap, device="cuda", share_gpu=share_gpu)
+        return Jobs(spec=spec, site=make_site(spec, self.device))
+
+    def probed(self, script: str, *arguments: str, cap: str | None = None) -> Jobs:
+        """The same with what a probe learned, which is run once per script."""
+        jobs = self.jobs(script, *arguments, cap=cap)
+        key = " ".join((script, *arguments))
+        if key not in self.known:
+            handle = self.runner.start(self.jobs(script, *arguments).probe())
+            handle.wait()
+            result = handle.probe_result()
+            assert result.facts is not None, result.reason + result.log_tail
+            self.known[key] = replace(result.facts, outside_allocator_bytes=result.outside_allocator_bytes)
+        facts = self.known[key]
+        return replace(jobs, facts=facts, natural=natural_settings(facts), site=jobs.site.as_probed(facts))
+
+    def trial(self, jobs: Jobs, *, window: WindowRule = QUICK, **settings: Any) -> TrialJob:
+        """A job of the script under its own settings, but for these."""
+        assert jobs.natural is not None
+        asked = Settings.from_dict({**jobs.natural.to_dict(), **settings})
+        return replace(jobs.trial(asked), window=window)
+
+    def run(self, job: TrialJob) -> TrialResult:
+        """Runs a job to its end."""
+        handle = self.runner.start(job)
+        handle.wait()
+        return handle.result()
+
+    def train(self, **settings: Any) -> TrialResult:
+        """A trial of the script that trains."""
+        return self.run(self.trial(self.probed("trains.py"), **settings))
+
+
+def said(result: TrialResult) -> dict[str, Any]:
+    """What the script that trains saw of its settings."""
+    lines = [line for line in result.log_tail.splitlines() if line.startswith("SAID ")]
+    assert lines, result.reason + result.log_tail
+    return dict(json.loads(lines[-1].removeprefix("SAID ")))
+
+
+def rank_of(result: TrialResult) -> RankResult:
+    """The report of the only rank."""
+    assert len(result.ranks) == 1, result.reason + result.log_tail
+    return result.ranks[0]
+
+
+def note(what: str, figure: str) -> None:
+    """Keeps a figure of this machine for the end of the session."""
+    FIGURES.append((what, figure))
