@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
-from autotune.search.walk import Walk
+import math
+
+from autotune.search.memory_model import HOST_MARGIN, PREDICTION_MARGIN
+from autotune.search.walk import HALF, Walk
+from autotune.settings import Settings
 from autotune.space.space import SPLIT, Value
 
 PROBE_SHARE = 0.25
 """A small-batch probe takes this share of the micro-batch: far enough away to give the line its slope."""
 
 
+WORTH_A_RISK = 1.1
+"""Gain from which a micro-batch is tried that may need as much more than the cap as the model is inexact."""
+
 LARGEST_STEP = 8
 """Factor by which a micro-batch grows at most at once: a step takes that much longer, and a trial has a time limit."""
 
 
 def shrink_to_fit(walk: Walk) -> None:
-    """Where the script's own settings need more than the cap: smaller micro-batches until one fits."""
+    """Where the script's own settings need more than the cap: smaller micro-batches until one fits.
+
+    At the smallest, formats of half the width are the last that may.
+    """
     baseline = walk.visited.baseline
     if baseline is None or not baseline.outcome.is_infeasible:
         return
-    size = float(walk.best.batch_size or 0)
+    name, size = _parameter(walk), float(walk.best.batch_size or 0)
+    smallest = next(iter(_values_below(walk, size)), None)
     while not walk.best_rate and (smaller := _values_below(walk, size := size * PROBE_SHARE)):
-        walk.consider({_parameter(walk): smaller[-1]}, "fit")
+        walk.consider({name: smaller[-1]}, "fit")
+    if smallest is not None:
+        for changes in ({}, *({"precision": value} for value in HALF)):
+            if not walk.best_rate:
+                walk.consider({**changes, name: smallest}, "fit")
 
 
 def grow_micro_batch(walk: Walk) -> None:
-    """The largest micro-batch that the memory model lets pass, in bounded steps and for as long as larger is faster."""
+    """The largest micro-batch that the memory model lets pass, in bounded steps and for as long as larger is faster.
+
+    On an accelerator what computes fastest grows, and faster means its compute-only rate.
+    """
     _probe_memory(walk)
-    while larger := _values_that_fit(walk):
-        changes, rate_before = {_parameter(walk): larger[-1]}, walk.best_rate
-        settings = walk.changed(changes)
-        walk.consider(changes, "micro_batch")
-        trial = walk.visited.get(settings)
-        is_too_large = trial is not None and trial.outcome.is_infeasible
-        if not is_too_large and walk.best_rate <= rate_before * (1 + walk.limits.noise_ratio):
+    while (value := _next_larger(walk)) is not None:
+        centre, size = _centre(walk), walk.changed({_parameter(walk): value}, _centre(walk)).batch_size or 0
+        if (walk.bounds.batch_gain(centre, size) or math.inf) < 1 + walk.limits.noise_ratio:
             break
+        if not _tries(walk, value):
+            _try_between(walk, centre.batch_size or 0, size)
+            break
+    _grow_elsewhere(walk)
     if walk.space.device_is_cpu:
         _trade_workers_for_batch(walk)
 
@@ -52,17 +70,87 @@ def with_fitting_batch(walk: Walk, changes: dict[str, Value]) -> dict[str, Value
     return next((wider for wider in reversed(smaller) if walk.fits(walk.changed(wider))), changes)
 
 
+def _centre(walk: Walk) -> Settings:
+    """What grows."""
+    return walk.best if walk.space.device_is_cpu else walk.lead
+
+
+def _tries(walk: Walk, value: Value) -> bool:
+    """Whether this micro-batch is faster."""
+    before = _centre(walk)
+    settings = walk.changed({_parameter(walk): value}, before)
+    is_useless = walk.is_pointless(settings) if walk.space.device_is_cpu else walk.cannot_lead(settings)
+    if is_useless:
+        return False
+    walk.measured(settings, "micro_batch")
+    return _centre(walk) != before
+
+
+def _grow_elsewhere(walk: Walk) -> None:
+    """A larger micro-batch in a format that needs less memory, where it should gain more than the format loses."""
+    name, lead = _parameter(walk), _centre(walk)
+    highest = (walk.bounds.compute_rate(lead) or 0.0) * (1 + walk.limits.noise_ratio)
+    larger = [(value, size) for value, size in _sizes(walk) if size > (lead.batch_size or 0)]
+    for trial in reversed(walk.visited.sound):
+        compute = walk.bounds.compute_rate(trial.settings) or 0.0
+        if trial.settings.batch_size != lead.batch_size:
+            continue
+        for value, size in reversed(larger):
+            settings = walk.changed({name: value}, trial.settings)
+            gain = walk.bounds.batch_gain(lead, size) or 1.0
+            if compute * gain > highest and _may_fit(walk, settings):
+                walk.measured(settings, "micro_batch")
+                return
+
+
+def _next_larger(walk: Walk) -> Value | None:
+    """The largest micro-batch within a step that is likely to fit; failing that the next larger, if there is hope."""
+    fitting = _values_that_fit(walk)
+    if fitting:
+        return fitting[-1]
+    larger = _values_above(walk)[:1]
+    for value in larger:
+        settings = walk.changed({_parameter(walk): value}, _centre(walk))
+        if _may_fit(walk, settings):
+            return value
+    return None
+
+
+def _may_fit(walk: Walk, settings: Settings) -> bool:
+    """Whether a new larger micro-batch is worth the risk that it does not fit."""
+    is_new = settings not in walk.visited and walk.space.why_not(settings) is None
+    if not is_new or walk.memory.ruled_out(settings) is not None:
+        return False
+    if not _values_below(walk, (_centre(walk).batch_size or 0) - 1):
+        return True  # With nothing smaller to learn from, one larger is the only way to learn.
+    hoped = walk.memory.hoped_peak_bytes(settings)
+    gain = walk.bounds.batch_gain(_centre(walk), settings.batch_size or 1) or 1.0
+    at_most = PREDICTION_MARGIN if gain >= WORTH_A_RISK else 1.0
+    margin = HOST_MARGIN if walk.space.device_is_cpu else at_most
+    return hoped is not None and hoped <= margin * walk.limits.cap_bytes
+
+
+def _try_between(walk: Walk, low: int, high: int) -> None:
+    """The middle of two micro-batches of which the larger was not faster, or did not fit."""
+    between = [value for value, size in _sizes(walk) if low < size < high]
+    if between and len(between) > 1:
+        value = between[len(between) // 2]
+        if walk.is_open(walk.changed({_parameter(walk): value}, _centre(walk))):
+            _tries(walk, value)
+
+
 def _probe_memory(walk: Walk) -> None:
     """A small micro-batch, where one point does not tell whether a larger one fits."""
-    larger, smaller = _values_above(walk), _values_below(walk, (walk.best.batch_size or 0) - 1)
+    own = _centre(walk).batch_size or 0
+    larger, smaller = _values_above(walk), _values_below(walk, own - 1)
     if not larger or not smaller or not walk.best_rate:
         return
     name = _parameter(walk)
-    next_larger = walk.changed({name: larger[0]})
+    next_larger = walk.changed({name: larger[0]}, _centre(walk))
     if walk.memory.is_determined(next_larger) or walk.fits(next_larger):
         return
-    far = _values_below(walk, PROBE_SHARE * (walk.best.batch_size or 0))
-    probe = walk.changed({name: far[-1] if far else smaller[0]})
+    far = _values_below(walk, PROBE_SHARE * own)
+    probe = walk.changed({name: far[-1] if far else smaller[0]}, _centre(walk))
     if walk.is_open(probe):
         walk.measured(probe, "memory_probe")
 
@@ -83,15 +171,15 @@ def _parameter(walk: Walk) -> str:
 
 
 def _values_above(walk: Walk) -> list[Value]:
-    """Allowed values of larger micro-batches than the best, in rising order."""
-    return [value for value, size in _sizes(walk) if size > (walk.best.batch_size or 0)]
+    """Allowed values of larger micro-batches than what grows, in rising order."""
+    return [value for value, size in _sizes(walk) if size > (_centre(walk).batch_size or 0)]
 
 
 def _values_that_fit(walk: Walk) -> list[Value]:
     """Those of larger micro-batches within a step that are likely to stay under the cap and were not tried."""
-    name, most = _parameter(walk), LARGEST_STEP * (walk.best.batch_size or 0)
+    name, most = _parameter(walk), LARGEST_STEP * (_centre(walk).batch_size or 0)
     within = [value for value in _values_below(walk, most) if value in _values_above(walk)]
-    return [value for value in within if walk.is_open(walk.changed({name: value}))]
+    return [value for value in within if walk.is_open(walk.changed({name: value}, _centre(walk)))]
 
 
 def _values_below(walk: Walk, most: float) -> list[Value]:

@@ -30,6 +30,7 @@ class Bounds:
         compute: defaultdict[Settings, list[float]] = defaultdict(list)
         self._loader: dict[Settings, float] = {}
         self._load_s: list[float] = []
+        self._rate_of_workers: dict[int, float] = {}
         for trial in history.trials:
             if trial.compute_samples_per_second is not None:
                 compute[compute_part(trial.settings)].append(trial.compute_samples_per_second)
@@ -46,6 +47,8 @@ class Bounds:
         elif not device_is_cpu and (trial.data_wait_fraction or 0.0) > LOADER_BOUND_WAIT:
             part = loader_part(trial.settings)
             self._loader[part] = max(self._loader.get(part, 0.0), rate)
+            workers = trial.settings.num_workers
+            self._rate_of_workers[workers] = max(self._rate_of_workers.get(workers, 0.0), rate)
 
     def compute_rate(self, settings: Settings) -> float | None:
         """Compute-only rate of these settings, the mean of all trials that compute the same; None if there is none."""
@@ -55,6 +58,50 @@ class Bounds:
     def load_s(self) -> float | None:
         """Seconds that the training process takes to load one sample by itself; None without a trial that did."""
         return min(self._load_s, default=None)
+
+    def most_loaded(self, usable_cpus: float) -> float | None:
+        """Samples per second of a loader with a worker on every core, at most; None where no trial tells.
+
+        Cores of the training process are not taken off, and hyperthreads count in full: it only rules out.
+        """
+        known = [usable_cpus * rate / max(workers, 1) for workers, rate in self._rate_of_workers.items()]
+        if self.load_s:
+            known.append(usable_cpus / self.load_s)
+        return max(known, default=None)
+
+    def compute_ratio(self, own: Settings, other: Settings) -> float | None:
+        """What the change from one to the other left of the compute-only rate elsewhere, at its best, or None."""
+        changes = {name: there for name, (_, there) in compute_part(own).differences(compute_part(other)).items()}
+        if not changes or any("." in name for name in changes):
+            return None
+        ratios = []
+        for part, rate in self._compute.items():
+            if all(getattr(part, name) == getattr(own, name) for name in changes):
+                changed = self._compute.get(replace(part, **changes))
+                if changed is not None:
+                    ratios.append(changed / rate)
+        return max(ratios, default=None)
+
+    def batch_gain(self, settings: Settings, micro_batch: int) -> float | None:
+        """Factor by which another micro-batch would change the compute-only rate; None before two were measured.
+
+        The time per sample is a part that every micro-batch costs anew, divided among its samples, and a part that
+        every sample costs: a straight line in 1 / micro-batch, taken through the two largest. Where only other settings
+        were measured with two micro-batches, the largest of their gains counts.
+        """
+        if not settings.batch_size:
+            return None
+        lines: defaultdict[Settings, list[tuple[float, float]]] = defaultdict(list)
+        for part, rate in self._compute.items():
+            if part.batch_size:
+                lines[_without_batch(part)].append((1 / part.batch_size, 1 / rate))
+        gains = {
+            part: _gain(sorted(points)[:2], 1 / settings.batch_size, 1 / micro_batch)
+            for part, points in lines.items()
+            if len(points) > 1
+        }
+        own = gains.get(_without_batch(compute_part(settings)))
+        return own if own is not None else max(gains.values(), default=None)
 
     def upper_bound(self, settings: Settings) -> float | None:
         """Samples per second that these settings cannot exceed but by noise; None where nothing is known of them."""
@@ -86,3 +133,14 @@ def loader_part(settings: Settings) -> Settings:
         pin_memory=settings.pin_memory,
         knobs=settings.knobs,
     )
+
+
+def _without_batch(part: Settings) -> Settings:
+    return replace(part, batch_size=None, grad_accum_steps=1)
+
+
+def _gain(points: list[tuple[float, float]], here: float, there: float) -> float:
+    """Ratio of the times per sample at two places on the line through two points."""
+    (near, near_s), (far, far_s) = points
+    slope = max(0.0, (far_s - near_s) / (far - near))
+    return (near_s + slope * (here - near)) / max(near_s + slope * (there - near), 1e-12)

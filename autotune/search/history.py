@@ -28,6 +28,10 @@ class FinishedTrial:
     data_wait_fraction: float | None
     half_width_ratio: float | None
     """Half of the 95 % interval as a share of the rate."""
+    is_near_cap: bool = False
+    """The allocator thrashed at the cap."""
+    lacks_host_memory: bool = False
+    """Infeasible for want of the host's memory, whatever the device's."""
 
     @property
     def is_feasible(self) -> bool:
@@ -74,6 +78,11 @@ class History:
         """Trials measured in full under the cap, the fastest first."""
         found = [trial for trial in self._by_settings.values() if trial.is_feasible]
         return tuple(sorted(found, key=lambda trial: (-(trial.samples_per_second or 0.0), trial.number)))
+
+    @property
+    def sound(self) -> tuple[FinishedTrial, ...]:
+        """Trials with a rate or a bound of it, under the cap, in the order of their numbers."""
+        return tuple(trial for trial in self.trials if trial.outcome.is_complete)
 
     @property
     def best(self) -> FinishedTrial | None:

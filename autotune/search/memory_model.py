@@ -1,4 +1,10 @@
-"""Peak memory of settings that were not tried, from those that were: lines in the micro-batch, and order. Pure."""
+"""Peak memory of settings that were not tried, from those that were: lines in the micro-batch, and order. Pure.
+
+The peak is rather convex than straight: below some micro-batch it is the optimizer's own, above it the activations'. So
+large micro-batches count for more in the fit, and what lies beyond the largest that was measured is taken to need more
+than the line says. A trial that failed tells only that it needs more than the cap: how much it held when it was ended
+or refused says nothing of how much more it wanted.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +20,29 @@ from autotune.units import format_bytes
 
 PREDICTION_MARGIN = 1.03
 """A prediction rules out above this share of the cap: two points give the line to a few percent."""
+
+HOST_MARGIN = 1.0
+"""Share of the cap that likely peaks may reach on a CPU: its readings are seconds apart and miss the very peak, so that
+the margin of the prediction is used up already."""
+
+FAILED_SHARE = 1.05
+"""A trial that failed needed at least this share of the cap, as far as a line must pass somewhere."""
+
+BEYOND_SHARE = 0.1
+"""Beyond the largest micro-batch that was measured, the likely peak lies this far from the line to the proportional
+growth, which is sure not to be exceeded: two points may lie on either side of the bend."""
+
+SURE_BEYOND_SHARE = 0.02
+SURE_NUM_SIZES = 3
+"""With so many micro-batches on it a line is trusted further."""
+
+FLAT_RATIO = 1.05
+FLAT_BEYOND_SHARE = 0.25
+"""The same where the peaks measured differ by less than that: they are the optimizer's, and say nothing of the bend."""
+
+HOPED_SHARE = 0.25
+"""Where one point is all there is, and a larger micro-batch is worth a risk, it is hoped to need this share of what
+proportional growth would add."""
 
 UNKNOWN_WORKER_SHARE = 0.5
 """Memory of a worker before the first was seen, as a share of the training process: a forked worker shares most of its
@@ -38,10 +67,14 @@ class MemoryModel:
     Args:
         history: Finished trials.
         space: Where they come from.
+        cap_bytes: Peak memory that a trial may have.
+        fixed_bytes: At least so much of every peak does not grow with the micro-batch.
     """
 
-    def __init__(self, history: History, space: SearchSpace) -> None:
+    def __init__(self, history: History, space: SearchSpace, cap_bytes: int, fixed_bytes: float = 0.0) -> None:
         self._space = space
+        self._fixed_bytes = fixed_bytes
+        self._cap_bytes = cap_bytes
         self._measured = [trial for trial in history.trials if trial.outcome.is_complete and trial.peak_memory_bytes]
         self._failed = [trial for trial in history.trials if trial.outcome.is_infeasible]
 
@@ -55,46 +88,77 @@ class MemoryModel:
 
     def is_determined(self, settings: Settings) -> bool:
         """Whether the trials give more than a bound for these settings."""
-        return (
-            self.predicted_peak_bytes(settings) is not None
-            or self._from_line(self._lines_from_one_point, settings, is_shared=True) is not None
-        )
+        return self._on_some_line(settings) is not None
 
-    def ruled_out(self, settings: Settings, cap_bytes: int) -> str | None:
+    def ruled_out(self, settings: Settings) -> str | None:
         """Why these settings would need more than the cap, as one sentence; None while nothing says so."""
         for trial in self._failed:
-            if self._needs_at_least(settings, trial.settings):
+            if self._needs_at_least(settings, trial):
                 return f"Trial {trial.number} needed more than the cap with the same or smaller settings."
         predicted = self.predicted_peak_bytes(settings)
-        if predicted is not None and predicted > PREDICTION_MARGIN * cap_bytes:
-            return f"{format_bytes(predicted)} predicted, the cap is {format_bytes(cap_bytes)}."
+        if predicted is not None and predicted > PREDICTION_MARGIN * self._cap_bytes:
+            return f"{format_bytes(predicted)} predicted, the cap is {format_bytes(self._cap_bytes)}."
         return None
 
-    def unlikely(self, settings: Settings, cap_bytes: int) -> str | None:
+    def unlikely(self, settings: Settings) -> str | None:
         """Why these settings would rather not stay under the cap, by their likely peak; None while they may."""
         likely = self.likely_peak_bytes(settings)
-        if likely is None or likely <= cap_bytes:
+        margin = PREDICTION_MARGIN if self.predicted_peak_bytes(settings) is not None else 1.0
+        if self._space.device_is_cpu:
+            margin = HOST_MARGIN
+        if likely is None or likely <= margin * self._cap_bytes:
             return None
-        return f"Up to {format_bytes(likely)} expected, the cap is {format_bytes(cap_bytes)}."
+        return f"Up to {format_bytes(likely)} expected, the cap is {format_bytes(self._cap_bytes)}."
+
+    def hoped_peak_bytes(self, settings: Settings) -> float | None:
+        """A guess for a micro-batch beyond those measured that is as often too low as too high; None without a trial.
+
+        Most of the memory of a small micro-batch is not its activations'.
+        """
+        same = [trial for trial in self._measured if _kind(trial.settings) == _kind(settings)]
+        nearest = max(same or self._measured, key=lambda trial: _micro_batch(trial.settings), default=None)
+        if nearest is None:
+            return None
+        peak = float(nearest.peak_memory_bytes or 0)
+        on_line = self._on_some_line(settings)
+        return on_line or peak + HOPED_SHARE * (self._bound(settings, nearest) - peak)
 
     def likely_peak_bytes(self, settings: Settings) -> float | None:
         """The prediction; where there is none, a guess that is rather too high than too low.
 
         First the lines are taken to start at the same point, since weights and optimizer are the same in every
         precision. Failing that, the peak of a trial grows in proportion to the micro-batch, and a worker is taken to be
-        large until one was seen. None where nothing of the same (precision, compile) was measured.
+        large until one was seen. Formats that were not measured at all are taken to need what the others do. None
+        where nothing was measured.
         """
+        same = [trial for trial in self._measured if _kind(trial.settings) == _kind(settings)]
+        bound = min((self._bound(settings, trial) for trial in same or self._measured), default=None)
+        on_line = self._on_some_line(settings)
+        if on_line is None or bound is None:
+            return bound
+        sizes = {_micro_batch(trial.settings) for trial in same}
+        if _micro_batch(settings) <= max(sizes, default=0):
+            return on_line
+        return on_line + self._beyond_share(same, len(sizes)) * max(0.0, bound - on_line)
+
+    def _beyond_share(self, same: Sequence[FinishedTrial], num_sizes: int) -> float:
+        """How far beyond the largest micro-batch the likely peak lies from the line to the proportional growth."""
+        rising = sorted(same, key=lambda trial: _micro_batch(trial.settings))
+        peaks = [float(trial.peak_memory_bytes or 0) for trial in rising]
+        if num_sizes > 1 and peaks[-1] < FLAT_RATIO * peaks[0]:
+            return FLAT_BEYOND_SHARE
+        return SURE_BEYOND_SHARE if num_sizes >= SURE_NUM_SIZES else BEYOND_SHARE
+
+    def _on_some_line(self, settings: Settings) -> float | None:
         predicted = self.predicted_peak_bytes(settings)
-        if predicted is None:
-            predicted = self._from_line(self._lines_from_one_point, settings, is_shared=True)
         if predicted is not None:
             return predicted
-        same = [trial for trial in self._measured if _kind(trial.settings) == _kind(settings)]
-        return min((self._bound(settings, trial) for trial in same), default=None)
+        return self._from_line(self._lines_from_one_point, settings, is_shared=True)
 
     def _bound(self, settings: Settings, trial: FinishedTrial) -> float:
         peak = float(trial.peak_memory_bytes or 0)
-        bound = peak * max(1.0, _micro_batch(settings) / _micro_batch(trial.settings))
+        fixed = min(self._fixed_bytes, peak)
+        bound = fixed + (peak - fixed) * max(1.0, _micro_batch(settings) / _micro_batch(trial.settings))
         if self._space.device_is_cpu:
             more_workers = max(0, settings.num_workers - max(1, trial.settings.num_workers))
             bound += more_workers * UNKNOWN_WORKER_SHARE * peak / (1 + trial.settings.num_workers)
@@ -110,10 +174,25 @@ class MemoryModel:
         return self._fit(is_shared=True)
 
     def _fit(self, *, is_shared: bool) -> _Regression:
-        trials = self._measured + ([trial for trial in self._failed if trial.peak_memory_bytes] if is_shared else [])
-        rows = [self._features(trial.settings, is_shared=is_shared) for trial in trials]
-        peaks = [float(trial.peak_memory_bytes or 0) - self._queue_bytes(trial.settings) for trial in trials]
-        return _Regression(rows, peaks)
+        points = [(trial.settings, float(trial.peak_memory_bytes or 0)) for trial in self._measured]
+        lines = self._regression(points, is_shared=is_shared)
+        least = FAILED_SHARE * self._cap_bytes
+        known = {_kind(settings) for settings, _ in points}
+        failed = [t.settings for t in self._failed if _kind(t.settings) in known and not t.lacks_host_memory]
+        predicted = [self._from_line(lines, settings, is_shared=is_shared) for settings in failed]
+        unexplained = [s for s, peak in zip(failed, predicted, strict=True) if peak is None or peak < least]
+        if not unexplained:
+            return lines
+        return self._regression([*points, *((settings, least) for settings in unexplained)], is_shared=is_shared)
+
+    def _regression(self, points: Sequence[tuple[Settings, float]], *, is_shared: bool) -> _Regression:
+        largest: dict[object, int] = {}
+        for settings, _ in points:
+            largest[_kind(settings)] = max(largest.get(_kind(settings), 1), _micro_batch(settings))
+        rows = [self._features(settings, is_shared=is_shared) for settings, _ in points]
+        values = [peak - self._queue_bytes(settings) for settings, peak in points]
+        weights = [_micro_batch(settings) / largest[_kind(settings)] for settings, _ in points]
+        return _Regression(rows, values, weights)
 
     def _from_line(self, lines: _Regression, settings: Settings, *, is_shared: bool) -> float | None:
         value = lines.predict(self._features(settings, is_shared=is_shared))
@@ -135,12 +214,14 @@ class MemoryModel:
         num_batches = settings.num_workers * settings.prefetch_factor
         return num_batches * _micro_batch(settings) * self._space.sample_bytes
 
-    def _needs_at_least(self, settings: Settings, other: Settings) -> bool:
-        """Whether these settings need at least as much memory as the others, by order alone."""
+    def _needs_at_least(self, settings: Settings, trial: FinishedTrial) -> bool:
+        """Whether these settings need at least as much memory as the trial's did, by order alone."""
+        other = trial.settings
+        is_of_device = not self._space.device_is_cpu and not trial.lacks_host_memory
         if _kind(settings) != _kind(other):
             return False
         for name, (here, there) in settings.differences(other).items():
-            is_indifferent = name == "precision" or (name in _HOST_ONLY and not self._space.device_is_cpu)
+            is_indifferent = name == "precision" or (name in _HOST_ONLY and is_of_device)
             is_less = name in _NEEDS_MORE and (here or 0) < (there or 0)
             is_roomier = name == "memory_fraction" and here > there
             if not is_indifferent and (is_less or is_roomier or name in _EITHER_WAY or name.startswith(KNOB_PREFIX)):
@@ -153,7 +234,9 @@ class _Regression:
 
     _TOLERANCE = 1e-6
 
-    def __init__(self, rows: Sequence[Mapping[object, float]], values: Sequence[float]) -> None:
+    def __init__(
+        self, rows: Sequence[Mapping[object, float]], values: Sequence[float], weights: Sequence[float]
+    ) -> None:
         self._columns: dict[object, int] = {}
         for row in rows:
             for name in row:
@@ -163,7 +246,8 @@ class _Regression:
         matrix = matrix / self._scale
         _, sizes, directions = np.linalg.svd(matrix, full_matrices=False)
         self._directions = directions[sizes > self._TOLERANCE * sizes.max(initial=0.0)]
-        self._solution = np.linalg.lstsq(matrix, np.array(values), rcond=self._TOLERANCE)[0]
+        scaled = np.array(weights).reshape(-1, 1)
+        self._solution = np.linalg.lstsq(scaled * matrix, scaled[:, 0] * values, rcond=self._TOLERANCE)[0]
 
     def predict(self, row: Mapping[object, float]) -> float | None:
         """The value at these features; None where the observations leave it open."""

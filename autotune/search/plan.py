@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
 from autotune.search.history import History
-from autotune.search.walk import Candidate, NeedsTrial, PlanLimits, Walk
+from autotune.search.walk import HALF, Candidate, NeedsTrial, PlanLimits, Walk
 from autotune.search.worker_stages import feed, share_cores, workers_for_usual_gains
-from autotune.settings import Precision, Settings
+from autotune.settings import Settings
 from autotune.space.space import KNOB_PREFIX, SearchSpace, Value
 
 BASELINE_STAGE = "baseline"
@@ -31,8 +31,6 @@ NEARLY_FED = 0.98
 
 FRACTION_HEADROOM = 1.02
 """The allocator needs a little more than the peak that it reserved."""
-
-HALF = (Precision.BF16.value, Precision.FP16.value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,20 +67,40 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
 
 
 def _on_accelerator(walk: Walk) -> None:
+    """First what computes fastest, by the compute-only rate that every trial tells; then the loader that feeds it."""
     _usual_gains(walk)
-    feed(walk)
-    if walk.best.precision.value not in HALF:
-        _precision(walk)
-    walk.try_others("compile", "kernels")
-    feed(walk)
+    if _is_loader_limited(walk):
+        feed(walk)
+    grow_micro_batch(walk)
+    _compute_ladder(walk)
     grow_micro_batch(walk)
     feed(walk)
-    walk.try_others("channels_last", "kernels")
-    walk.try_others("stream_prefetch", "transfer")
+
+
+def _is_loader_limited(walk: Walk) -> bool:
+    """Whether no loader keeps up with what computes fastest, so far: then faster compute is not what is missing."""
+    most, compute = walk.bounds.most_loaded(walk.limits.usable_cpus), walk.bounds.compute_rate(walk.lead)
+    return most is not None and compute is not None and compute > most
+
+
+def _compute_ladder(walk: Walk) -> None:
+    """Changes that a step on a cached batch feels, those that usually gain most first."""
+    for value in walk.choices("compile"):
+        walk.lead_with({"compile": value}, "kernels")
+    is_narrow = walk.lead.precision.value in HALF
+    for value in HALF if is_narrow else walk.choices("precision"):
+        walk.lead_with({"precision": value}, "precision")
+    for name in ("channels_last", "cudnn_benchmark"):
+        for value in walk.choices(name):
+            walk.lead_with({name: value}, "kernels")
+    for name in ("stream_prefetch", "non_blocking"):
+        for value in walk.choices(name):
+            walk.lead_with({name: value}, "transfer")
 
 
 def _on_cpu(walk: Walk) -> None:
     share_cores(walk)
+    grow_micro_batch(walk)
     _precision(walk)
     walk.try_others("compile", "kernels")
     walk.try_others("channels_last", "kernels")
@@ -136,6 +154,7 @@ def _around_the_best(walk: Walk) -> None:
         grow_micro_batch(walk)
         if walk.space.device_is_cpu:
             shrink_micro_batch(walk)
+            walk.try_others("omp_wait_policy", "threads")
         for name in ("compile", "channels_last", "cudnn_benchmark"):
             walk.try_others(name, "kernels")
         for name in ("stream_prefetch", "non_blocking", "expandable_segments"):
@@ -148,6 +167,10 @@ def _around_the_best(walk: Walk) -> None:
 
 def _loader_details(walk: Walk) -> None:
     if walk.is_fed(ratio=NEARLY_FED):
+        if not walk.space.device_is_cpu and not walk.is_at_ceiling():
+            # It does not wait, and yet does not reach what it computes alone: workers and pinning are in its way.
+            walk.climb("num_workers", "workers", steps=(-1,))
+            walk.try_others("pin_memory", "loader")
         return
     if walk.best.num_workers:
         walk.climb("prefetch_factor", "loader", steps=(1,))

@@ -124,7 +124,11 @@ class TpeSampler:
         return encoded
 
     def _settings(self, encoded: Mapping[str, Any]) -> Settings:
-        params: dict[str, Any] = dict(self._space.params(self._space.natural))
+        own = self._space.params(self._space.natural)
+        # What the user fixed to another value than the script's own is not sampled, but holds.
+        params: dict[str, Any] = {
+            name: own[name] if own[name] in values else values[0] for name, values in self._space.allowed.items()
+        }
         for name, value in encoded.items():
             is_position = isinstance(self._distributions[name], IntDistribution)
             params[name] = self._values[name][value] if is_position else value

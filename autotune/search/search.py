@@ -12,6 +12,7 @@ from optuna.storages import BaseStorage
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.bounds import Bounds
+from autotune.search.effects import Effects
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
 from autotune.search.plan import PlanFinished, plan
@@ -130,6 +131,25 @@ class Search:
         """
         return self._trials.reap(is_dead)
 
+    def take_over(self, settings: Settings, stage: str, result: TrialResult, *, source: str) -> int | None:
+        """The number of a finished trial of another study, added to this one; None where it does not fit.
+
+        Args:
+            settings: What was measured.
+            stage: Why it was.
+            result: How it ended, judged by this study's cap.
+            source: Names the trial: one that was added before is not added again.
+        """
+        told = verdict(result, self._limits.cap_bytes)
+        canonical = settings.canonical(device_is_cpu=self._space.device_is_cpu)
+        if told is None or self._space.why_not(canonical) is not None:
+            return None
+        return self._trials.add_finished(Candidate(settings=canonical, stage=stage), result, told, source)
+
+    def is_held(self, number: int, is_dead: Callable[[dict[str, Any]], bool]) -> bool:
+        """Whether a trial is running, and its owner is not dead; otherwise as in `reap`."""
+        return self._trials.is_held(number, is_dead)
+
     def should_stop(self) -> str | None:
         """Why no further trial is worth its time, as one sentence; None while one may be. The clock is the tuner's."""
         snapshot = self._trials.snapshot()
@@ -158,6 +178,11 @@ class Search:
     def baseline(self) -> FinishedTrial | None:
         """The trial of the script's own settings."""
         return self.history.baseline
+
+    def fits(self, settings: Settings) -> bool:
+        """Whether settings, in the space or not, are likely to stay under the cap; True while nothing is known."""
+        model = MemoryModel(self.history, self._space, self._limits.cap_bytes, self._limits.fixed_bytes)
+        return (model.ruled_out(settings) or model.unlikely(settings)) is None
 
     def finalists(self, num: int) -> tuple[FinishedTrial, ...]:
         """At most `num` trials that may be the fastest, the fastest first, without the baseline."""
@@ -228,23 +253,26 @@ class _Refusals:
         self._space = space
         self._limits = limits
         self._bounds = Bounds(history, device_is_cpu=space.device_is_cpu)
-        self._memory = MemoryModel(history, space)
-        self._best_rate = history.best.samples_per_second or 0.0 if history.best is not None else 0.0
+        self._memory = MemoryModel(history, space, limits.cap_bytes, limits.fixed_bytes)
+        self._effects = Effects(history, space)
+        self._best = history.best
 
     def is_new(self, settings: Settings) -> bool:
         """Whether these settings may be tried, were not, and are not being tried."""
         return settings not in self.known and self._space.why_not(settings) is None
 
     def is_pointless(self, settings: Settings) -> bool:
-        """Whether these settings cannot be faster than the best."""
+        """Whether these settings cannot be faster than the best, as far as the trials tell."""
+        if self._best is None:
+            return False
         bound = self._bounds.upper_bound(settings)
-        return bound is not None and bound < self._best_rate
+        if bound is not None and bound < (self._best.samples_per_second or 0.0):
+            return True
+        return self._effects.hopeless_change(self._best.settings, settings) is not None
 
     def memory_reason(self, settings: Settings) -> str | None:
         """Why these settings are not run under the cap; None where they may be."""
-        return self._memory.ruled_out(settings, self._limits.cap_bytes) or self._memory.unlikely(
-            settings, self._limits.cap_bytes
-        )
+        return self._memory.ruled_out(settings) or self._memory.unlikely(settings)
 
 
 def _num_finished(snapshot: StudySnapshot) -> int:

@@ -40,14 +40,20 @@ def finalists(history: History, num: int, *, noise_ratio: float) -> tuple[Finish
     """At most `num` trials that may be the fastest, the fastest first, without the baseline.
 
     A trial may be if the upper end of its interval comes within the noise of the best. Raced-out trials are not among
-    them, nor are variants of the winner's memory.
+    them, nor are variants of the winner's memory. One that thrashed at the cap loses against any that did not and is
+    faster than the script's own settings: what goes with every retry would be an end in a longer run.
     """
-    best = history.best
+    candidates = history.feasible
+    natural_rate = history.rate(history.natural) or 0.0
+    calm = tuple(trial for trial in candidates if not trial.is_near_cap)
+    if any(trial.settings != history.natural and _rate(trial) > natural_rate for trial in calm):
+        candidates = calm
+    best = next(iter(candidates), None)
     if best is None:
         return ()
     return tuple(
         trial
-        for trial in history.feasible
+        for trial in candidates
         if trial.outcome is Outcome.OK
         and trial.settings != history.natural
         and trial.stage != MEMORY_FRACTION_STAGE

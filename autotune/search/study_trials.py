@@ -115,17 +115,47 @@ class StudyTrials:
         trial_id = self._id(number)
         if self._storage.get_trial(trial_id).state is not TrialState.RUNNING:
             return
-        attrs: dict[str, Any] = {"result": _plain_result(result), "constraints": list(told.constraints.values())}
-        if result.outcome is Outcome.RACED_OUT:
-            attrs["raced_out"] = True
-        if result.reason:
-            attrs["reason"] = result.reason
-        self._set_attrs(number, attrs)
+        self._set_attrs(number, _ending_attrs(result, told))
         with quiet():
             trial = Trial(self._study, trial_id)
             for key, value in told.constraints.items():
                 trial.set_constraint(key, value)
             self._study.tell(trial, told.value, state=TrialState.COMPLETE)
+
+    def add_finished(self, candidate: Candidate, result: TrialResult, told: Verdict, source: str) -> int:
+        """The number of a complete trial that another study measured; one of the same source is not added twice.
+
+        Args:
+            candidate: Its settings and stage.
+            result: Its ending.
+            told: What Optuna is told of it.
+            source: Names the trial that it was.
+        """
+        for trial in self._trials():
+            if trial.user_attrs.get("taken_from") == source:
+                return trial.number
+        attrs = {
+            "settings": candidate.settings.to_dict(),
+            "stage": candidate.stage,
+            "taken_from": source,
+            **_ending_attrs(result, told),
+        }
+        template = create_trial(
+            state=TrialState.COMPLETE,
+            value=told.value,
+            params=dict(self._space.params(candidate.settings)),
+            distributions=self._distributions,
+            user_attrs=attrs,
+            constraints=dict(told.constraints),
+        )
+        with quiet():
+            self._study.add_trial(template)
+        return next(trial.number for trial in self._trials() if trial.user_attrs.get("taken_from") == source)
+
+    def is_held(self, number: int, is_dead: Callable[[dict[str, Any]], bool]) -> bool:
+        """Whether a trial is running, and its owner is not dead."""
+        trial = self._storage.get_trial(self._id(number))
+        return trial.state is TrialState.RUNNING and not is_dead(dict(trial.user_attrs))
 
     def fail(self, number: int, reason: str, *, is_host_fault: bool) -> None:
         """Fails a trial and queues its settings again, after a fault of the host at most MAX_HOST_FAULTS times."""
@@ -213,12 +243,24 @@ def _settings(trial: FrozenTrial) -> Settings:
     return Settings.from_dict(trial.user_attrs["settings"])
 
 
+def _ending_attrs(result: TrialResult, told: Verdict) -> dict[str, Any]:
+    """User attributes of a trial that ended; its constraints among them, for whoever reads the study with Optuna."""
+    attrs: dict[str, Any] = {"result": _plain_result(result), "constraints": list(told.constraints.values())}
+    if result.outcome is Outcome.RACED_OUT:
+        attrs["raced_out"] = True
+    if result.reason:
+        attrs["reason"] = result.reason
+    return attrs
+
+
 def _plain_result(result: TrialResult) -> dict[str, Any]:
     measurement = result.measurement
     plain: dict[str, Any] = {
         "outcome": result.outcome.value,
         "samples_per_second": told_rate(result),
         "peak_memory_bytes": result.peak_memory_bytes,
+        "is_near_cap": result.is_near_cap,
+        "lacks_host_memory": result.lacks_host_memory,
     }
     if measurement is not None:
         half_width = (measurement.high - measurement.low) / 2
@@ -247,4 +289,6 @@ def _finished(trial: FrozenTrial) -> FinishedTrial | None:
         compute_samples_per_second=plain.get("compute_samples_per_second"),
         data_wait_fraction=plain.get("data_wait_fraction"),
         half_width_ratio=plain.get("half_width_ratio"),
+        is_near_cap=plain.get("is_near_cap", False),
+        lacks_host_memory=plain.get("lacks_host_memory", False),
     )

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.search.bounds import Bounds
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
-from autotune.settings import Settings
+from autotune.settings import Precision, Settings
 from autotune.space.space import SearchSpace, Value
 
 AT_CEILING_RATIO = 0.95
@@ -19,8 +19,15 @@ AT_CEILING_RATIO = 0.95
 LITTLE_WAIT = 0.03
 """Nor is it on an accelerator that waits for data less than this share of its time, however the two rates compare."""
 
-HOPELESS_RATIO = 0.9
+HOPELESS_RATIO = 0.98
 """A change that left less than this of the rate elsewhere is not tried again: changes act nearly independently."""
+
+
+TRAINED_BYTES = 8
+"""Weight and gradient of a parameter in fp32, whatever the micro-batch; the optimizer's state comes on top."""
+
+HALF = (Precision.BF16.value, Precision.FP16.value)
+"""Formats of half the width."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +38,8 @@ class PlanLimits:
     """Cores that the job may use, quotas counted; above 0."""
     cap_bytes: int
     """Peak memory that a trial may have."""
+    fixed_bytes: float = 0.0
+    """At least so much of every peak does not grow with the micro-batch: weights, gradients, the optimizer's state."""
     noise_ratio: float = 0.02
     """Differences of rates below this share are noise."""
 
@@ -102,6 +111,32 @@ class Walk:
             self.best, self.best_rate = settings, rate
         return trial
 
+    @property
+    def lead(self) -> Settings:
+        """The settings that compute fastest, whether or not their loader lets them show it; the best without any.
+
+        On an accelerator they may be faster than the best as soon as they are fed, and their compute-only rate tells
+        so in a trial of any loader.
+        """
+        rated = [(self.bounds.compute_rate(trial.settings) or 0.0, trial) for trial in self.visited.sound]
+        highest = max((rate for rate, _ in rated), default=0.0)
+        if highest <= (self.bounds.compute_rate(self.best) or 0.0):
+            return self.best
+        return next(trial.settings for rate, trial in rated if rate == highest)
+
+    def lead_with(self, changes: Mapping[str, Value], stage: str) -> bool:
+        """Tries what computes fastest with some parameters changed, unless that is refused, too large or pointless.
+
+        Returns:
+            Whether the lead changed.
+        """
+        lead = self.lead
+        settings = self.changed(changes, lead)
+        if not self.is_open(settings) or self.cannot_lead(settings):
+            return False
+        self.measured(settings, stage)
+        return self.lead != lead
+
     def consider(self, changes: Mapping[str, Value], stage: str) -> bool:
         """Tries the best settings with some parameters changed, unless that is refused, too large or pointless.
 
@@ -137,8 +172,7 @@ class Walk:
 
     def fits(self, settings: Settings) -> bool:
         """Whether these settings are likely to stay under the cap; the unknown are given the benefit of the doubt."""
-        cap_bytes = self.limits.cap_bytes
-        return (self.memory.ruled_out(settings, cap_bytes) or self.memory.unlikely(settings, cap_bytes)) is None
+        return (self.memory.ruled_out(settings) or self.memory.unlikely(settings)) is None
 
     def is_pointless(self, settings: Settings) -> bool:
         """Whether these settings cannot be faster than the best by more than the noise, as far as the trials tell."""
@@ -146,6 +180,17 @@ class Walk:
         if bound is not None and bound < self.best_rate * (1 + self.limits.noise_ratio):
             return True
         return self._known_ratio(settings) < HOPELESS_RATIO
+
+    def cannot_lead(self, settings: Settings) -> bool:
+        """Whether faster compute would be of no use, since no loader keeps up with it, or was slower elsewhere."""
+        compute, most = self.bounds.compute_rate(self.lead), self.bounds.most_loaded(self.limits.usable_cpus)
+        if compute is not None and most is not None and compute > max(most, self.best_rate):
+            return True
+        known = self.bounds.compute_rate(settings)
+        if known is not None and compute is not None and known <= compute:
+            return True
+        ratio = self.bounds.compute_ratio(self.lead, settings)
+        return ratio is not None and ratio < 1 + self.limits.noise_ratio
 
     def _known_ratio(self, settings: Settings) -> float:
         """What the change from the best to these settings left of the rate elsewhere, at its best; 1 where unknown."""
@@ -166,10 +211,14 @@ class Walk:
         if trial is None or trial.samples_per_second is None:
             return False
         wait = None if self.space.device_is_cpu else trial.data_wait_fraction
-        if wait is not None and wait < LITTLE_WAIT:
-            return True
-        ceiling = self.bounds.compute_rate(trial.settings)
-        return ceiling is not None and trial.samples_per_second >= ratio * ceiling
+        return (wait is not None and wait < LITTLE_WAIT) or self.is_at_ceiling(trial, ratio=ratio)
+
+    def is_at_ceiling(self, trial: FinishedTrial | None = None, *, ratio: float = AT_CEILING_RATIO) -> bool:
+        """Whether a trial, by default the best, reaches this share of its compute-only rate."""
+        trial = trial or self.visited.get(self.best)
+        ceiling = self.bounds.compute_rate(trial.settings) if trial is not None else None
+        rate = trial.samples_per_second if trial is not None else None
+        return ceiling is not None and rate is not None and rate >= ratio * ceiling
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -179,7 +228,7 @@ class Walk:
     @cached_property
     def memory(self) -> MemoryModel:
         """What the visited trials say about the memory of others."""
-        return MemoryModel(self.visited, self.space)
+        return MemoryModel(self.visited, self.space, self.limits.cap_bytes, self.limits.fixed_bytes)
 
     # --- the space around the best
 

@@ -288,6 +288,8 @@ class _Derivation:
         reason = self._why_no_single_step()
         if not reason and facts.loss_reduction is LossReduction.UNKNOWN:
             reason = "the split loss did not add up to the whole one, neither as a mean nor as a sum"
+        if not reason and facts.loss_reduction is LossReduction.TOKEN_MEAN:
+            reason = "the loss is a mean over targets of which micro-batches have different numbers"
         return reason
 
     def _free_batch(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:

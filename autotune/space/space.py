@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from autotune.settings import OmpWaitPolicy, Precision, Settings
@@ -96,7 +97,6 @@ class SearchSpace:
 
     def params(self, settings: Settings) -> dict[str, Value]:
         """Optuna's parameters of settings; the inverse of `settings` on canonical ones."""
-        plain = settings.to_dict()
         params: dict[str, Value] = {}
         for name in self.domains:
             if name == SPLIT:
@@ -104,7 +104,8 @@ class SearchSpace:
             elif name.startswith(KNOB_PREFIX):
                 params[name] = dict(settings.knobs).get(name.removeprefix(KNOB_PREFIX), SCRIPTS_OWN)
             else:
-                params[name] = plain[name]
+                value = getattr(settings, name)
+                params[name] = str(value.value) if isinstance(value, StrEnum) else value
         return params
 
     def why_not(self, settings: Settings) -> str | None:

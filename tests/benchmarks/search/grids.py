@@ -1,0 +1,51 @@
+"""Recorded grids of real measurements as problems, noise drawn anew for every seed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from autotune.model.grid import Grid
+from autotune.model.grid_file import read_grid
+from autotune.model.result import TrialResult
+from autotune.runner.replay import ReplayRunner
+from autotune.search.walk import TRAINED_BYTES
+from autotune.settings import Settings
+from autotune.space.grid import recorded_space
+
+GRID_FOLDER = Path(__file__).parents[2] / "data" / "grids"
+
+
+class RecordedJob:
+    """One recorded grid."""
+
+    def __init__(self, name: str, grid: Grid) -> None:
+        self.name = name
+        self.grid = grid
+        self.space = recorded_space(grid)
+        self.usable_cpus = grid.header.usable_cpus
+        self.cap_bytes = grid.header.memory_cap_bytes
+        self._runners: dict[int, ReplayRunner] = {}
+
+    @cached_property
+    def fixed_bytes(self) -> float:
+        return float(TRAINED_BYTES * self.grid.header.facts.num_parameters)
+
+    def run(self, settings: Settings, seed: int, incumbent: float | None) -> TrialResult:
+        """What a trial of the cell reports; recordings know no racing."""
+        del incumbent
+        runner = self._runners.setdefault(seed, ReplayRunner(self.grid, seed=seed))
+        return runner.answer(settings)
+
+    def regret(self, settings: Settings) -> float:
+        return self.grid.regret(settings)
+
+    def is_found(self, settings: Settings) -> bool:
+        """Within two percent of the best, or within the cell's own noise."""
+        return self.grid.is_within(settings)
+
+
+def recorded_grids(folder: Path) -> list[RecordedJob]:
+    """The complete recordings of a folder, by name."""
+    grids = [(path.stem, read_grid(path)) for path in sorted(folder.glob("*.jsonl"))]
+    return [RecordedJob(name, grid) for name, grid in grids if not grid.missing]

@@ -1,0 +1,51 @@
+"""Searches of simulated jobs: what holds for every one of them, and what a resumed search proposes."""
+
+from __future__ import annotations
+
+import optuna
+import pytest
+
+from autotune.search.search import Proposal, Search
+from autotune.search.walk import PlanLimits
+from tests.benchmarks.search.family import random_workload
+
+NUM_TRIALS = 14
+
+
+def open_search(workload, storage):
+    limits = PlanLimits(
+        usable_cpus=workload.usable_cpus, cap_bytes=workload.cap_bytes, fixed_bytes=workload.fixed_bytes
+    )
+    return Search(storage, "study", workload.space, limits, seed=1, max_trials=NUM_TRIALS, spend_all=True)
+
+
+def run(workload, *, is_killed_each_time):
+    storage = optuna.storages.InMemoryStorage()
+    search, proposals = open_search(workload, storage), []
+    while isinstance(proposal := search.ask(), Proposal):
+        if is_killed_each_time:
+            search = open_search(workload, storage)
+            search.reap(lambda attributes: True)
+            proposal = search.ask()
+        search.tell(proposal.number, workload.run(proposal.settings, 1))
+        proposals.append(proposal.settings)
+    return search, proposals
+
+
+@pytest.fixture(scope="module", params=[(5, "cpu"), (2, "cuda")], ids=["cpu", "cuda"])
+def workload(request):
+    return random_workload(*request.param)
+
+
+def test_a_search_killed_in_every_trial_proposes_the_plan_of_one_that_ran_through(workload):
+    _, straight = run(workload, is_killed_each_time=False)
+    _, killed = run(workload, is_killed_each_time=True)
+    num_planned = min(len(straight), 10)
+    assert killed[:num_planned] == straight[:num_planned]
+
+
+def test_no_settings_are_tried_twice_and_the_best_is_no_worse_than_the_baseline(workload):
+    search, proposals = run(workload, is_killed_each_time=False)
+    assert len(set(proposals)) == len(proposals) == NUM_TRIALS
+    best, baseline = search.history.best, search.baseline
+    assert best.samples_per_second >= baseline.samples_per_second

@@ -1,0 +1,206 @@
+"""The stages of the plan: given these finished trials, what comes next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.model.outcome import Outcome
+from autotune.search.bounds import Bounds
+from autotune.search.history import FinishedTrial, History
+from autotune.search.plan import PlanFinished, plan
+from autotune.search.walk import PlanLimits
+from autotune.settings import OmpWaitPolicy, Precision, Settings
+from autotune.space.space import SearchSpace
+from autotune.units import GIB
+from tests.benchmarks.search.family import make_space
+
+CAP_BYTES = 8 * GIB
+
+
+def accelerator(*, batch_size=64, num_workers=0, **allowed):
+    natural = Settings(num_workers=num_workers, batch_size=batch_size, intra_op_threads=4)
+    return make_space(natural, {"num_workers": (0, 1, 2, 4, 6, 8), **allowed}, device_is_cpu=False)
+
+
+def processor(*, batch_size=64, **allowed):
+    natural = Settings(batch_size=batch_size, intra_op_threads=4)
+    values = {
+        "num_workers": (0, 1, 2, 3, 4),
+        "intra_op_threads": (1, 2, 3, 4),
+        "omp_wait_policy": ("default", "passive"),
+    }
+    return make_space(natural, {**values, **allowed}, device_is_cpu=True)
+
+
+def trial(number, settings, rate=100.0, *, compute=None, peak=1.0, wait=0.0, outcome=Outcome.OK):
+    """Peak in GiB; the compute-only rate is the rate unless it is given."""
+    return FinishedTrial(
+        number=number,
+        settings=settings,
+        stage="",
+        outcome=outcome,
+        samples_per_second=rate if outcome.is_complete else None,
+        peak_memory_bytes=round(peak * GIB) if peak is not None else None,
+        compute_samples_per_second=(compute or rate) if outcome.is_complete else None,
+        data_wait_fraction=wait if outcome.is_complete else None,
+        half_width_ratio=0.02,
+    )
+
+
+def next_of(space: SearchSpace, *trials: FinishedTrial, cpus=8.0, fixed_gib=0.0):
+    natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
+    limits = PlanLimits(usable_cpus=cpus, cap_bytes=CAP_BYTES, fixed_bytes=fixed_gib * GIB)
+    return plan(History(trials, natural), space, limits)
+
+
+def settings_of(space: SearchSpace, *trials: FinishedTrial, **machine) -> Settings:
+    candidate = next_of(space, *trials, **machine)
+    assert not isinstance(candidate, PlanFinished)
+    return candidate.settings
+
+
+def own(space: SearchSpace, **changes) -> Settings:
+    return replace(space.natural, **changes).canonical(device_is_cpu=space.device_is_cpu)
+
+
+@pytest.mark.parametrize("space", [accelerator(), processor()], ids=["accelerator", "cpu"])
+def test_without_a_trial_the_baseline_is_next(space):
+    assert settings_of(space) == own(space)
+
+
+def test_after_the_baseline_what_usually_helps_is_tried_at_once_with_the_workers_that_feed_it():
+    space = accelerator(precision=("fp32", "bf16"), channels_last=(False, True), pin_memory=(False, True))
+    # Loading takes as long as computing: at twice the compute-only rate two workers and a little are needed.
+    following = settings_of(space, trial(0, own(space), 50.0, compute=100.0, wait=0.5))
+    assert (following.precision, following.channels_last, following.pin_memory) == (Precision.BF16, True, True)
+    assert following.num_workers == 2
+
+
+def test_a_baseline_over_the_cap_is_followed_by_a_quarter_of_its_micro_batch():
+    space = accelerator(batch_size=64, split=tuple(range(7)))
+    following = settings_of(space, trial(0, own(space), outcome=Outcome.OUT_OF_MEMORY, peak=None))
+    assert (following.batch_size, following.grad_accum_steps) == (16, 4)
+
+
+def test_the_smallest_micro_batch_over_the_cap_is_followed_by_half_the_width():
+    space = accelerator(batch_size=4, split=(0, 1, 2), precision=("fp32", "bf16"))
+    failed = [
+        trial(number, own(space, batch_size=size, grad_accum_steps=4 // size), outcome=Outcome.OUT_OF_MEMORY, peak=None)
+        for number, size in enumerate((4, 1))
+    ]
+    following = settings_of(space, *failed)
+    assert (following.batch_size, following.precision) == (1, Precision.BF16)
+
+
+def free(batch_size: int) -> SearchSpace:
+    """A space of micro-batches alone, on an accelerator."""
+    sizes = tuple(size for size in (4, 8, 16, 32, 64, 128, 256) if size >= min(batch_size, 8))
+    return make_space(Settings(batch_size=batch_size), {"batch_size": sizes}, device_is_cpu=False)
+
+
+def test_a_micro_batch_that_surely_fits_is_tried_at_once_in_a_bounded_step():
+    space = free(16)
+    assert settings_of(space, trial(0, own(space), peak=1.0)).batch_size == 128
+
+
+def test_where_growth_in_proportion_would_not_fit_a_small_micro_batch_is_probed_first():
+    space = free(64)
+    assert settings_of(space, trial(0, own(space), peak=6.0)).batch_size == 16
+
+
+def test_the_line_through_two_micro_batches_gives_the_largest_that_fits():
+    space = free(64)
+    trials = [trial(0, own(space), 100.0, peak=5.0), trial(1, own(space, batch_size=16), 50.0, peak=4.7)]
+    assert settings_of(space, *trials).batch_size == 256
+
+
+def test_what_does_not_grow_with_the_micro_batch_lets_it_grow_further():
+    space = free(64)
+    baseline = trial(0, own(space), peak=4.5)
+    assert settings_of(space, baseline).batch_size == 16
+    assert settings_of(space, baseline, fixed_gib=3.0).batch_size == 128
+
+
+def test_a_larger_micro_batch_that_should_gain_no_more_than_the_noise_is_not_tried():
+    space = free(64)
+    trials = [trial(0, own(space), 100.0, peak=5.0), trial(1, own(space, batch_size=16), 99.5, peak=4.0)]
+    assert isinstance(next_of(space, *trials), PlanFinished)
+
+
+def test_with_nothing_smaller_to_probe_the_next_larger_micro_batch_is_the_probe():
+    space = free(8)
+    assert settings_of(space, trial(0, own(space), peak=7.5)).batch_size == 16
+
+
+def test_after_a_larger_micro_batch_over_the_cap_nothing_as_large_is_tried_again():
+    space = free(8)
+    trials = [
+        trial(0, own(space), peak=7.5),
+        trial(1, own(space, batch_size=16), outcome=Outcome.OUT_OF_MEMORY, peak=6.0),
+    ]
+    assert isinstance(next_of(space, *trials), PlanFinished)
+
+
+def test_what_computes_fastest_is_built_upon_before_its_loader_shows_it():
+    space = accelerator(num_workers=1, precision=("fp32", "bf16"), compile=(False, True))
+    usual = settings_of(space, trial(0, own(space), 90.0, compute=100.0, wait=0.1))
+    assert usual.precision == Precision.BF16
+    trials = [trial(0, own(space), 90.0, compute=100.0, wait=0.1), trial(1, usual, 95.0, compute=180.0, wait=0.5)]
+    following = settings_of(space, *trials)
+    assert (following.compile, following.precision) == (True, Precision.BF16)
+
+
+def test_compute_that_no_loader_could_feed_is_not_searched():
+    space = accelerator(compile=(False, True))
+    # One core loads 12.5 samples/s, eight of them 100 at most.
+    baseline = trial(0, own(space), 1 / (1 / 1000 + 1 / 12.5), compute=1000.0, wait=0.9)
+    usual = settings_of(space, baseline)
+    following = settings_of(space, baseline, trial(1, usual, 80.0, compute=1000.0, wait=0.9))
+    assert not following.compile
+    assert following.num_workers > usual.num_workers
+
+
+def test_an_accelerator_that_hardly_waits_gets_no_more_workers():
+    space = accelerator(num_workers=2)
+    baseline = trial(0, own(space), 99.0, compute=100.0, wait=0.01)
+    usual = settings_of(space, baseline)
+    finished = next_of(space, baseline, trial(1, usual, 99.0, compute=100.0, wait=0.01))
+    assert isinstance(finished, PlanFinished)
+
+
+def test_a_job_that_neither_waits_nor_reaches_its_ceiling_is_tried_with_fewer_workers():
+    space = accelerator(num_workers=4)
+    baseline = trial(0, own(space), 80.0, compute=100.0, wait=0.01)
+    usual = settings_of(space, baseline)
+    following = settings_of(space, baseline, trial(1, usual, 78.0, compute=100.0, wait=0.01))
+    assert following.num_workers == 2
+
+
+def test_on_a_cpu_workers_and_threads_share_the_cores_from_the_first_try():
+    space = processor()
+    following = settings_of(space, trial(0, own(space), 50.0, compute=100.0), cpus=4.0)
+    assert following.num_workers + following.intra_op_threads <= 4
+    assert following.num_workers > 0
+
+
+def test_on_a_cpu_threads_that_crowd_the_workers_sleep_at_once():
+    space = processor(intra_op_threads=(4,))
+    following = settings_of(space, trial(0, own(space), 50.0, compute=100.0), cpus=4.0)
+    assert following.omp_wait_policy == OmpWaitPolicy.PASSIVE
+
+
+def test_the_smallest_memory_fraction_comes_last():
+    space = accelerator(num_workers=0, memory_fraction=(1.0, 0.5, 0.1))
+    space = replace(space, allowed={**space.allowed, "num_workers": (0,)})
+    following = settings_of(space, trial(0, own(space), peak=2.0))
+    assert following.memory_fraction == 0.5
+
+
+def test_a_second_micro_batch_tells_what_others_would_gain():
+    space = free(64)
+    trials = [trial(0, own(space), 100.0), trial(1, own(space, batch_size=32), 50.0)]
+    bounds = Bounds(History(trials, own(space)), device_is_cpu=False)
+    assert bounds.batch_gain(own(space), 128) == pytest.approx(2.0)
+    assert bounds.batch_gain(own(space), 32) == pytest.approx(0.5)
