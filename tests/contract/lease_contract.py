@@ -55,7 +55,7 @@ class LeaseContract:
         children[0].process.kill()
         os.waitid(os.P_PID, children[0].process.pid, os.WEXITED | os.WNOWAIT)  # dead, and still a zombie
         repository.acquire_lease("photos", Owner.this_process(), now=datetime.now(UTC))
-        assert repository.live_owner("photos", now=datetime.now(UTC)) == Owner.this_process()
+        assert repository.live_owners("photos", now=datetime.now(UTC)) == (Owner.this_process(),)
 
     def test_a_process_that_got_the_number_of_a_dead_one_is_not_taken_for_it(self, repository: Repository) -> None:
         repository.create_study(samples.study("photos"))
@@ -63,42 +63,83 @@ class LeaseContract:
         dead = replace(here, start_ticks=(here.start_ticks or 0) - 1)
         repository.acquire_lease("photos", dead, now=NOW)
         repository.acquire_lease("photos", here, now=NOW)
-        assert repository.live_owner("photos", now=NOW) == here
+        assert repository.live_owners("photos", now=NOW) == (here,)
 
-    def test_a_tuner_elsewhere_is_replaced_only_when_its_last_sign_of_life_is_old(self, repository: Repository) -> None:
+    def test_a_tuner_of_another_container_is_replaced_only_when_its_last_sign_of_life_is_old(
+        self, repository: Repository
+    ) -> None:
         repository.create_study(samples.study("photos"))
-        repository.acquire_lease("photos", samples.elsewhere(), now=NOW)
-        repository.renew_lease("photos", samples.elsewhere(), now=NOW + timedelta(seconds=60))
-        with pytest.raises(StudyExistsError, match="on gpu-7"):
+        repository.acquire_lease("photos", samples.beside(), now=NOW)
+        repository.renew_lease("photos", samples.beside(), now=NOW + timedelta(seconds=60))
+        with pytest.raises(StudyExistsError, match="on container-7"):
             repository.acquire_lease("photos", Owner.this_process(), now=NOW + timedelta(seconds=179))
         repository.acquire_lease("photos", Owner.this_process(), now=NOW + timedelta(seconds=181))
         with pytest.raises(StudyExistsError, match="taken over"):
-            repository.renew_lease("photos", samples.elsewhere(), now=NOW + timedelta(seconds=182))
+            repository.renew_lease("photos", samples.beside(), now=NOW + timedelta(seconds=182))
 
     def test_a_sign_of_life_from_the_future_counts_as_fresh(self, repository: Repository) -> None:
         repository.create_study(samples.study("photos"))
-        repository.acquire_lease("photos", samples.elsewhere(), now=NOW)
+        repository.acquire_lease("photos", samples.beside(), now=NOW)
         with pytest.raises(StudyExistsError):
             repository.acquire_lease("photos", Owner.this_process(), now=NOW - timedelta(days=1))
 
     def test_an_owner_whose_start_is_unknown_holds_its_lease_too(self, repository: Repository) -> None:
         repository.create_study(samples.study("photos"))
-        owner = replace(samples.elsewhere(), boot_id="", start_ticks=None)
+        owner = replace(samples.beside(Owner.this_process().machine), boot_id="", start_ticks=None)
         repository.acquire_lease("photos", owner, now=NOW)
         repository.renew_lease("photos", owner, now=NOW + timedelta(seconds=60))
         with pytest.raises(StudyExistsError):
             repository.acquire_lease("photos", Owner.this_process(), now=NOW + timedelta(seconds=90))
         repository.release_lease("photos", owner)
-        assert repository.live_owner("photos", now=NOW) is None
+        assert repository.live_owners("photos", now=NOW) == ()
 
     def test_the_owner_may_take_its_lease_again_and_nobody_else_gives_it_up(self, repository: Repository) -> None:
         repository.create_study(samples.study("photos"))
-        repository.acquire_lease("photos", samples.elsewhere(), now=NOW)
-        repository.acquire_lease("photos", samples.elsewhere(), now=NOW)
+        repository.acquire_lease("photos", samples.beside(), now=NOW)
+        repository.acquire_lease("photos", samples.beside(), now=NOW)
         repository.release_lease("photos", Owner.this_process())
-        assert repository.live_owner("photos", now=NOW) == samples.elsewhere()
-        repository.release_lease("photos", samples.elsewhere())
+        assert repository.live_owners("photos", now=NOW) == (samples.beside(),)
+        repository.release_lease("photos", samples.beside())
         repository.acquire_lease("photos", Owner.this_process(), now=NOW)
+
+    # Several machines
+
+    def test_tuners_of_several_machines_may_search_one_study(self, repository: Repository) -> None:
+        repository.create_study(samples.study("photos"))
+        here = Owner.this_process()
+        repository.acquire_lease("photos", here, now=NOW)
+        for host in ("gpu-7", "gpu-8"):
+            repository.acquire_lease("photos", replace(samples.elsewhere(host), boot_id=host), now=NOW)
+        assert [owner.host for owner in repository.live_owners("photos", now=NOW) if owner != here] == [
+            "gpu-7",
+            "gpu-8",
+        ]
+        soon = NOW + timedelta(seconds=100)
+        repository.renew_lease("photos", replace(samples.elsewhere("gpu-8"), boot_id="gpu-8"), now=soon)
+        later = repository.live_owners("photos", now=NOW + timedelta(seconds=150))
+        assert [owner.host for owner in later if owner != here] == ["gpu-8"]
+
+    def test_the_last_tuner_that_leaves_is_told_so_and_keeps_its_lease(self, repository: Repository) -> None:
+        repository.create_study(samples.study("photos"))
+        here = Owner.this_process()
+        for owner in (here, samples.elsewhere()):
+            repository.acquire_lease("photos", owner, now=NOW)
+        assert repository.leave_to_others("photos", here, now=NOW)
+        assert not repository.leave_to_others("photos", samples.elsewhere(), now=NOW)
+        assert repository.live_owners("photos", now=NOW) == (samples.elsewhere(),)
+        assert repository.study("photos").spent_s == samples.study("photos").spent_s
+
+    def test_of_several_tuners_that_leave_at_once_exactly_one_is_the_last(
+        self, repository: Repository, children: list[Child]
+    ) -> None:
+        repository.create_study(samples.study("photos"))
+        children.extend(Child("leave", repository.url, "photos", str(number)) for number in range(3))
+        assert [child.read() for child in children] == ["ready"] * 3
+        for child in children:
+            child.go()
+        assert sorted(child.read() for child in children) == ["last", "left", "left"]
+
+    # Races
 
     def test_of_several_processes_that_want_a_dead_owners_lease_exactly_one_gets_it(
         self, repository: Repository, children: list[Child]

@@ -111,7 +111,7 @@ class RepositoryContract(LeaseContract):
         repository.create_study(samples.study("photos"))
         assert repository.trials("photos") == ()
         assert repository.finals("photos") == ()
-        assert repository.live_owner("photos", now=NOW) is None
+        assert repository.live_owners("photos", now=NOW) == ()
 
     def test_a_study_without_a_part_in_optuna_can_be_deleted(self, repository: Repository) -> None:
         repository.create_study(samples.study("photos"))

@@ -49,6 +49,16 @@ def race(url: str, *names: str) -> None:
         sys.stdin.readline()
 
 
+def leave(url: str, name: str, machine: str) -> None:
+    """Searches the study as a tuner of that machine, and leaves it when told to."""
+    owner = Owner(host=machine, boot_id=machine, pid=1, start_ticks=1)
+    with Repository.open(url) as repository:
+        repository.acquire_lease(name, owner, now=datetime.now(UTC))
+        say("ready")
+        sys.stdin.readline()
+        say("left" if repository.leave_to_others(name, owner, now=datetime.now(UTC)) else "last")
+
+
 def hold(url: str, name: str) -> None:
     """Holds a lease until it is killed."""
     with Repository.open(url) as repository:
@@ -82,5 +92,5 @@ def record_forever(url: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    verbs = {f.__name__: f for f in (create, race, hold, hang_in_commit, record_forever)}
+    verbs = {f.__name__: f for f in (create, race, leave, hold, hang_in_commit, record_forever)}
     verbs[sys.argv[1]](*sys.argv[2:])

@@ -182,6 +182,11 @@ def final(round_: int, number: int, *, finished_at: datetime = NOW, result: Tria
     )
 
 
+def beside(host: str = "container-7") -> Owner:
+    """A tuner in another container of this machine."""
+    return Owner(host=host, boot_id=f"{Owner.this_process().machine} pid:[1]", pid=4711, start_ticks=99)
+
+
 def elsewhere(host: str = "gpu-7") -> Owner:
     """A tuner on another machine."""
     return Owner(host=host, boot_id="0c6d", pid=4711, start_ticks=99)

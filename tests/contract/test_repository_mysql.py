@@ -22,14 +22,15 @@ if not os.environ.get(SERVER):
     pytest.skip(f"{SERVER} names no MySQL server on which databases may be made and dropped", allow_module_level=True)
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Engine]:
+    server = create_engine(resolve_url(os.environ[SERVER], Path("/")))
+    yield server
+    server.dispose()
+
+
 class TestMysql(RepositoryContract):
     can_undo_table_changes = False
-
-    @pytest.fixture(scope="class")
-    def server(self) -> Iterator[Engine]:
-        server = create_engine(resolve_url(os.environ[SERVER], Path("/")))
-        yield server
-        server.dispose()
 
     @pytest.fixture
     def url(self, server: Engine) -> Iterator[str]:
