@@ -11,7 +11,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FL
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search test test-all lint clean
+.PHONY: setup search test test-all lint bench-measure bench-search clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -42,6 +42,17 @@ test: lint
 ## test-all: lint and every tier; with an NVIDIA driver the GPU tests too. Up to an hour.
 test-all: lint
 	$(BIN)/pytest $(EVERY_TIER)
+
+## bench-measure: whether the measurement can be trusted; over an hour on a quiet machine. It goes on where it stopped;
+## MEASURE="2x2 --limit-s 520" measures one part, --help names them all.
+bench-measure: setup
+	$(BIN)/python -m tests.benchmarks.measure $(MEASURE)
+
+## bench-search: our search against Optuna's samplers, on simulated jobs and recorded grids; writes
+## tests/benchmarks/search/RESULTS.md. An hour, most of it the GP's; SEARCH="--keep runs.jsonl" goes on where it stopped.
+bench-search: setup
+	$(PIP_INSTALL) --quiet scipy
+	$(BIN)/python -m tests.benchmarks.search $(SEARCH)
 
 ## clean: what can be made again; study databases and tuned configs stay. Seconds.
 clean:

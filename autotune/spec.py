@@ -36,6 +36,8 @@ class SearchSpec:
     maps: tuple[tuple[str, str], ...] = ()
     """--map: setting and the template of the script's own argument, with `{}` for the value."""
     samples_per_step: float | None = None
+    take_over: str = ""
+    """A study of the same script and machine in the same database, whose trials count where they fit; empty = none."""
     out: str = DEFAULT_CONFIG
     """Where the tuned config goes; relative to cwd."""
     force: bool = False

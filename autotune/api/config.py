@@ -112,6 +112,8 @@ class Config:
         """
         import torch
 
+        from autotune.trial.torch_names import compile_in_place
+
         self._claim(Group.KERNELS, Group.THREADS)
         settings = self._settings
         if "intra_op_threads" in self._applied:
@@ -124,7 +126,7 @@ class Config:
             # Convolutions take the weights' order whatever order the input has.
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if settings.compile:
-            model.compile()
+            compile_in_place(model)
         for name in self._applied & {"channels_last", "compile"}:
             self._in_force[name] = getattr(settings, name)
         if "omp_wait_policy" in self._applied:

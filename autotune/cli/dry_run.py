@@ -78,7 +78,7 @@ def _probed_lines(plan: Preview, probe: ProbeFinished | None) -> list[str]:
         lines.append(f"  {plan.num_settings:,} combinations")
     if probe.refused:
         lines += ["", "left out:", *(f"  {words}" for words in refused_words(probe.refused))]
-    lines += ["", "first:"]
+    lines += ["", "first, if all were equally fast:"]
     lines += [
         f"  {clean(stage)}: {changes_text(settings, probe.natural) or 'your settings'}"
         for settings, stage in plan.first

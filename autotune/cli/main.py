@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import best, export, resume, run, search, studies
+from autotune.cli import best, export, record, resume, run, search, studies
 from autotune.cli.tail import TailCommand
 from autotune.errors import AutotuneError
 from autotune.report import streams
 
 INTERRUPTED = 130
+WITH_SCRIPT = ("autotune search", "autotune run", "autotune record")
 COMPLETION_VARIABLE = "_AUTOTUNE_COMPLETE"
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__base__ or Exception
 """The parser's own error; typer brings its parser along, or has it from a package of its own, by its release."""
@@ -39,6 +40,7 @@ app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
 app.command("best", epilog=best.EXAMPLES)(best.best)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("run", cls=TailCommand, epilog=run.EXAMPLES)(run.run)
+app.command("record", cls=TailCommand, epilog=record.EXAMPLES)(record.record)
 app.add_typer(studies.app, name="studies", epilog=studies.EXAMPLES)
 
 
@@ -104,7 +106,7 @@ def _parsing_words(error: BaseException) -> tuple[str, str]:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "autotune"
     hint = f"See {path} --help."
-    if path in ("autotune search", "autotune run") and ("No such option" in message or "unexpected extra" in message):
+    if path in WITH_SCRIPT and ("No such option" in message or "unexpected extra" in message):
         hint = (
             f"The script's own arguments go after --, as in: {path} train.py -- --epochs 90. So does a whole command, "
             f"as in: {path} -- torchrun --nproc-per-node 2 train.py"

@@ -31,3 +31,39 @@ NumProcesses = Annotated[
     str | None,
     typer.Option("--nproc-per-node", metavar="N", help="Processes that train together on this machine, by torchrun."),
 ]
+MemoryCap = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-cap",
+        metavar="16GiB|80%",
+        help="Most device memory that training may take. [default: 90% of what is free; CPU: 80%]",
+    ),
+]
+EffectiveBatch = Annotated[
+    str | None,
+    typer.Option(
+        "--effective-batch",
+        metavar="fixed|free|LOW..HIGH",
+        help="Samples per optimizer step; another batch trains differently. [default: fixed]",
+    ),
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="KEY=TEMPLATE",
+        help="Give a setting, or a knob of yours, to the script as an argument: workers=--workers={}. Repeatable.",
+    ),
+]
+SamplesPerStep = Annotated[
+    str | None,
+    typer.Option("--samples-per-step", metavar="N", help="Samples per optimizer step, where they cannot be counted."),
+]
+Device = Annotated[
+    str | None, typer.Option("--device", metavar="auto|cpu|cuda[:N]", help="Where it trains. [default: auto]")
+]
+ShareGpu = Annotated[bool, typer.Option("--share-gpu", help="Measure although other processes use the device.")]
+AllowBatchnorm = Annotated[
+    bool,
+    typer.Option("--allow-batchnorm-accumulation", help="Split batches although BatchNorm then sees smaller ones."),
+]

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.errors import StoreError, UsageError
-from autotune.study_file.file import resolve_storage, sqlite_file
+from autotune.errors import UsageError
+from autotune.study_file.file import resolve_storage
 
 if TYPE_CHECKING:
     from autotune.store.repository import Repository
@@ -39,8 +39,4 @@ def open_repository(asked: str | None) -> Repository:
     from autotune.store.repository import Repository
     from autotune.store.url import resolve_url
 
-    cwd, storage = working_directory(), storage_in_use(asked)
-    path = sqlite_file(storage, cwd)
-    if path is not None and not path.exists():
-        raise StoreError(f"There is no database {path}.", "Name it with --storage, or start a search.")
-    return Repository.open(resolve_url(storage, cwd), must_exist=True)
+    return Repository.open(resolve_url(storage_in_use(asked), working_directory()), must_exist=True)

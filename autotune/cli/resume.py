@@ -21,7 +21,8 @@ Examples:
 def resume(study: Study, storage: Storage = None, as_json: Json = False, quiet: Quiet = False) -> int:
     """Go on with a study, under what is left of its budget.
 
-    No finished trial is run again. A study that is finished gives its result once more.
+    No finished trial is run again. A study that is finished gives its result once more. A study in a database server
+    may be searched from several machines of one class at once, one resume on each.
     """
     with open_repository(storage) as repository:
         record = repository.study(study)

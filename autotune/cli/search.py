@@ -79,6 +79,14 @@ def search(
             "--samples-per-step", metavar="N", help="Samples per optimizer step, where they cannot be counted."
         ),
     ] = None,
+    take_over: Annotated[
+        str | None,
+        typer.Option(
+            "--take-over",
+            metavar="STUDY",
+            help="Count trials of this study too, where they fit: same script and machine, another space or cap.",
+        ),
+    ] = None,
     out: Annotated[
         str | None, typer.Option("--out", metavar="PATH", help="Where the config goes. [default: autotune.yaml]")
     ] = None,
@@ -127,6 +135,7 @@ def search(
         "fix": fix,
         "map": map_,
         "samples_per_step": samples_per_step,
+        "take_over": take_over,
         "out": out,
         "force": force,
         "seed": seed,

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a search runs: first end after the running trial, then end it, then leave at once."""
+"""SIGINT, SIGTERM and SIGHUP while a search runs: first end after the running trial, then end it, then leave."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Protocol
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""By hand; from a cluster whose time is up; and the terminal is gone."""
 _WORDS = (
     b"\nEnding after the running trial; what is finished is saved. Once more ends the running trial too.\n",
     b"\nEnding the running trial.\n",
@@ -28,9 +29,10 @@ class Stoppable(Protocol):
 
 @contextlib.contextmanager
 def stops_on_signal(stop: Stoppable) -> Iterator[None]:
-    """Inside the block the two signals ask for a stop; after it they do what they did before.
+    """Inside the block the signals ask for a stop; after it they do what they did before.
 
-    In another thread than the main one, which gets no signals, nothing is changed.
+    One that is ignored stays ignored, as after `nohup`. In another thread than the main one, which gets no signals,
+    nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -45,7 +47,8 @@ def stops_on_signal(stop: Stoppable) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.write(2, words)
 
-    before = {number: signal.signal(number, on_signal) for number in SIGNALS}
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, on_signal) for number in heard}
     try:
         yield
     finally:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,7 +72,7 @@ def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any]:
     return {
         "study": record.name,
         "status": record.status,
-        "is_live": repository.live_owner(record.name, now=datetime.now(UTC)) is not None,
+        "is_live": bool(repository.live_owners(record.name, now=datetime.now(UTC))),
         "num_trials": len(finished),
         "speedup": speedup["ratio"] if speedup else None,
         "created_at": record.created_at.astimezone(UTC).isoformat(timespec="seconds"),
@@ -94,7 +90,7 @@ def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> 
 
     with open_repository(storage) as repository:
         record, trials = repository.study(study), repository.trials(study)
-        is_live = repository.live_owner(study, now=datetime.now(UTC)) is not None
+        is_live = bool(repository.live_owners(study, now=datetime.now(UTC)))
     if as_json:
         write_document(study_document(record, trials, is_live=is_live))
     else:
@@ -110,14 +106,14 @@ def delete_study(
 ) -> int:
     """Delete a study with its trials. Its tuned config stays."""
     from autotune.report.streams import say
+    from autotune.tuner import studies as tuner
 
     with open_repository(storage) as repository:
         record = repository.study(study)
         trials = repository.trials(study)
         if not yes and not _is_confirmed(record, trials):
             raise UsageError(f"Study {study!r} was not deleted.", "Answer yes, or pass --yes.")
-        repository.delete_study(study)
-    _remove_layer(record.layer_folder)
+        tuner.delete_study(study, repository)
     say(f"Deleted: study {study} with {len(trials)} trials.")
     return 0
 
@@ -131,18 +127,3 @@ def _is_confirmed(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> bool:
     except (OSError, ValueError):
         return False
     return answer.strip().lower() in ("y", "yes")
-
-
-def _remove_layer(folder: str) -> None:
-    """Removes what the study's probe left in the temporary space of this machine."""
-    path = Path(folder)
-    # The path comes from a database that others may write: nothing but a workspace of this user is removed.
-    if not folder or path.parent.name != f"autotune-{os.getuid()}" or path.is_symlink() or not path.is_dir():
-        return
-    for parent, names, _ in os.walk(path):
-        # An overlay leaves folders that nobody may enter; each is opened before the walk comes to it.
-        for inner in (Path(parent, name) for name in names):
-            with contextlib.suppress(OSError):
-                if not inner.is_symlink():
-                    inner.chmod(0o700)
-    shutil.rmtree(path, ignore_errors=True)

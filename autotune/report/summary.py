@@ -95,6 +95,8 @@ def _figures(contender: Contender, result: SearchResult) -> str:
     if contender.samples_per_second is not None:
         interval = f" {interval_text(contender.interval)}" if contender.interval is not None else ""
         parts.append(f"{format_rate(contender.samples_per_second)}{interval} {result.samples_unit} per second")
+        if contender.steady_samples_per_second is not None:
+            parts.append(f"{format_rate(contender.steady_samples_per_second)} between the starts of epochs")
     elif contender.feasible:
         parts.append("not confirmed by finals")
     if contender.peak_memory_bytes is not None:
@@ -129,7 +131,9 @@ def _explanation(result: SearchResult) -> Iterator[str]:
         yield f"{'Now it is still' if after == before else 'Now it is'} bound by {after}."
     ceiling = result.ceiling_samples_per_second
     if ceiling is not None and result.bottleneck in (BottleneckKind.LOADER, BottleneckKind.CPU_CONTENTION):
-        yield f"Without any loader your settings would train {format_rate(ceiling)} {result.samples_unit} per second."
+        share = f"; you are at {result.ceiling_fraction:.0%} of that" if result.ceiling_fraction is not None else ""
+        unit = result.samples_unit
+        yield f"Without any loader your settings would train {format_rate(ceiling)} {unit} per second{share}."
     if result.status is Status.IMPROVED and result.speedup is not None:
         ratio, low, high = (format_seconds(LONG_RUN_H * 3600 / value) for value in result.speedup)
         yield (

@@ -13,7 +13,7 @@ from autotune.store import schema
 from autotune.store.engine import open_engine, reading, transaction
 from autotune.store.faults import display_name, is_transient
 from autotune.store.retry import Patience
-from autotune.store.url import sqlite_path
+from autotune.store.url import make_folder, sqlite_path
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -37,6 +37,8 @@ class Database:
         path = sqlite_path(url)
         if must_exist and path is not None and not path.exists():
             raise StoreError(f"There is no database {path}.", "Name it with --storage, or start a search.")
+        if not must_exist:
+            make_folder(url)
         try:
             schema.migrate(engine)
         except BaseException:
@@ -70,12 +72,13 @@ class Database:
 
         return self._patience.attempt(run, _may_pass)
 
-    def write(self, name: str, operation: Callable[[Connection, int], T]) -> T:
+    def write(self, name: str, operation: Callable[[Connection, int], T], *, patience: Patience | None = None) -> T:
         """What the operation gives back, done on the study of that name in one commit.
 
         Args:
             name: The study.
             operation: Takes the connection and the study's id. When the answer to a commit is lost it runs twice.
+            patience: How long the database is waited for; None = as it was opened with.
 
         Raises:
             StudyNotFoundError: There is no such study.
@@ -86,7 +89,7 @@ class Database:
             with transaction(self._engine) as connection:
                 return operation(connection, self.study_id(connection, name))
 
-        return self._patience.attempt(run, _may_pass)
+        return (patience or self._patience).attempt(run, _may_pass)
 
     def update_study(self, name: str, values: dict[str, Any]) -> None:
         """Writes columns of the study of that name."""

@@ -1,6 +1,7 @@
-"""The lease of a study: at most one tuner searches it, and one that died is replaced.
+"""The leases of a study: on each machine at most one tuner searches it, and one that died is replaced.
 
-A lease is one row. It is taken by a compare-and-swap, so that of two tuners that see the same dead owner one wins.
+A lease is one row per machine. It is taken by a compare-and-swap, so that of two tuners that see the same dead owner
+one wins.
 """
 
 from __future__ import annotations
@@ -8,44 +9,38 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from autotune.errors import StudyExistsError
 from autotune.store.records import Owner
 from autotune.store.rows import moment_from_text, moment_to_text
-from autotune.store.schema import leases
+from autotune.store.schema import leases, studies
 
 STALE_AFTER_S = 120.0
 """A tuner of another host without a sign of life for so long counts as dead."""
 
 
-def live_owner(connection: Connection, study_id: int, *, now: datetime, stale_after_s: float) -> Owner | None:
-    """Who searches the study; None when nobody does, or whoever did is dead.
+def live_owners(connection: Connection, study_id: int, *, now: datetime, stale_after_s: float) -> tuple[Owner, ...]:
+    """Who searches the study, by host and process; whoever did and is dead is not among them.
 
     On this machine the process table decides, elsewhere the age of the last sign of life. One from the future, by a
-    clock that is ahead, counts as fresh: two tuners on one study do more harm than a wait.
+    clock that is ahead, counts as fresh: two tuners on one machine do more harm than a wait.
     """
-    row = connection.execute(select(leases).where(leases.c.study_id == study_id)).mappings().one_or_none()
-    if row is None:
-        return None
-    owner = Owner(host=row["host"], boot_id=row["boot_id"], pid=row["pid"], start_ticks=row["start_ticks"])
-    is_alive = owner.is_alive_here()
-    if is_alive is None:
-        is_alive = (now - moment_from_text(row["heartbeat_at"])).total_seconds() < stale_after_s
-    return owner if is_alive else None
+    return _alive(connection, select(leases).where(leases.c.study_id == study_id), now, stale_after_s)
 
 
 def take(
     connection: Connection, study_id: int, name: str, owner: Owner, *, now: datetime, stale_after_s: float
 ) -> bool:
-    """Whether the lease is now the owner's; False when another changed it in the same moment: try again.
+    """Whether the machine's lease is now the owner's; False when another changed it in the same moment: try again.
 
     Raises:
-        StudyExistsError: Another live owner holds it.
+        StudyExistsError: Another live owner on this machine holds it.
     """
     values = {**_columns(owner), "heartbeat_at": moment_to_text(now)}
-    seen = connection.execute(select(leases).where(leases.c.study_id == study_id)).mappings().one_or_none()
+    of_machine = and_(leases.c.study_id == study_id, leases.c.machine == owner.machine)
+    seen = connection.execute(select(leases).where(of_machine)).mappings().one_or_none()
     if seen is None:
         try:
             with connection.begin_nested():
@@ -53,15 +48,15 @@ def take(
         except IntegrityError:
             return False
         return True
-    holder = live_owner(connection, study_id, now=now, stale_after_s=stale_after_s)
-    if holder is not None and holder != owner:
+    holder = _owner(seen)
+    if holder != owner and _is_alive(seen, now=now, stale_after_s=stale_after_s):
         raise refusal(name, holder, stale_after_s)
     swap = update(leases).where(_is_row(dict(seen))).values(**values)
     return connection.execute(swap).rowcount == 1
 
 
 def renew(connection: Connection, study_id: int, owner: Owner, *, now: datetime) -> bool:
-    """Whether the owner still holds the lease; if so its sign of life is now."""
+    """Whether the owner still holds its lease; if so its sign of life is now."""
     statement = update(leases).where(_is_row({"study_id": study_id, **_columns(owner)}))
     return connection.execute(statement.values(heartbeat_at=moment_to_text(now))).rowcount == 1
 
@@ -71,8 +66,23 @@ def release(connection: Connection, study_id: int, owner: Owner) -> None:
     connection.execute(delete(leases).where(_is_row({"study_id": study_id, **_columns(owner)})))
 
 
+def leave(connection: Connection, study_id: int, owner: Owner, *, now: datetime, stale_after_s: float) -> bool:
+    """Whether tuners of other machines go on; if so the owner's lease is given up, otherwise it is kept.
+
+    Of several tuners that leave at the same moment the last is told that there is nobody else.
+    """
+    # A write to the study's row makes them queue up here, on every database.
+    connection.execute(update(studies).where(studies.c.study_id == study_id).values(spent_s=studies.c.spent_s))
+    # Locked, since MySQL would otherwise read what was true before the wait.
+    rows = select(leases).where(leases.c.study_id == study_id).with_for_update()
+    others = {*_alive(connection, rows, now, stale_after_s)} - {owner}
+    if others:
+        release(connection, study_id, owner)
+    return bool(others)
+
+
 def refusal(name: str, holder: Owner, stale_after_s: float) -> StudyExistsError:
-    """The error for everyone but the holder."""
+    """The error for everyone else on the holder's machine."""
     return StudyExistsError(
         f"Study {name!r} is being searched by process {holder.pid} on {holder.host}.",
         "Wait for it or end that process; a tuner of another host or container that died is replaced after "
@@ -80,8 +90,31 @@ def refusal(name: str, holder: Owner, stale_after_s: float) -> StudyExistsError:
     )
 
 
+def _alive(connection: Connection, query: Select[Any], now: datetime, stale_after_s: float) -> tuple[Owner, ...]:
+    rows = connection.execute(query).mappings().all()
+    alive = [_owner(row) for row in rows if _is_alive(row, now=now, stale_after_s=stale_after_s)]
+    return tuple(sorted(alive, key=lambda owner: (owner.host, owner.pid)))
+
+
+def _owner(row: RowMapping) -> Owner:
+    return Owner(host=row["host"], boot_id=row["boot_id"], pid=row["pid"], start_ticks=row["start_ticks"])
+
+
+def _is_alive(row: RowMapping, *, now: datetime, stale_after_s: float) -> bool:
+    is_alive = _owner(row).is_alive_here()
+    if is_alive is None:
+        return (now - moment_from_text(row["heartbeat_at"])).total_seconds() < stale_after_s
+    return is_alive
+
+
 def _columns(owner: Owner) -> dict[str, Any]:
-    return {"host": owner.host, "boot_id": owner.boot_id, "pid": owner.pid, "start_ticks": owner.start_ticks}
+    return {
+        "machine": owner.machine,
+        "host": owner.host,
+        "boot_id": owner.boot_id,
+        "pid": owner.pid,
+        "start_ticks": owner.start_ticks,
+    }
 
 
 def _is_row(values: dict[str, Any]) -> ColumnElement[bool]:

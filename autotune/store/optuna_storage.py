@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
-from optuna.exceptions import StorageInternalError
-from optuna.storages import RDBStorage
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
@@ -17,6 +19,45 @@ from autotune.store.faults import display_name, explain, is_transient
 from autotune.store.retry import Patience
 
 _CREATION_LIMIT_S = 10.0
+_ONCE = frozenset({"create_new_study", "delete_study"})
+"""Tried again after their answer was lost, these would find their own work in the way."""
+
+
+class Storage(RDBStorage):
+    """Optuna's storage, whose faults are StoreErrors, and which waits for a database that is away for a while."""
+
+    patience = Patience(retry_for_s=0)
+
+
+def _guarded(name: str) -> Callable[..., Any]:
+    """A method of the storage that raises StoreError where the database fails."""
+    method = getattr(RDBStorage, name)
+
+    @functools.wraps(method)
+    def call(storage: Storage, *arguments: Any, **options: Any) -> Any:
+        num_attempts = 0
+
+        def once() -> Any:
+            nonlocal num_attempts
+            num_attempts += 1
+            try:
+                with _database_faults(storage.url):
+                    return method(storage, *arguments, **options)
+            except UpdateFinishedTrialError:
+                if num_attempts == 1:
+                    raise
+                return True  # The first attempt was through, and its answer lost.
+
+        return once() if name in _ONCE else storage.patience.attempt(once, _may_pass)
+
+    return call
+
+
+_public = {name for name in dir(BaseStorage) if not name.startswith("_") and callable(getattr(BaseStorage, name))}
+# Optuna's cache, which every study has, goes past the public methods by these.
+_past_the_public = {"_create_new_trial", "_set_trial_param", "_get_trials", "_get_best_trial_id"} & set(dir(RDBStorage))
+for _name in (_public - {"remove_session"}) | _past_the_public:
+    setattr(Storage, _name, _guarded(_name))
 
 
 def open_optuna_storage(url: str, patience: Patience) -> RDBStorage:
@@ -32,10 +73,10 @@ def open_optuna_storage(url: str, patience: Patience) -> RDBStorage:
         StoreError: The database failed, or its Optuna tables are of another release of Optuna.
     """
 
-    def create() -> RDBStorage:
+    def create() -> Storage:
         # Optuna fills a template, so braces of the URL are doubled.
         template = url.replace("{", "{{").replace("}", "}}")
-        storage = RDBStorage.__new__(RDBStorage)
+        storage = Storage.__new__(Storage)
         try:
             RDBStorage.__init__(storage, template, engine_kwargs=engine_options(url))
         except BaseException:
@@ -49,6 +90,7 @@ def open_optuna_storage(url: str, patience: Patience) -> RDBStorage:
         # Two processes that make the same tables at once disturb each other; the second attempt finds them.
         storage = replace(patience, retry_for_s=_CREATION_LIMIT_S).attempt(create, _is_lost_race)
     wait_on_reconnect(storage.engine, patience)
+    storage.patience = patience
     return storage
 
 
@@ -79,7 +121,19 @@ def delete_study(storage: RDBStorage, name: str) -> None:
 
 @contextmanager
 def optuna_faults(url: str) -> Iterator[None]:
-    """Turns the storage's own errors into StoreError."""
+    """Turns the storage's own errors into StoreError, that about the release of its tables too."""
+    try:
+        with _database_faults(url):
+            yield
+    except RuntimeError as error:
+        raise StoreError(
+            f"Optuna's tables in the database {display_name(make_url(url))} are of another release of Optuna.",
+            "Bring them up to date with `optuna storage upgrade --storage URL`, or choose another with --storage.",
+        ) from error
+
+
+@contextmanager
+def _database_faults(url: str) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
@@ -88,11 +142,10 @@ def optuna_faults(url: str) -> Iterator[None]:
         if isinstance(error.__cause__, SQLAlchemyError):
             raise explain(error.__cause__, make_url(url)) from error.__cause__
         raise StoreError(f"The database {display_name(make_url(url))} failed: {error}.") from error
-    except RuntimeError as error:
-        raise StoreError(
-            f"Optuna's tables in the database {display_name(make_url(url))} are of another release of Optuna.",
-            "Bring them up to date with `optuna storage upgrade --storage URL`, or choose another with --storage.",
-        ) from error
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, StoreError) and is_transient(error.__cause__)
 
 
 def _is_lost_race(error: Exception) -> bool:

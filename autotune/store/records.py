@@ -106,6 +106,11 @@ class Owner:
     start_ticks: int | None
     """Kernel's start time of the process; None where unknown."""
 
+    @property
+    def machine(self) -> str:
+        """What names the machine that the process runs on, in all of its containers: the kernel's boot, or its name."""
+        return self.boot_id.partition(" ")[0] or self.host
+
     @classmethod
     def this_process(cls) -> Self:
         """The calling process."""

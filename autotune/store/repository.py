@@ -40,8 +40,8 @@ class Repository:
 
         Args:
             url: URL as `resolve_url` gives it.
-            must_exist: Refuse an SQLite file that is not there, instead of making one.
-            patience: How long a locked or lost database is waited for; None = 30 s.
+            must_exist: Refuse an SQLite file that is not there, instead of making one and its folder.
+            patience: How long a locked or lost database is waited for; None = 90 s.
 
         Raises:
             StoreError: The database cannot be reached within 10 s, read or written, or its driver is missing.
@@ -132,9 +132,9 @@ class Repository:
         Raises:
             StudyExistsError: Another live tuner searches it.
         """
-        holder = self.live_owner(name, now=datetime.now(UTC))
-        if holder is not None and holder != Owner.this_process():
-            raise leases.refusal(name, holder, leases.STALE_AFTER_S)
+        for holder in self.live_owners(name, now=datetime.now(UTC)):
+            if holder != Owner.this_process():
+                raise leases.refusal(name, holder, leases.STALE_AFTER_S)
         # Optuna's part first: when this is cut off between the two, the study is still listed and can be deleted again.
         self._database.delete_optuna_study(name)
         self._database.write(name, lambda connection, study_id: connection.execute(_delete(schema.studies, study_id)))
@@ -148,8 +148,9 @@ class Repository:
         refused: tuple[tuple[str, str], ...],
         memory_cap_bytes: int,
         layer_folder: str,
+        fingerprint: dict[str, Any] | None = None,
     ) -> None:
-        """Stores what the probe learned."""
+        """Stores what the probe learned; the study's fingerprint too, where it is given."""
         row = rows.probe_to_row(
             facts=facts,
             natural=natural,
@@ -157,6 +158,8 @@ class Repository:
             memory_cap_bytes=memory_cap_bytes,
             layer_folder=layer_folder,
         )
+        if fingerprint is not None:
+            row["fingerprint"] = rows.to_json(fingerprint)
         self._database.update_study(name, row)
 
     def add_spent(self, name: str, seconds: float) -> None:
@@ -225,7 +228,7 @@ class Repository:
     def acquire_lease(
         self, name: str, owner: Owner, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S
     ) -> None:
-        """Makes the owner the only one who searches the study; once more is no error.
+        """Makes the owner the only one on its machine who searches the study; once more is no error.
 
         Args:
             name: The study.
@@ -234,7 +237,7 @@ class Repository:
             stale_after_s: Age from which the sign of life of an owner elsewhere is too old.
 
         Raises:
-            StudyExistsError: Another live owner holds it.
+            StudyExistsError: Another live owner on the same machine holds it.
         """
 
         def take(connection: Connection, study_id: int) -> bool:
@@ -249,14 +252,17 @@ class Repository:
     def renew_lease(self, name: str, owner: Owner, *, now: datetime) -> None:
         """Notes that the owner is alive; to be called every `leases.STALE_AFTER_S` / 4 or so.
 
+        A database that is gone is not waited for: whoever calls this watches over a trial.
+
         Raises:
+            StoreError: The database failed, or is away.
             StudyExistsError: The owner does not hold the lease any more.
         """
 
         def renew(connection: Connection, study_id: int) -> bool:
             return leases.renew(connection, study_id, owner, now=now)
 
-        if not self._database.write(name, renew):
+        if not self._database.write(name, renew, patience=Patience(retry_for_s=0)):
             raise StudyExistsError(
                 f"Study {name!r} was taken over from process {owner.pid} on {owner.host} by another tuner.",
                 "That happens after a long pause of this machine; what was finished is stored.",
@@ -266,12 +272,27 @@ class Repository:
         """Gives the study up; nothing where the owner does not hold it."""
         self._database.write(name, lambda connection, study_id: leases.release(connection, study_id, owner))
 
-    def live_owner(self, name: str, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S) -> Owner | None:
-        """Who searches the study at this moment; None when nobody does."""
+    def leave_to_others(
+        self, name: str, owner: Owner, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S
+    ) -> bool:
+        """Whether tuners of other machines go on with the study; the owner's lease is given up where they do.
 
-        def read(connection: Connection) -> Owner | None:
+        Of several that ask, exactly one is told that it is the last, and keeps its lease.
+        """
+
+        def leave(connection: Connection, study_id: int) -> bool:
+            return leases.leave(connection, study_id, owner, now=now, stale_after_s=stale_after_s)
+
+        return self._database.write(name, leave)
+
+    def live_owners(
+        self, name: str, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S
+    ) -> tuple[Owner, ...]:
+        """Who searches the study at this moment, at most one per machine."""
+
+        def read(connection: Connection) -> tuple[Owner, ...]:
             study_id = self._database.study_id(connection, name)
-            return leases.live_owner(connection, study_id, now=now, stale_after_s=stale_after_s)
+            return leases.live_owners(connection, study_id, now=now, stale_after_s=stale_after_s)
 
         return self._database.read(read)
 

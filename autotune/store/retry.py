@@ -17,7 +17,7 @@ LONGEST_PAUSE_S = 2.0
 class Patience:
     """How long an operation is tried again; the pauses double up to two seconds."""
 
-    retry_for_s: float = 30.0
+    retry_for_s: float = 90.0
     """No new attempt begins later than this after the first; 0 = one attempt."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

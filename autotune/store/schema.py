@@ -120,6 +120,8 @@ leases = Table(
     "autotune_leases",
     metadata,
     _study_column(),
+    # Tuners of several machines may search one study, but of one machine only one: they would disturb each other.
+    Column("machine", String(255), primary_key=True),
     Column("host", String(255), nullable=False),
     Column("boot_id", String(255), nullable=False),
     Column("pid", BigInteger, nullable=False),

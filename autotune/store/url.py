@@ -35,16 +35,14 @@ _QUERY_VALUE = re.compile(r"([^?&;=]+)=([^&;]*)")
 
 
 def resolve_url(text: str, cwd: Path) -> str:
-    """The URL of the database, with a driver named and the path of an SQLite file absolute.
-
-    The folder of an SQLite file is made where it is missing.
+    """The URL of the database, with a driver named and the path of an SQLite file absolute. Makes nothing.
 
     Args:
         text: A SQLAlchemy URL, or the path of an SQLite file; empty means the default storage.
         cwd: What a relative path is relative to.
 
     Raises:
-        StoreError: The text is no URL that can be used, or the file's folder cannot be made.
+        StoreError: The text is no URL that can be used.
     """
     text = text.strip() or DEFAULT_STORAGE
     scheme, separator, rest = text.partition("://")
@@ -138,12 +136,30 @@ def _sqlite_url(path: Path, cwd: Path, url: URL | None = None) -> str:
 
 
 def _absolute(path: Path, cwd: Path) -> Path:
-    """The path from the root, in a folder that is there."""
+    """The path from the root."""
     try:
         path = cwd.absolute() / path.expanduser()
-        path.parent.mkdir(parents=True, exist_ok=True)
         is_folder = path.is_dir()
     except (OSError, RuntimeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise StoreError(f"The database {str(path)!r} cannot be opened: {reason}.", _HINT) from error
+    if is_folder:
+        raise StoreError(f"{str(path)!r} is a folder, not a database file.", _HINT)
+    return path
+
+
+def make_folder(url: str) -> None:
+    """Makes the folder of an SQLite file where it is missing; nothing for a server.
+
+    Raises:
+        StoreError: It cannot be made.
+    """
+    path = sqlite_path(url)
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, (FileExistsError, NotADirectoryError)):
             reason = "a file is in its place"
@@ -151,6 +167,3 @@ def _absolute(path: Path, cwd: Path) -> Path:
             f"The folder of the database {str(path)!r} cannot be made: {reason}.",
             "Choose another place with --storage.",
         ) from error
-    if is_folder:
-        raise StoreError(f"{str(path)!r} is a folder, not a database file.", _HINT)
-    return path

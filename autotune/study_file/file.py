@@ -109,11 +109,3 @@ def rebase_storage(text: str, folder: Path, cwd: Path) -> str:
         return str(folder / Path(text).expanduser())
     match = _SQLITE_URL.fullmatch(text)
     return f"{match[1]}{folder / match[2]}{match[3] or ''}" if match is not None else text
-
-
-def sqlite_file(text: str, cwd: Path) -> Path | None:
-    """The file of a database that is written as a path or as an SQLite URL; None for anything else."""
-    if "://" not in text:
-        return cwd / Path(text).expanduser()
-    match = _SQLITE_URL.fullmatch(text)
-    return cwd / match[2] if match is not None else None

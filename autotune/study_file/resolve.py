@@ -17,7 +17,7 @@ from autotune.study_file.file import PREFIX, StudyFile, find_study_file, rebase_
 from autotune.study_file.name import study_name
 from autotune.study_file.schema import KEYS, TABLES, read_wishes
 
-ABOUT_SCRIPT = ("args", "study", "map", "samples_per_step", "nproc_per_node")
+ABOUT_SCRIPT = ("args", "study", "take_over", "map", "samples_per_step", "nproc_per_node")
 """Keys of a file that describe the script which the file names; they do not hold for another one."""
 WHAT_TO_RUN = ("script", "module", "command")
 NO_VARIABLE = (*WHAT_TO_RUN, "args", "set", "fix", "map")
@@ -257,6 +257,7 @@ def _spec(values: Mapping[str, Any], job: ScriptCommand, cwd: Path) -> SearchSpe
         fixed=tuple(values["fix"].items()),
         maps=tuple(values["map"].items()),
         samples_per_step=values.get("samples_per_step"),
+        take_over=study_name(values["take_over"]) if "take_over" in values else "",
         out=values.get("out", DEFAULT_CONFIG),
         force=values.get("force", False),
         seed=values.get("seed", 0),

@@ -30,7 +30,13 @@ _WORDS_OF_TYPE = {
     "list_type": "a list",
     "dict_type": "a table",
 }
-_WORDS_OF_BOUND = {"greater_than_equal": ("at least", "ge"), "greater_than": ("above", "gt")}
+_WORDS_OF_BOUND = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "less_than_equal": ("at most", "le"),
+}
+MAX_SEED = (1 << 32) - 1
+"""The largest that NumPy takes; a trial seeds it too."""
 
 
 def _refuse(error: AutotuneError) -> PydanticCustomError:
@@ -117,6 +123,7 @@ class Wishes(BaseModel):
     nproc_per_node: Annotated[int, Field(ge=1)] | None = None
     study: Text | None = None
     storage: Text | None = None
+    take_over: Text | None = None
     memory_cap: Annotated[str, AfterValidator(_memory_cap)] | None = None
     trials: Annotated[int, Field(ge=1)] | None = None
     time: Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)] | None = None
@@ -127,7 +134,7 @@ class Wishes(BaseModel):
     samples_per_step: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     out: Text | None = None
     force: bool | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     device: Annotated[str, AfterValidator(_device)] | None = None
     require_gain: bool | None = None
     share_gpu: bool | None = None
@@ -153,13 +160,15 @@ def read_wishes(values: Mapping[str, object], *, is_text: bool) -> tuple[dict[st
         Values by key, and a pair of key and sentence for every value that cannot be used.
     """
     problems: dict[str, str] = {}
+    wrong: set[str] = set()
     try:
         return Wishes.model_validate(dict(values), strict=not is_text).given(), []
     except ValidationError as error:
         for details in error.errors(include_url=False):
-            path = [str(part) for part in details["loc"] if part != "[key]"]
+            first, *inner = map(str, details["loc"])
+            wrong.add(first)  # not read off the joined path: a key may hold a dot
+            path = [first, *(part for part in inner if part != "[key]")]
             problems.setdefault(".".join(path), _sentence(path, details))
-    wrong = {name.partition(".")[0] for name in problems}
     valid, _ = read_wishes({name: value for name, value in values.items() if name not in wrong}, is_text=is_text)
     return valid, list(problems.items())
 

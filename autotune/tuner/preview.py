@@ -8,20 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.model.events import Event, ProbeFinished, ProbeStarted
+from autotune.model.outcome import Outcome
 from autotune.runner.cold import ColdRunner
 from autotune.runner.workspace import Workspace
-from autotune.search.history import History
+from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import PlanFinished, plan
-from autotune.search.walk import PlanLimits
+from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
 from autotune.space.space import SearchSpace, Value
 from autotune.spec import SearchSpec
-from autotune.store.url import mask_url
+from autotune.store.url import mask_url, resolve_url
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.probing import probe_script
 from autotune.tuner.site import Site, open_site
 from autotune.tuner.stop import StopRequest
+
+NUM_FIRST = 6
+"""Settings of the plan that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +43,7 @@ class Preview:
     """(setting, allowed values) of what would be searched."""
     num_settings: int | None
     first: tuple[tuple[Settings, str], ...]
-    """First settings of the plan, with their stage."""
+    """First settings of the plan, with their stage, as far as they can be known: see `first_settings`."""
 
 
 def preview(
@@ -52,10 +56,14 @@ def preview(
         run_probe: Run the script once under its own settings; otherwise nothing is started.
         on_event: Told of the probe.
         stop: May end the probe.
+
+    Raises:
+        AutotuneError: What a search would raise before its first trial, but for what only the database knows.
     """
+    storage = resolve_url(spec.storage, Path(spec.cwd))
     site = open_site(spec)
     if not run_probe:
-        return _preview(spec, site, None, None)
+        return _preview(spec, site, storage, None, None)
     workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command)
     try:
         on_event(ProbeStarted())
@@ -69,25 +77,48 @@ def preview(
     space = derive_space(facts, site.machine, spec)
     probe = ProbeFinished(facts=facts, natural=space.natural, refused=space.refused, wall_s=facts.first_step_s)
     on_event(probe)
-    return _preview(spec, site, probe, space)
+    return _preview(spec, site, storage, probe, space)
 
 
-def _preview(spec: SearchSpec, site: Site, probe: ProbeFinished | None, space: SearchSpace | None) -> Preview:
+def _preview(
+    spec: SearchSpec, site: Site, storage: str, probe: ProbeFinished | None, space: SearchSpace | None
+) -> Preview:
     return Preview(
         spec=spec,
         machine=f"{site.host.cpu}, {site.host.usable_cpus:g} usable cores, torch {site.host.torch}",
         device=site.device.name,
         memory_cap_bytes=site.cap_bytes,
-        storage=mask_url(spec.storage),
+        storage=mask_url(storage),
         probe=probe,
         searched=tuple((name, space.allowed[name]) for name in space.searched) if space is not None else (),
         num_settings=space.num_settings if space is not None else None,
-        first=_first(space, site) if space is not None else (),
+        first=first_settings(space, PlanLimits(usable_cpus=site.usable_cpus, cap_bytes=site.cap_bytes))
+        if space is not None
+        else (),
     )
 
 
-def _first(space: SearchSpace, site: Site) -> tuple[tuple[Settings, str], ...]:
-    """The beginning of the plan; what follows depends on the figures."""
-    limits = PlanLimits(usable_cpus=site.usable_cpus, cap_bytes=site.cap_bytes)
-    candidate = plan(History((), space.natural), space, limits)
-    return () if isinstance(candidate, PlanFinished) else ((candidate.settings, candidate.stage),)
+def first_settings(space: SearchSpace, limits: PlanLimits) -> tuple[tuple[Settings, str], ...]:
+    """The beginning of the plan if all trials were equally fast; a search looks at the figures before each step."""
+    natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
+    trials: list[FinishedTrial] = []
+    while len(trials) < NUM_FIRST:
+        candidate = plan(History(trials, natural), space, limits)
+        if isinstance(candidate, PlanFinished):
+            break
+        trials.append(_as_fast_as_all(candidate, len(trials)))
+    return tuple((trial.settings, trial.stage) for trial in trials)
+
+
+def _as_fast_as_all(candidate: Candidate, number: int) -> FinishedTrial:
+    return FinishedTrial(
+        number=number,
+        settings=candidate.settings,
+        stage=candidate.stage,
+        outcome=Outcome.OK,
+        samples_per_second=1.0,
+        peak_memory_bytes=None,
+        compute_samples_per_second=None,
+        data_wait_fraction=None,
+        half_width_ratio=None,
+    )

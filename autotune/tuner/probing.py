@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from autotune.model.result import ProbeResult
 from autotune.runner.protocol import Runner
 from autotune.settings import Group
 from autotune.space.derive import natural_settings
+from autotune.store.secrets import mask_arguments
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.stop import StopRequest, wait_for
 
@@ -32,10 +34,15 @@ def probe_script(jobs: Jobs, runner: Runner, is_through: Callable[[], None], sto
 
     Raises:
         EveryTrialFailedError: The script failed, or never trained.
-        NoFeasibleSettingsError: It needs more than the cap before its first steps are through.
+        NoFeasibleSettingsError: It needs more than all that is free before its first steps are through, or more than
+            the cap on a device that is shared.
         InterruptedError: A stop was asked for.
     """
     result = _run(jobs.probe(), runner, stop)
+    if result.is_out_of_memory and jobs.site.free_cap_bytes > jobs.site.cap_bytes and not jobs.spec.share_gpu:
+        # What the script is can be learned where it has room; that it has none under the cap, its baseline will show.
+        jobs = replace(jobs, site=replace(jobs.site, cap_bytes=jobs.site.free_cap_bytes))
+        result = _run(jobs.probe(), runner, stop)
     facts = result.facts
     if facts is None:
         if result.is_out_of_memory:
@@ -44,13 +51,21 @@ def probe_script(jobs: Jobs, runner: Runner, is_through: Callable[[], None], sto
                 "Raise --memory-cap, or start from a smaller batch.",
             )
         raise EveryTrialFailedError(
-            f"The script did not train in its probe: {result.reason}",
-            f"The last lines that it printed:\n{result.log_tail.strip()[-2000:]}" if result.log_tail.strip() else "",
+            f"The script did not train in its probe: {result.reason}", _what_to_do(result, jobs)
         )
+    facts = replace(facts, outside_allocator_bytes=result.outside_allocator_bytes)
     is_through()
     if not _is_split_of_use(facts, jobs):
         return facts
     return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop))
+
+
+def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
+    """What may help a script that did not train, with the end of what it printed."""
+    command = shlex.join(mask_arguments(jobs.spec.command))
+    advice = f"See that it trains, for at least one optimizer step, when it is started by itself: {command}"
+    printed = result.log_tail.strip()
+    return f"The last lines that it printed:\n{printed[-2000:]}\n{advice}" if printed else advice
 
 
 def _run(job: TrialJob, runner: Runner, stop: StopRequest) -> ProbeResult:
@@ -88,12 +103,14 @@ def _reduction(facts: ScriptFacts, jobs: Jobs, runner: Runner, stop: StopRequest
     result = _run(replace(jobs, facts=facts, natural=natural).split_probe(settings), runner, stop)
     if result.facts is None or len(result.first_losses) < num_parts:
         return LossReduction.UNKNOWN
-    return classify_reduction(
+    reduction = classify_reduction(
         whole_loss=facts.first_loss or 0.0,
         part_losses=result.first_losses[:num_parts],
         whole_norm=facts.first_grad_norm,
         mean_scaled_norm=result.facts.first_grad_norm,
     )
+    varies = facts.loss_targets_vary or result.facts.loss_targets_vary
+    return LossReduction.TOKEN_MEAN if reduction is LossReduction.MEAN and varies else reduction
 
 
 def classify_reduction(

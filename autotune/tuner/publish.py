@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScr
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
+from autotune.runner.parity import NOT_CLAIMED
 from autotune.search.history import FinishedTrial
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.tuner.compile_cost import compile_note
 from autotune.tuner.finals import FinalsResult, published_rate
 from autotune.tuner.site import Site, script_digest
 from autotune.units import format_rate
 
+DISTURBED_SHARE = 0.25
+"""More disturbed trials than this are worth a note: single ones are what the finals are for."""
 MEASURING_PARTS = ("warm_up", "compute", "ramp", "window")
 
 
@@ -51,6 +56,7 @@ def make_result(
         bottleneck_after=after.kind.value,
         data_wait_fraction=before.data_wait_fraction,
         ceiling_samples_per_second=before.ceiling_samples_per_second,
+        ceiling_fraction=before.ceiling_fraction,
         trials=count_trials(trials, num_gated),
         memory_cap_bytes=site.cap_bytes,
         wall_s=wall_s,
@@ -58,7 +64,28 @@ def make_result(
         config=None,
         samples_unit="steps" if _counts_steps(study) else "samples",
         reason=reason,
-        notes=_notes(status, best, trials),
+        notes=(*_notes(status, best, trials), *_notes_on_winner(winner, baseline, trials, records)),
+    )
+
+
+def interrupted_result(study: StudyRecord, site: Site, *, wall_s: float) -> SearchResult:
+    """The result of a search that was asked to stop before its first trial."""
+    return SearchResult(
+        study=study.name,
+        status=Status.INTERRUPTED,
+        baseline=None,
+        best=None,
+        speedup=None,
+        bottleneck="unknown",
+        bottleneck_after="unknown",
+        data_wait_fraction=None,
+        ceiling_samples_per_second=None,
+        trials=count_trials((), 0),
+        memory_cap_bytes=site.cap_bytes,
+        wall_s=wall_s,
+        measuring_s=0.0,
+        config=None,
+        reason="It was asked to stop.",
     )
 
 
@@ -143,12 +170,14 @@ def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], site: Site)
     rate = published_rate(records, trial.number)
     peaks = [r.result.peak_memory_bytes for r in records if r.number == trial.number and r.result.peak_memory_bytes]
     peak = max([*peaks, *([trial.peak_memory_bytes] if trial.peak_memory_bytes else [])], default=None)
+    looks = _measurements([r.result for r in records if r.number == trial.number])
     return Contender(
         trial=trial.number,
         settings=trial.settings,
         feasible=not trial.outcome.is_infeasible and (peak is None or peak <= site.cap_bytes),
         samples_per_second=rate[0] if rate else None,
         interval=rate[1] if rate else None,
+        steady_samples_per_second=_steady(looks) if rate else None,
         peak_memory_bytes=peak,
     )
 
@@ -162,11 +191,13 @@ def _bottleneck(
     )
     if trial is None:
         return unknown
-    looks = _measurements([record.result for record in records if record.number == trial.number])
-    looks = looks or _measurements([record.result for record in trials if record.number == trial.number])
+    results = [record.result for record in records if record.number == trial.number]
+    results = results or [record.result for record in trials if record.number == trial.number]
+    looks = _measurements(results)
     if not looks:
         return unknown
-    rate = statistics.fmean(look.samples_per_second for look in looks)
+    # Within an epoch: what an epoch's start costs is no bottleneck of the steps.
+    rate = statistics.fmean(look.steady_samples_per_second for look in looks)
     ceilings = [look.compute_samples_per_second for look in looks if look.compute_samples_per_second is not None]
     return diagnose(
         rate,
@@ -174,7 +205,22 @@ def _bottleneck(
         max([*ceilings, rate]) if ceilings else None,
         statistics.fmean(look.data_wait_fraction for look in looks),
         device_is_cpu=site.device.is_cpu,
+        device_busy_fraction=_busy_fraction(results),
     )
+
+
+def _busy_fraction(results: Sequence[TrialResult]) -> float | None:
+    """Mean share of the windows in which the device ran some kernel; None where nobody saw it."""
+    seen = [result.surroundings.device_utilization for result in results if result.surroundings is not None]
+    known = [fraction for fraction in seen if fraction is not None]
+    return min(1.0, statistics.fmean(known)) if known else None
+
+
+def _steady(looks: Sequence[Measurement]) -> float | None:
+    """The rate within an epoch, where an epoch's start makes a difference to it."""
+    if all(look.restart_s is None for look in looks):
+        return None
+    return statistics.geometric_mean(look.steady_samples_per_second for look in looks)
 
 
 def _measurements(results: Sequence[TrialResult]) -> list[Measurement]:
@@ -190,6 +236,19 @@ def _counts_steps(study: StudyRecord) -> bool:
     return study.facts is not None and study.facts.loader is None and study.spec.samples_per_step is None
 
 
+def _notes_on_winner(
+    winner: FinishedTrial | None,
+    baseline: FinishedTrial | None,
+    trials: Sequence[TrialRecord],
+    records: Sequence[FinalRecord],
+) -> Iterator[str]:
+    compiling = compile_note(winner, baseline, trials, records)
+    if compiling:
+        yield compiling
+    finals = [record.result for record in records if winner is not None and record.number == winner.number]
+    yield from dict.fromkeys(note for result in finals for note in result.notes if note.startswith(NOT_CLAIMED))
+
+
 def _notes(status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord]) -> tuple[str, ...]:
     notes = []
     if status is Status.INTERRUPTED and best is not None and best.samples_per_second:
@@ -200,4 +259,11 @@ def _notes(status: Status, best: FinishedTrial | None, trials: Sequence[TrialRec
         notes.append(f"Trials wrote to {len(escaped)} files of yours in spite of the layer: {', '.join(escaped[:5])}.")
     if any(record.result.measurement and record.result.measurement.is_primed for record in trials):
         notes.append("Some trials were measured with loader queues that may have been full at the start.")
+    watched = [record.result.surroundings for record in trials if record.result.surroundings is not None]
+    disturbed = [found.disturbances for found in watched if found.disturbances]
+    if len(disturbed) > DISTURBED_SHARE * len(watched):
+        often = Counter(kind for found in disturbed for kind in found).most_common(1)[0][0]
+        notes.append(f"{len(disturbed)} of {len(watched)} trials were disturbed, for instance: {often}")
+    if any(record.result.is_near_cap for record in trials):
+        notes.append("Some trials held all that the cap allows, and lost time by giving memory back and asking again.")
     return tuple(notes)

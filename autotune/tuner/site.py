@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from autotune.errors import HostError, UsageError
 from autotune.host import (
     DeviceInfo,
     HostFingerprint,
+    available_memory_bytes,
     cpu_device,
     fingerprint,
     shared_memory_free_bytes,
     usable_cpus,
 )
-from autotune.plain import from_plain, to_plain
-from autotune.runner.device import choose_device
+from autotune.model.facts import ScriptFacts
+from autotune.runner.device import choose_device, trained_on
 from autotune.space.derive import Machine
 from autotune.spec import SearchSpec
 from autotune.units import MIB, format_bytes, parse_memory_cap
@@ -29,7 +28,7 @@ FREE_SHARE_OF_DEVICE = 0.9
 FREE_SHARE_OF_HOST = 0.8
 """Default caps, of what is free: the host's memory is also everybody else's."""
 OUTSIDE_ALLOCATOR_BYTES = 512 * MIB
-"""Context, kernels and library handles of one process, until the trial itself has measured them."""
+"""Context, kernels and library handles of one process, until the probe has measured them."""
 MARGIN_BYTES = 256 * MIB
 MARGIN_SHARE = 0.02
 
@@ -42,6 +41,10 @@ class Site:
     cap_bytes: int
     usable_cpus: float
     host: HostFingerprint
+    outside_allocator_bytes: int = OUTSIDE_ALLOCATOR_BYTES
+    """Device memory of one process that its caching allocator knows nothing of."""
+    host_cap_bytes: int | None = None
+    """Most host memory of a trial on a device of its own; None on a CPU."""
 
     @property
     def cap_fraction(self) -> float:
@@ -49,13 +52,18 @@ class Site:
         if self.device.is_cpu:
             return 1.0
         margin = max(MARGIN_BYTES, int(MARGIN_SHARE * self.cap_bytes))
-        usable = self.cap_bytes - OUTSIDE_ALLOCATOR_BYTES - margin
+        usable = self.cap_bytes - self.outside_allocator_bytes - margin
         if usable <= 0:
             raise UsageError(
                 f"A memory cap of {format_bytes(self.cap_bytes)} leaves nothing beside the CUDA context.",
-                f"Give at least {format_bytes(2 * (OUTSIDE_ALLOCATOR_BYTES + margin))}.",
+                f"Give at least {format_bytes(2 * (self.outside_allocator_bytes + margin))}.",
             )
         return min(1.0, usable / self.device.total_bytes)
+
+    @property
+    def free_cap_bytes(self) -> int:
+        """The cap where the user gives none: a share of what is free."""
+        return _default_cap_bytes(self.device)
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -71,6 +79,11 @@ class Site:
             shm_free_bytes=shared_memory_free_bytes(),
             is_linux=platform.system() == "Linux",
         )
+
+    def as_probed(self, facts: ScriptFacts) -> Site:
+        """The same site, with what the script's own process was seen to hold outside the allocator."""
+        measured = facts.outside_allocator_bytes
+        return self if measured is None or self.device.is_cpu else replace(self, outside_allocator_bytes=measured)
 
     def on_cpu(self, spec: SearchSpec) -> Site:
         """The same machine, for a script that trains on the CPU although there is a better device."""
@@ -90,34 +103,46 @@ def open_site(spec: SearchSpec) -> Site:
             "Search on Linux; a tuned config loads everywhere.",
         )
     device = choose_device(spec.device)
-    if device.num_other_processes and not spec.share_gpu:
+    of_ranks = trained_on(device, spec.num_processes_per_node)
+    num_others = sum(each.num_other_processes for each in of_ranks)
+    if num_others and not spec.share_gpu:
+        who = "Another process uses" if num_others == 1 else f"{num_others} other processes use"
         raise HostError(
-            f"{device.num_other_processes} other processes use {device.name}, so nothing measured there would hold.",
-            "Wait for them, choose another device with --device cuda:N, or pass --share-gpu.",
+            f"{who} {device.name}, so nothing measured there would hold.",
+            "Wait for it to end, choose another device with --device cuda:N, or pass --share-gpu.",
         )
-    return make_site(spec, device)
+    # Every rank has the same cap, so the device with the least room sets it.
+    return make_site(spec, replace(device, free_bytes=min((d.free_bytes for d in of_ranks), default=device.free_bytes)))
 
 
 def make_site(spec: SearchSpec, device: DeviceInfo) -> Site:
     """The site with that device."""
     return Site(
         device=device,
-        cap_bytes=_cap_bytes(spec.memory_cap, device),
+        cap_bytes=_cap_bytes(spec, device),
         usable_cpus=usable_cpus(),
         host=fingerprint(device, num_devices=spec.num_processes_per_node, torch_version=_torch_version()),
+        host_cap_bytes=None if device.is_cpu else int(FREE_SHARE_OF_HOST * available_memory_bytes()),
     )
 
 
-def _cap_bytes(text: str | None, device: DeviceInfo) -> int:
+def _cap_bytes(spec: SearchSpec, device: DeviceInfo) -> int:
+    text = spec.memory_cap
+    of_what_is_free = int(device.free_bytes * (FREE_SHARE_OF_HOST if device.is_cpu else FREE_SHARE_OF_DEVICE))
     if text is None:
-        return int(device.free_bytes * (FREE_SHARE_OF_HOST if device.is_cpu else FREE_SHARE_OF_DEVICE))
+        return of_what_is_free
     cap_bytes = parse_memory_cap(text, device.total_bytes)
     if cap_bytes > device.total_bytes:
         raise UsageError(
             f"--memory-cap {text} is more than the {format_bytes(device.total_bytes)} of {device.name}.",
             "Give less, or a percentage such as 80%.",
         )
-    return cap_bytes
+    # Beside another process a cap above what that leaves would be none.
+    return min(cap_bytes, of_what_is_free) if spec.share_gpu and not device.is_cpu else cap_bytes
+
+
+def _default_cap_bytes(device: DeviceInfo) -> int:
+    return int(device.free_bytes * (FREE_SHARE_OF_HOST if device.is_cpu else FREE_SHARE_OF_DEVICE))
 
 
 def _torch_version() -> str:
@@ -135,27 +160,3 @@ def script_digest(spec: SearchSpec) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return ""
-
-
-def study_fingerprint(spec: SearchSpec, site: Site) -> dict[str, Any]:
-    """What must be the same for trials to belong to one study."""
-    return {
-        "script": script_digest(spec),
-        "arguments": hashlib.sha256("\0".join(spec.command[1:]).encode()).hexdigest(),
-        "cwd": os.path.realpath(spec.cwd),
-        "host": to_plain(site.host),
-        "effective_batch": spec.effective_batch,
-        "memory_cap": spec.memory_cap,
-    }
-
-
-def what_changed(stored: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
-    """Sentences that say how a study's circumstances differ from today's; empty when trials can be added."""
-    lines = []
-    if stored.get("script") != now["script"]:
-        lines.append("the script's file has changed")
-    if stored.get("arguments") != now["arguments"]:
-        lines.append("the command has changed")
-    host = from_plain(HostFingerprint, stored["host"])
-    lines.extend(from_plain(HostFingerprint, now["host"]).differences(host))
-    return tuple(lines)

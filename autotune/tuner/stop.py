@@ -31,9 +31,14 @@ def wait_for(run: Run, stop: StopRequest, *, now_and_then: Callable[[], None] = 
         now_and_then: Called at every look, for instance to renew a lease.
     """
     is_cancelled = False
-    while not run.poll():
-        if stop.level >= 2 and not is_cancelled:
-            is_cancelled = True
-            run.cancel()
-        now_and_then()
-        time.sleep(POLL_S)
+    try:
+        while not run.poll():
+            if stop.level >= 2 and not is_cancelled:
+                is_cancelled = True
+                run.cancel()
+            now_and_then()
+            time.sleep(POLL_S)
+    except BaseException:
+        # Nobody will ask for its result: it must not go on alone, in a process that lives on.
+        run.cancel()
+        raise

@@ -29,6 +29,7 @@ SURFACE = {
         "--fix",
         "--map",
         "--samples-per-step",
+        "--take-over",
         "--out",
         "--force",
         "--seed",
@@ -46,6 +47,30 @@ SURFACE = {
     "best": {"--storage", "--json"},
     "export": {"--to", "--out", "--force", "--storage"},
     "run": {"-m", "--module", "--nproc-per-node", "--config", "--share"},
+    "record": {
+        "--out",
+        "-m",
+        "--module",
+        "--nproc-per-node",
+        "--study",
+        "--study-file",
+        "--set",
+        "--fix",
+        "--map",
+        "--repeats",
+        "--time",
+        "--window",
+        "--memory-cap",
+        "--effective-batch",
+        "--samples-per-step",
+        "--seed",
+        "--device",
+        "--share-gpu",
+        "--allow-batchnorm-accumulation",
+        "--json",
+        "-q",
+        "--quiet",
+    },
     "studies": {"--storage", "--json"},
     "studies list": {"--storage", "--json"},
     "studies show": {"--storage", "--json"},
@@ -83,7 +108,7 @@ def test_help_of_every_verb_is_on_standard_output_and_ends_with_0(capsys, verb):
         assert re.search(rf"(^|[\s,]){option}\b", out), option
 
 
-@pytest.mark.parametrize("verb", ["", "search", "resume", "best", "export", "run", "studies"])
+@pytest.mark.parametrize("verb", ["", "search", "resume", "best", "export", "run", "record", "studies"])
 def test_help_shows_examples_one_per_line(capsys, verb):
     main([*verb.split(), "--help"])
     out = capsys.readouterr().out

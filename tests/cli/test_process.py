@@ -113,7 +113,18 @@ def test_a_verb_loads_no_more_than_it_needs(stored, words, forbidden):
     assert not loaded & forbidden
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stop = StopRequest()
+    try:
+        with stops_on_signal(stop):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.level == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_once_the_second_twice_and_the_third_leaves(capfd, number):
     stop = StopRequest()
     before = signal.getsignal(number)

@@ -32,6 +32,11 @@ def test_the_spec_is_what_was_asked(cli, tuner, folder):
     assert (spec.ranges, spec.fixed) == ((("num_workers", "0..4"),), (("precision", "bf16"),))
 
 
+def test_a_study_whose_trials_count_is_named(cli, tuner):
+    cli("search", "train.py", "--study", "more", "--take-over", "train")
+    assert (tuner.specs[0].study, tuner.specs[0].take_over) == ("more", "train")
+
+
 def test_a_module_a_number_of_processes_and_a_whole_command(cli, tuner, folder):
     (folder / "pkg").mkdir()
     (folder / "pkg" / "train.py").write_text("")

@@ -108,6 +108,16 @@ def test_a_ceiling_is_told_only_where_the_loader_costs_something():
     assert "waiting for data" not in text_of(data_wait_fraction=0.001)
 
 
+def test_how_much_of_the_ceiling_is_reached_is_told_with_it():
+    text = text_of(ceiling_fraction=0.392)
+    assert "would train 3,300 samples per second; you are at 39% of that." in text
+
+
+def test_the_rate_within_an_epoch_is_told_where_starting_one_costs_something():
+    text = text_of(baseline=replace(BASELINE, steady_samples_per_second=1500.0))
+    assert "1,294 [1,280, 1,310] samples per second, 1,500 between the starts of epochs, peak memory" in text
+
+
 def test_one_trial_is_not_called_trials():
     assert "  1 trial in " in text_of(trials=TrialCounts(complete=1))
 

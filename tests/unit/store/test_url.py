@@ -9,7 +9,7 @@ from sqlalchemy import make_url
 
 from autotune.errors import StoreError
 from autotune.spec import DEFAULT_STORAGE
-from autotune.store.url import mask_url, network_file_system, resolve_url, sqlite_path
+from autotune.store.url import make_folder, mask_url, network_file_system, resolve_url, sqlite_path
 
 MOUNTS = """\
 22 27 0:21 / /proc rw - proc proc rw
@@ -26,7 +26,6 @@ MOUNTS = """\
 def test_a_plain_path_is_an_sqlite_file_below_the_working_directory(tmp_path: Path) -> None:
     url = resolve_url("deep/er/my.db", tmp_path)
     assert url == f"sqlite:///{tmp_path}/deep/er/my.db"
-    assert (tmp_path / "deep" / "er").is_dir()
     assert not (tmp_path / "deep" / "er" / "my.db").exists()
 
 
@@ -109,12 +108,26 @@ def test_a_folder_is_no_database(tmp_path: Path) -> None:
         resolve_url(str(tmp_path), tmp_path)
 
 
+def test_a_folder_is_made_when_it_is_asked_for_and_not_by_naming_the_file(tmp_path: Path) -> None:
+    url = resolve_url("new/folder/my.db", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    make_folder(url)
+    make_folder(url)
+    assert (tmp_path / "new" / "folder").is_dir()
+
+
+def test_a_server_has_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_folder(resolve_url("postgresql://ada@db/tuning", tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"file/my\.db.*a file is in its place"):
-        resolve_url("file/my.db", tmp_path)
+        make_folder(resolve_url("file/my.db", tmp_path))
     with pytest.raises(StoreError, match="null"):
-        resolve_url("a\x00b/my.db", tmp_path)
+        make_folder(resolve_url("a\x00b/my.db", tmp_path))
 
 
 @pytest.mark.parametrize(

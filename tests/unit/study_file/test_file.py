@@ -4,7 +4,7 @@ import pytest
 
 from autotune.errors import ConfigError
 from autotune.spec import DEFAULT_STORAGE
-from autotune.study_file.file import find_study_file, rebase_storage, resolve_storage, sqlite_file
+from autotune.study_file.file import find_study_file, rebase_storage, resolve_storage
 
 
 def write(path, text):
@@ -95,17 +95,3 @@ def test_a_database_in_the_file_must_be_text(tmp_path):
 def test_a_relative_database_in_a_file_is_beside_that_file(written, meant):
     assert rebase_storage(written, Path("/there"), Path("/here")) == meant
     assert rebase_storage(written, Path("/here"), Path("/here")) == written
-
-
-@pytest.mark.parametrize(
-    ("written", "path"),
-    [
-        ("a.db", "/here/a.db"),
-        ("sqlite:///studies/a.db", "/here/studies/a.db"),
-        ("sqlite:////b/a.db?x=1", "/b/a.db"),
-        ("sqlite:///:memory:", None),
-        ("postgresql://user@host/database", None),
-    ],
-)
-def test_the_file_of_a_database_is_known_without_opening_it(written, path):
-    assert sqlite_file(written, Path("/here")) == (Path(path) if path else None)

@@ -17,6 +17,7 @@ trials = 12
 time = "10m"
 effective_batch = "64..1024"
 samples_per_step = 32
+take_over = "last-week"
 out = "tuned/autotune.toml"
 force = true
 seed = 7
@@ -74,6 +75,7 @@ def test_a_file_can_say_everything(folder):
         fixed=(("precision", "fp32"), ("pin_memory", "true")),
         maps=(("storage", "--storage={}"),),
         samples_per_step=32.0,
+        take_over="last-week",
         out="tuned/autotune.toml",
         force=True,
         seed=7,
@@ -164,6 +166,9 @@ def test_all_problems_of_all_sources_are_told_at_once(folder):
         ("effective_batch = '8..4'", "effective_batch '8..4' is none of"),
         ("device = 'gpu'", "device 'gpu' is none of"),
         ("seed = -1", "seed -1 is not at least 0"),
+        ("'a.b' = 1", "a.b is no key of a study"),
+        ("'[key]' = 1", "is no key of a study"),
+        ("seed = 4294967296", "seed 4294967296 is not at most 4294967295"),
         ("samples_per_step = 0", "samples_per_step 0 is not above 0"),
         ("force = 'yes'", "force 'yes' is not true or false"),
         ("study = ''", "study is empty"),

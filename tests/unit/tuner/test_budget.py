@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autotune.tuner.budget import NUM_FINALISTS, NUM_ROUNDS, Budget
+from autotune.tuner.budget import FINAL_WINDOW_S, LEAST_FINAL_WINDOW_S, NUM_FINALISTS, NUM_ROUNDS, Budget
 
 
 class Clock:
@@ -53,9 +53,11 @@ def test_unsaved_time_is_what_passed_since_it_was_asked():
 def test_a_short_search_spends_its_time_on_trials():
     clock = Clock()
     budget = Budget(600.0, 0.0, clock)
-    budget.trial_took(10.0)
-    clock.now_s += 600.0 - NUM_ROUNDS * 2 * budget.final_s - 11.0
+    budget.trial_took(10.0, window_s=4.0)
+    clock.now_s += 600.0 - NUM_ROUNDS * 2 * budget.least_final_s - 11.0
     assert budget.allows_trial()
+    clock.now_s += 2.0
+    assert not budget.allows_trial()
 
 
 def test_as_many_finalists_as_the_time_allows():
@@ -67,3 +69,51 @@ def test_as_many_finalists_as_the_time_allows():
     assert budget.affordable_finalists() == 2
     clock.now_s += 1000.0
     assert budget.affordable_finalists() == 1
+
+
+def test_trials_that_ended_early_do_not_make_finals_look_short():
+    budget = Budget(600.0, 0.0, Clock())
+    budget.trial_took(12.0, window_s=4.0)
+    whole_s = budget.final_s
+    for _ in range(20):
+        budget.trial_took(3.0)
+    assert budget.final_s == whole_s == 8.0 + FINAL_WINDOW_S
+
+
+def test_slow_trials_of_late_are_expected_again():
+    clock = Clock()
+    budget = Budget(600.0, 0.0, clock)
+    for wall_s in (5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 40.0, 40.0):
+        budget.trial_took(wall_s, window_s=2.0)
+    clock.now_s += 600.0 - budget.reserve_s - 30.0
+    assert budget.allows_trial()
+    budget.trial_took(40.0, window_s=2.0)
+    clock.now_s = 1000.0 + 600.0 - budget.reserve_s - 30.0
+    assert not budget.allows_trial()
+
+
+def test_a_final_tells_what_the_next_one_takes():
+    budget = Budget(600.0, 0.0, Clock())
+    budget.trial_took(10.0, window_s=4.0)
+    for _ in range(8):
+        budget.final_took(30.0, window_s=5.0)
+    assert budget.around_s == 25.0
+    assert budget.least_final_s == 25.0 + LEAST_FINAL_WINDOW_S
+
+
+def test_windows_share_what_is_left_and_are_never_of_no_use():
+    clock = Clock()
+    budget = Budget(100.0, 0.0, clock)
+    budget.trial_took(10.0, window_s=4.0)
+    assert budget.final_window_s(10) == 4.0
+    assert budget.final_window_s(1) == 94.0
+    clock.now_s += 99.0
+    assert budget.final_window_s(10) == LEAST_FINAL_WINDOW_S
+
+
+def test_long_steps_need_long_windows_however_little_time_is_left():
+    budget = Budget(100.0, 90.0, Clock())
+    budget.trial_took(40.0, window_s=20.0)
+    assert budget.least_final_s == 20.0 + 10.0
+    assert budget.final_window_s(6) == 10.0
+    assert budget.final_s == 40.0

@@ -67,3 +67,40 @@ def test_a_split_probe_takes_the_loss_for_a_mean():
     assert job.mode is Mode.SPLIT_PROBE
     assert job.facts is not None
     assert job.facts.loss_reduction == "mean"
+
+
+def test_a_finals_window_keeps_to_the_time_that_is_left_and_stays_of_use():
+    made = jobs()
+    assert made.natural is not None
+    limits = {limit_s: made.trial(made.natural, is_final=True, window_limit_s=limit_s).window for limit_s in (1, 5, 99)}
+    assert [window.max_window_s for window in limits.values()] == [3.0, 5.0, 12.0]
+    assert {window.min_window_s for window in limits.values()} == {3.0}
+
+
+def test_long_steps_are_given_long_windows_even_in_short_finals():
+    made = replace(jobs(), facts=script_facts(step_s=2.0))
+    assert made.natural is not None
+    window = made.trial(made.natural, is_final=True, window_limit_s=1.0).window
+    assert window.max_window_s == 12.0
+
+
+def test_a_trial_of_the_search_does_not_mind_the_finals_time():
+    made = jobs()
+    assert made.natural is not None
+    assert made.trial(made.natural, window_limit_s=1.0).window.max_window_s == 8.0
+
+
+def test_a_larger_batch_is_probed_under_the_settings_as_they_are_with_time_for_its_steps():
+    made = jobs()
+    assert made.natural is not None
+    trial, probe = made.trial(made.natural), made.batch_probe(made.natural, 4)
+    assert (trial.batch_probe_factor, probe.batch_probe_factor) == (1, 4)
+    assert probe.settings == trial.settings
+    assert probe.total_limit_s - probe.start_limit_s == 4 * (trial.total_limit_s - trial.start_limit_s)
+
+
+def test_what_the_probe_saw_outside_the_allocator_goes_with_every_trial():
+    made = replace(jobs(), facts=script_facts(outside_allocator_bytes=123))
+    assert made.natural is not None
+    assert made.trial(made.natural).outside_allocator_bytes == 123
+    assert jobs().probe().outside_allocator_bytes is None

@@ -12,8 +12,11 @@ import pytest
 
 from autotune.model.events import TrialFinished
 from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
 from autotune.model.summary import Status
+from autotune.model.surroundings import Surroundings
 from autotune.runner.function import FunctionRunner, Measured
+from autotune.runner.quiet import Quiet
 from autotune.search.search import Search
 from autotune.search.walk import PlanLimits
 from autotune.space.derive import derive_space
@@ -22,7 +25,7 @@ from autotune.store.repository import Repository
 from autotune.tuner.budget import Budget
 from autotune.tuner.finals import Finals
 from autotune.tuner.jobs import Jobs
-from autotune.tuner.loop import TrialLoop
+from autotune.tuner.loop import MAX_REPEATS, TrialLoop
 from autotune.tuner.publish import count_trials, make_result, status_of
 from autotune.tuner.site import make_site
 from autotune.tuner.stop import StopRequest
@@ -247,6 +250,19 @@ def test_a_trial_that_was_recorded_but_not_told_is_told_at_the_resume(bench):
     assert [trial.number for trial in one.repository.trials("train")] == list(range(6))
 
 
+def test_no_secret_of_an_errors_words_is_shown_or_stored(bench):
+    one = bench(max_trials=1)
+    loop = one.loop()
+    failed = TrialResult(outcome=Outcome.INVALID, reason="ValueError: token=hunter2 is not valid")
+    loop.measure = lambda settings, *, is_final: failed
+    loop.run()
+    storage = one.repository.optuna_storage
+    (trial,) = storage.get_all_trials(storage.get_study_id_from_name("train"))
+    assert trial.user_attrs["reason"] == "ValueError: token=*** is not valid"
+    finished = [event for event in one.events if isinstance(event, TrialFinished)]
+    assert "hunter2" not in repr(finished) + repr(trial) + repr(one.repository.trials("train"))
+
+
 def test_a_stop_ends_after_the_running_trial(bench):
     one = bench()
 
@@ -284,3 +300,78 @@ def test_counts_follow_the_outcomes(bench):
     assert counts.total == 12
     assert counts.infeasible == len(infeasible) > 0
     assert counts.complete == 12 - len(infeasible)
+
+
+def disturbed_once(reasons, *, num_times=1):
+    """A measurement whose first runs were disturbed so."""
+    remaining = [Surroundings(window_s=1.0, throttle_reasons=reasons)] * num_times
+
+    class Disturbed(FunctionRunner):
+        def start(self, job):
+            run = super().start(job)
+            found = remaining.pop() if remaining else Surroundings(window_s=1.0)
+            result = replace(run.result(), surroundings=found)
+            run.result = lambda: result
+            return run
+
+    return Disturbed
+
+
+def test_a_run_on_a_device_that_was_slowed_down_is_thrown_away(bench):
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop._runner = disturbed_once(("thermal slowdown",))(one.measure, FACTS)
+    loop.run()
+    (trial,) = one.repository.trials("train")
+    assert trial.result.surroundings.throttle_reasons == ()
+    assert "thrown away" in trial.result.notes[-1]
+    assert "thermal slowdown" in trial.result.notes[-1]
+
+
+def test_a_device_that_is_always_slow_is_measured_as_it_is(bench):
+    one = bench(max_trials=MAX_REPEATS + 2)
+    loop = one.loop()
+    loop._runner = disturbed_once(("thermal slowdown",), num_times=100)(one.measure, FACTS)
+    loop.run()
+    notes = [trial.result.notes for trial in one.repository.trials("train")]
+    assert sum(bool(note) for note in notes) == MAX_REPEATS
+    assert all(trial.result.outcome is Outcome.OK for trial in one.repository.trials("train"))
+
+
+def test_a_power_cap_is_no_reason_for_another_run(bench):
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop._runner = disturbed_once(("power cap",))(one.measure, FACTS)
+    loop.run()
+    assert one.repository.trials("train")[0].result.notes == ()
+
+
+def test_how_long_quiet_was_waited_for_is_written_with_the_trial(bench):
+    class Noisy:
+        def wait(self, is_called_off):
+            assert not is_called_off()
+            return Quiet(waited_s=2.5, is_quiet=False)
+
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop._runner = disturbed_once((), num_times=0)(one.measure, FACTS)
+    loop._quiet = Noisy()
+    loop.run()
+    found = one.repository.trials("train")[0].result.surroundings
+    assert (found.waited_s, found.was_quiet) == (2.5, False)
+
+
+def test_many_disturbed_trials_are_worth_a_note(bench):
+    one = bench(max_trials=4)
+    loop = one.loop()
+    loop._runner = disturbed_once(("thermal slowdown",), num_times=100)(one.measure, FACTS)
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert any("4 of 4 trials were disturbed" in note and "thermal" in note for note in result.notes)
+
+
+def test_undisturbed_trials_are_worth_none(bench):
+    one = bench(max_trials=4)
+    loop = one.loop()
+    loop.run()
+    assert not any("disturbed" in note or "cap allows" in note for note in one.result(one.finals(loop)).notes)

@@ -1,9 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from autotune.errors import NoFeasibleSettingsError
+from autotune.host import cpu_device
 from autotune.model.facts import LossReduction
-from autotune.tuner.probing import classify_reduction
+from autotune.model.result import ProbeResult
+from autotune.tuner.jobs import Jobs
+from autotune.tuner.probing import classify_reduction, probe_script
+from autotune.tuner.site import make_site
+from autotune.tuner.stop import StopRequest
+from autotune.units import MIB
+from tests.unit.facts import script_facts, search_spec
 
 
 def classify(whole, parts, whole_norm=1.0, mean_scaled_norm=1.0):
@@ -36,3 +46,51 @@ def test_a_loss_of_zero_says_nothing():
 
 def test_without_norms_the_losses_decide():
     assert classify(2.3, (2.3, 2.3), None, None) is LossReduction.MEAN
+
+
+class OneRun:
+    """A run of a probe that is over."""
+
+    def __init__(self, result):
+        self._result = result
+
+    def poll(self):
+        return True
+
+    def wait(self):
+        return None
+
+    def probe_result(self):
+        return self._result
+
+
+class Room:
+    """A runner in which a script fits under caps from so many bytes on; keeps the caps that were tried."""
+
+    def __init__(self, needed_bytes):
+        self.needed_bytes, self.caps = needed_bytes, []
+
+    def start(self, job):
+        self.caps.append(job.cap_bytes)
+        if job.cap_bytes < self.needed_bytes:
+            return OneRun(ProbeResult(facts=None, reason="It held too much.", is_out_of_memory=True))
+        return OneRun(ProbeResult(facts=script_facts(loader=None)))
+
+
+def probe_under(cap, runner, **changes):
+    site = make_site(replace(search_spec(), memory_cap=cap), cpu_device())
+    jobs = Jobs(spec=replace(search_spec(), **changes), site=site)
+    return probe_script(jobs, runner, lambda: None, StopRequest())
+
+
+def test_a_script_that_does_not_fit_under_the_cap_is_probed_where_it_has_room():
+    runner = Room(needed_bytes=200 * MIB)
+    assert probe_under("100MiB", runner) is not None
+    assert len(runner.caps) == 2 and runner.caps[0] == 100 * MIB < runner.caps[1]
+
+
+def test_a_device_that_is_shared_is_never_probed_above_the_cap():
+    runner = Room(needed_bytes=200 * MIB)
+    with pytest.raises(NoFeasibleSettingsError, match="It held too much"):
+        probe_under("100MiB", runner, share_gpu=True)
+    assert runner.caps == [100 * MIB]

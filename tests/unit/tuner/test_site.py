@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from autotune.errors import UsageError
-from autotune.host import DeviceInfo
-from autotune.tuner.site import make_site, study_fingerprint, what_changed
+from autotune.errors import HostError, UsageError
+from autotune.tuner import site as site_module
+from autotune.tuner.site import make_site, open_site
 from autotune.units import GIB
-from tests.unit.facts import cpu_machine, gpu_machine, search_spec
+from tests.unit.facts import cpu_machine, gpu_machine, script_facts, search_spec
 
 
 def test_the_default_cap_is_of_what_is_free():
@@ -35,19 +37,44 @@ def test_a_cap_that_the_context_alone_fills_is_refused():
         _ = site.cap_fraction
 
 
-def test_a_study_goes_on_where_nothing_changed(tmp_path):
-    spec = search_spec(cwd=str(tmp_path))
-    site = make_site(spec, cpu_machine().device)
-    assert what_changed(study_fingerprint(spec, site), study_fingerprint(spec, site)) == ()
+def test_what_the_probe_held_outside_the_allocator_is_kept_free():
+    site = make_site(search_spec(memory_cap="40GiB"), gpu_machine().device)
+    small = site.as_probed(script_facts(outside_allocator_bytes=GIB // 4))
+    large = site.as_probed(script_facts(outside_allocator_bytes=4 * GIB))
+    assert large.cap_fraction < site.cap_fraction < small.cap_fraction
+    assert large.cap_fraction * 80 * GIB + 4 * GIB < 40 * GIB
+    assert site.as_probed(script_facts()).cap_fraction == site.cap_fraction
+    cpu = make_site(search_spec(), cpu_machine().device)
+    assert cpu.as_probed(script_facts(outside_allocator_bytes=GIB)) == cpu
 
 
-def test_what_changed_is_said(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("one")
-    spec = search_spec(cwd=str(tmp_path))
-    stored = study_fingerprint(spec, make_site(spec, cpu_machine().device))
-    script.write_text("two")
-    other = DeviceInfo(kind="cpu", name="Another CPU", total_bytes=16 * GIB, free_bytes=12 * GIB)
-    changes = what_changed(stored, study_fingerprint(spec, make_site(spec, other)))
-    assert "the script's file has changed" in changes
-    assert "device: Another CPU, was CPU" in changes
+def test_on_a_device_the_hosts_memory_has_a_cap_of_its_own():
+    assert make_site(search_spec(), cpu_machine().device).host_cap_bytes is None
+    host_cap = make_site(search_spec(), gpu_machine().device).host_cap_bytes
+    assert host_cap is not None and host_cap > 0
+
+
+def test_beside_others_no_cap_is_above_what_is_free():
+    device = replace(gpu_machine().device, free_bytes=20 * GIB)
+    assert make_site(search_spec(memory_cap="50%", share_gpu=True), device).cap_bytes == int(0.9 * 20 * GIB)
+    assert make_site(search_spec(memory_cap="10GiB", share_gpu=True), device).cap_bytes == 10 * GIB
+    assert make_site(search_spec(memory_cap="50%"), device).cap_bytes == 40 * GIB
+
+
+@pytest.fixture
+def two_devices(monkeypatch):
+    first = gpu_machine().device
+    second = replace(first, uuid="GPU-2", free_bytes=30 * GIB, num_other_processes=1)
+    monkeypatch.setattr(site_module, "choose_device", lambda asked: first)
+    monkeypatch.setattr(site_module, "trained_on", lambda device, num: (first, second)[:num])
+
+
+def test_a_neighbour_on_the_device_of_any_rank_is_one(two_devices):
+    assert open_site(search_spec()).cap_bytes == int(0.9 * 79 * GIB)
+    with pytest.raises(HostError, match="Another process uses"):
+        open_site(search_spec(num_processes_per_node=2))
+
+
+def test_the_device_with_the_least_room_sets_the_cap_of_all_ranks(two_devices):
+    spec = search_spec(num_processes_per_node=2, share_gpu=True)
+    assert open_site(spec).cap_bytes == int(0.9 * 30 * GIB)

@@ -1,0 +1,180 @@
+"""The finals on a clock that only measuring moves: how they fit into what is left of the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from autotune.model.outcome import Outcome
+from autotune.model.result import Measurement, TrialResult
+from autotune.search.history import FinishedTrial
+from autotune.settings import Settings
+from autotune.store.records import FinalRecord
+from autotune.tuner.budget import LEAST_FINAL_WINDOW_S, LEAST_ROUNDS, NUM_ROUNDS, Budget
+from autotune.tuner.finals import Finals, FinalsResult
+from autotune.tuner.stop import StopRequest
+
+RATES = {0: 100.0, 1: 150.0, 2: 148.0, 3: 120.0}
+"""Trial 0 is the baseline."""
+
+
+@dataclass
+class Bench:
+    """A search whose trials are over, with so much time for the finals."""
+
+    total_s: float
+    trial_s: float = 10.0
+    """What a trial took when the finals were planned, of it two seconds of window."""
+    around_s: float = 8.0
+    """What really goes with a window in the finals."""
+    now_s: float = 0.0
+    records: list[FinalRecord] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
+    thrashing: tuple[int, ...] = ()
+    """Trials whose finals thrash at the cap."""
+
+    def __post_init__(self) -> None:
+        self.budget = Budget(self.total_s, 0.0, lambda: self.now_s)
+        for _ in range(12):
+            self.budget.trial_took(self.trial_s, window_s=2.0)
+
+    # The loop and the repository, as far as the finals know them.
+
+    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float) -> TrialResult:
+        assert is_final
+        window_s = min(12.0, window_limit_s)
+        self.limits.append(window_limit_s)
+        self.now_s += self.around_s + window_s
+        rate = RATES[settings.num_workers] * (1 + 0.001 * (len(self.limits) % 3))
+        measurement = Measurement(
+            samples_per_second=rate,
+            low=rate,
+            high=rate,
+            is_converged=True,
+            is_nonstationary=False,
+            is_primed=False,
+            num_blocks=8,
+            window_s=window_s,
+            data_wait_fraction=0.0,
+            compute_samples_per_second=None,
+        )
+        return TrialResult(
+            outcome=Outcome.OK,
+            measurement=measurement,
+            wall_s=self.around_s + window_s,
+            is_near_cap=settings.num_workers in self.thrashing,
+        )
+
+    def record_final(self, study: str, record: FinalRecord) -> None:
+        self.records.append(record)
+
+    def finals(self, study: str) -> tuple[FinalRecord, ...]:
+        return tuple(self.records)
+
+    def add_spent(self, study: str, spent_s: float) -> None: ...
+
+    def run(self, *numbers: int) -> FinalsResult:
+        loop: Any = self
+        finals = Finals(
+            study="train",
+            loop=loop,
+            repository=loop,
+            budget=self.budget,
+            stop=StopRequest(),
+            on_event=lambda event: None,
+            seed=0,
+        )
+        result = finals.run([trial(number) for number in numbers], trial(0))
+        assert result is not None
+        return result
+
+    def rounds(self, number: int) -> list[int]:
+        return [record.round for record in self.records if record.number == number]
+
+
+def trial(number: int) -> FinishedTrial:
+    return FinishedTrial(
+        number=number,
+        settings=Settings(num_workers=number),
+        stage="loader",
+        outcome=Outcome.OK,
+        samples_per_second=RATES[number],
+        peak_memory_bytes=1,
+        compute_samples_per_second=None,
+        data_wait_fraction=None,
+        half_width_ratio=0.01,
+    )
+
+
+def test_with_time_enough_all_contenders_run_three_rounds_with_full_windows() -> None:
+    bench = Bench(total_s=1000.0)
+    result = bench.run(1, 2, 3)
+    assert all(bench.rounds(number) == [0, 1, 2] for number in range(4))
+    assert result.winner.number == 1
+    assert result.shortened == ""
+    assert min(bench.limits) > 12.0
+
+
+def test_every_round_has_every_contender_in_an_order_of_its_own() -> None:
+    bench = Bench(total_s=1000.0)
+    bench.run(1, 2, 3)
+    orders = [tuple(r.number for r in bench.records if r.round == round_) for round_ in range(NUM_ROUNDS)]
+    assert {frozenset(order) for order in orders} == {frozenset(range(4))}
+    assert len(set(orders)) > 1
+
+
+def test_windows_shrink_so_that_the_finals_end_in_time() -> None:
+    bench = Bench(total_s=6 * (8.0 + 4.0) + 1.0)
+    result = bench.run(1)
+    assert all(bench.rounds(number) == [0, 1, 2] for number in (0, 1))
+    assert bench.now_s <= bench.total_s + 0.1
+    assert max(bench.limits) < 12.0
+    assert result.shortened == ""
+
+
+def test_where_runs_turn_out_slower_the_slowest_contenders_are_dropped() -> None:
+    bench = Bench(total_s=250.0, around_s=18.0)
+    result = bench.run(1, 2, 3)
+    assert bench.rounds(0) == bench.rounds(1) == [0, 1, 2]
+    assert len(bench.rounds(3)) < NUM_ROUNDS
+    assert result.winner.number == 1
+    assert "contenders" in result.shortened
+    assert bench.now_s <= bench.total_s * 1.02
+
+
+def test_where_even_two_contenders_do_not_fit_there_are_two_rounds_and_it_is_said() -> None:
+    bench = Bench(total_s=110.0, around_s=20.0)
+    result = bench.run(1)
+    assert bench.rounds(0) == bench.rounds(1) == list(range(LEAST_ROUNDS))
+    assert result.comparison is not None and result.comparison.num_rounds == LEAST_ROUNDS
+    assert "only 2 rounds of finals" in result.shortened
+    assert bench.now_s <= bench.total_s
+
+
+def test_fewer_rounds_than_give_an_interval_are_never_run_and_the_overrun_is_said() -> None:
+    bench = Bench(total_s=30.0, around_s=20.0)
+    result = bench.run(1)
+    assert bench.rounds(0) == bench.rounds(1) == list(range(LEAST_ROUNDS))
+    assert set(bench.limits[1:]) == {LEAST_FINAL_WINDOW_S}
+    assert "not even the shortest finals" in result.shortened
+
+
+def test_figures_are_of_the_finals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(total_s=1000.0)
+    monkeypatch.setitem(RATES, 1, 90.0)
+    lucky = trial(1)
+    assert lucky.samples_per_second == 90.0
+    monkeypatch.setitem(RATES, 1, 300.0)
+    result = bench.run(1)
+    assert result.comparison is not None
+    assert result.comparison.ratio == pytest.approx(3.0, rel=0.01)
+
+
+def test_thrashing_at_the_cap_loses_against_a_gain_without() -> None:
+    assert Bench(total_s=1000.0, thrashing=(1, 2)).run(1, 2, 3).winner.number == 3
+
+
+def test_thrashing_at_the_cap_wins_where_nobody_else_is_a_gain() -> None:
+    assert Bench(total_s=1000.0, thrashing=(1,)).run(1).winner.number == 1

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from autotune.search.walk import PlanLimits
+from autotune.space.derive import derive_space
+from autotune.tuner.preview import NUM_FIRST, first_settings
+from autotune.units import GIB
+from tests.unit.facts import cpu_machine, gpu_machine, script_facts, search_spec
+
+
+def first(machine, **asked):
+    space = derive_space(script_facts(device=machine.device.kind), machine, search_spec(**asked))
+    limits = PlanLimits(usable_cpus=machine.usable_cpus, cap_bytes=8 * GIB)
+    return space, first_settings(space, limits)
+
+
+@pytest.mark.parametrize("machine", [cpu_machine(), gpu_machine()])
+def test_the_beginning_of_the_plan_is_shown_from_the_baseline_on(machine):
+    space, shown = first(machine)
+    assert shown[0] == (space.natural.canonical(device_is_cpu=machine.device.is_cpu), "baseline")
+    assert len(shown) == len({settings for settings, _ in shown}) == NUM_FIRST
+    assert all(space.why_not(settings) is None for settings, _ in shown)
+
+
+def test_a_plan_that_is_shorter_is_shown_in_full():
+    everything = ("intra_op_threads", "omp_wait_policy", "precision", "channels_last", "batch_size")
+    own = ("2", "default", "fp32", "false", "64")
+    _, shown = first(cpu_machine(), fixed=tuple(zip(everything, own, strict=True)), ranges=(("num_workers", "0,1"),))
+    assert [settings.num_workers for settings, _ in shown][:2] == [0, 1]
+    assert len(shown) < NUM_FIRST
