@@ -15,6 +15,9 @@ from autotune.model.surroundings import Surroundings
 PAST_ITS_EPOCH = "past_its_epoch"
 """Note on an error after an epoch had gone on past its end: the script may have counted on its length."""
 
+EMPTY_LOADER = "empty_loader:"
+"""Beginning of a note on a loader that was iterated and gave no batch; the place where it was built follows."""
+
 
 class RankStatus(StrEnum):
     """How far one process of the trial came."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
+import stat
 import sys
 from typing import IO, TextIO
 
@@ -41,9 +43,20 @@ def write_result(text: str) -> None:
     except BrokenPipeError:
         lead_nowhere(sys.stdout)
     except OSError as error:
+        is_reader_gone = error.errno == errno.EIO and _is_terminal(sys.stdout)
         lead_nowhere(sys.stdout)
+        if is_reader_gone:
+            return
         hint = "What was found is in the database; see autotune best."
         raise HostError(f"The result cannot be written: {error.strerror}.", hint) from error
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    """Whether a stream leads to a terminal, or led to one that is gone: that no longer says that it is one."""
+    try:
+        return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def is_watched() -> bool:

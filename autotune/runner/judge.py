@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
-from autotune.model.result import Measurement, RankResult, RankStatus
+from autotune.model.result import EMPTY_LOADER, Measurement, RankResult, RankStatus
 from autotune.runner.aggregate import measurement_of
 from autotune.runner.parity import parity_notes, why_no_parity
 from autotune.settings import GROUP_OF_FIELD, Settings
@@ -90,7 +90,7 @@ def judge_probe(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unre
             _from_signal(ending, ranks)
             or _from_missing(ending, ranks, unreadable)
             or _from_error(ending, ranks)
-            or _never_trained(ending)
+            or _never_trained(ending, ranks)
         )
     return verdict.reason if verdict is not None else ""
 
@@ -207,7 +207,7 @@ def _first_line(text: str) -> str:
 
 def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
     if ranks[0].num_steps == 0:
-        return _never_trained(ending)
+        return _never_trained(ending, ranks)
     reason = _why_invalid(job, ranks)
     if reason:
         return Verdict(outcome=Outcome.INVALID, reason=reason)
@@ -226,8 +226,12 @@ def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> 
     return Verdict(outcome=Outcome.OK, measurement=measurement, notes=parity_notes(job, ranks))
 
 
-def _never_trained(ending: Ending) -> Verdict:
+def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
     reason = f"The script ended (exit code {ending.exit_code}) without one optimizer step."
+    notes = [note for rank in ranks for note in rank.notes if note.startswith(EMPTY_LOADER)]
+    if notes:
+        place = _first_line(notes[0].removeprefix(EMPTY_LOADER))
+        reason += f" The DataLoader built at {place} gave no batch: its dataset is empty, or drop_last leaves nothing."
     return Verdict(outcome=Outcome.CRASHED, reason=reason)
 
 

@@ -96,6 +96,11 @@ class LoaderWitness:
         most = max(trained, default=0)
         return sum(count * 2 >= most for count in trained) if most > 1 else most
 
+    def empty(self) -> tuple[str, ...]:
+        """Places where loaders were built that the script iterated, and that gave no batch."""
+        seen = (seen for seen in self._seen.values() if seen.num_passes and not seen.num_delivered)
+        return tuple(seen.key.partition("~")[0] for seen in seen)
+
     def batches_per_step(self, num_steps: int) -> int:
         """Batches that the script takes per optimizer step, at least 1; the first step is left out where it can be.
 

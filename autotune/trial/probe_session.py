@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autotune.model.job import Mode, TrialJob, TrialPaths
-from autotune.model.result import RankResult, RankStatus
+from autotune.model.result import EMPTY_LOADER, RankResult, RankStatus
 from autotune.settings import Group, Settings
 from autotune.trial import rank_report
 from autotune.trial.allocator import AllocatorWatch, ValidationWatch, limit_share
@@ -131,6 +131,7 @@ class ProbeSession:
             first_losses=tuple(self._witness.first_losses),
             num_steps=self._steps.num_steps,
             facts=replace(self._witness.facts(world_size), validation_bytes=self._validation.peak_bytes()),
+            notes=tuple(f"{EMPTY_LOADER}{place}" for place in self._witness.empty_loaders()),
             **self._allocator.figures(),
         )
         rank_report.write(self._paths, result, is_bystander=not self._steps.num_backwards)

@@ -140,6 +140,10 @@ class Witness:
             self._backwards_at_first_step = self._steps.num_backwards
         self._step_ends.append(time.monotonic())
 
+    def empty_loaders(self) -> tuple[str, ...]:
+        """Places where loaders were built that the script iterated, and that gave no batch."""
+        return self._loaders.empty()
+
     def facts(self, world_size: int) -> ScriptFacts:
         """What was learned."""
         modules = [module for root in self._roots.modules for module in root.modules()]

@@ -9,7 +9,8 @@ import pytest
 
 from autotune.measure.stopping import WindowRule
 from autotune.model.facts import BatchSamplerKind, ScriptFacts
-from autotune.model.result import PAST_ITS_EPOCH
+from autotune.model.job import Mode
+from autotune.model.result import EMPTY_LOADER, PAST_ITS_EPOCH
 from autotune.trial.foreign_loaders import UNSEEN_QUEUE
 from autotune.trial.meter import DRAIN_QUEUES
 from tests.integration.trial import loops
@@ -339,3 +340,11 @@ def test_a_schedule_made_for_the_loaders_length_is_noticed(ground: Ground) -> No
             text = text.replace("loader = DATA", "").replace("in loader", "in DATA")
         path = script(ground, "DATA_ = DataLoader(Data(), batch_size=8)\n" + text.replace("DATA", "DATA_"))
         assert ground.probe(path).schedule_follows_length is is_noticed
+
+
+def test_a_loader_that_gives_no_batch_is_named_by_the_probe(ground: Ground) -> None:
+    text = loops.PLAIN.replace("Data(), batch_size=8", "Data(5), drop_last=True, batch_size=8").replace("1000", "2")
+    path = ground.script(loops.PRELUDE + text)
+    run = ground._job(path, (), 60.0, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    (note,) = run.rank.notes
+    assert note.startswith(f"{EMPTY_LOADER}train.py:")
