@@ -85,11 +85,15 @@ def _is_loader_limited(walk: Walk) -> bool:
 
 def _compute_ladder(walk: Walk) -> None:
     """Changes that a step on a cached batch feels, those that usually gain most first."""
+    is_narrow = walk.lead.precision.value in HALF
+    if not is_narrow:
+        for value in walk.choices("precision"):
+            walk.lead_with({"precision": value}, "precision")
     for value in walk.choices("compile"):
         walk.lead_with({"compile": value}, "kernels")
-    is_narrow = walk.lead.precision.value in HALF
-    for value in HALF if is_narrow else walk.choices("precision"):
-        walk.lead_with({"precision": value}, "precision")
+    if is_narrow:
+        for value in HALF:
+            walk.lead_with({"precision": value}, "precision")
     for name in ("channels_last", "cudnn_benchmark"):
         for value in walk.choices(name):
             walk.lead_with({name: value}, "kernels")
@@ -112,19 +116,25 @@ def _usual_gains(walk: Walk) -> None:
     """What usually helps on an accelerator, all at once; later passes take back what does not help here."""
     own = walk.best.precision.value
     half = next((value for value in HALF if value in walk.choices("precision")), own)
-    changes: dict[str, Value] = {
+    compute: dict[str, Value] = {
         "precision": own if own in HALF else half,
         "channels_last": True,
         "cudnn_benchmark": True,
-        "pin_memory": True,
         "non_blocking": True,
+    }
+    loader: dict[str, Value] = {
+        "pin_memory": True,
         "persistent_workers": True,
         "prefetch_factor": 4,
         "num_workers": workers_for_usual_gains(walk),
     }
-    settings = walk.changed(changes)
+    settings = walk.changed({**compute, **loader})
     if walk.is_open(settings):
         walk.measured(settings, "usual", favour=walk.limits.noise_ratio)
+    trial = walk.visited.get(settings)
+    if trial is not None and not trial.outcome.is_complete:
+        # One of them does harm here; those of the loader rarely do. The others are tried one by one from here on.
+        walk.consider(loader, "usual")
 
 
 def _precision(walk: Walk) -> None:

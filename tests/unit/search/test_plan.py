@@ -78,6 +78,20 @@ def test_after_the_baseline_what_usually_helps_is_tried_at_once_with_the_workers
     assert following.num_workers == 2
 
 
+def test_where_what_usually_helps_fails_together_the_loaders_part_is_tried_alone_and_then_the_format():
+    space = accelerator(
+        precision=("fp32", "tf32", "bf16"), channels_last=(False, True), compile=(False, True), pin_memory=(False, True)
+    )
+    finished = [trial(0, own(space), 50.0, compute=100.0, wait=0.5)]
+    together = settings_of(space, *finished)
+    finished.append(trial(1, together, outcome=Outcome.INVALID))
+    following = settings_of(space, *finished)
+    assert (following.precision, following.channels_last, following.pin_memory) == (Precision.FP32, False, True)
+    assert following.num_workers == together.num_workers
+    finished.append(trial(2, following, 99.0, compute=100.0))
+    assert settings_of(space, *finished).precision is Precision.TF32
+
+
 def test_a_baseline_over_the_cap_is_followed_by_a_quarter_of_its_micro_batch():
     space = accelerator(batch_size=64, split=tuple(range(7)))
     following = settings_of(space, trial(0, own(space), outcome=Outcome.OUT_OF_MEMORY, peak=None))
