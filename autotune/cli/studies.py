@@ -89,12 +89,12 @@ def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> 
     from autotune.report.streams import write_result
 
     with open_repository(storage) as repository:
-        record, trials = repository.study(study), repository.trials(study)
+        record, trials, finals = repository.study(study), repository.trials(study), repository.finals(study)
         is_live = bool(repository.live_owners(study, now=datetime.now(UTC)))
     if as_json:
-        write_document(study_document(record, trials, is_live=is_live))
+        write_document(study_document(record, trials, finals, is_live=is_live))
     else:
-        write_result(study_text(record, trials, is_live=is_live))
+        write_result(study_text(record, trials, finals, is_live=is_live))
     return 0
 
 

@@ -8,9 +8,11 @@ from datetime import UTC
 from typing import Any
 
 from autotune.cli.standing import baseline_of
+from autotune.model.result import TrialResult
 from autotune.report.lines import HEADER, facts_words, trial_line
+from autotune.report.parts import parts_text, seconds_by_part
 from autotune.report.words import clean, refused_words
-from autotune.store.records import StudyRecord, TrialRecord
+from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
 from autotune.store.secrets import mask_text, masked_command
 from autotune.store.url import mask_url
 from autotune.units import format_bytes, format_seconds
@@ -18,8 +20,10 @@ from autotune.units import format_bytes, format_seconds
 SCHEMA = 1
 
 
-def study_text(record: StudyRecord, trials: Sequence[TrialRecord], *, is_live: bool) -> str:
-    """The study for people: what was asked, what the script is, and one line per trial."""
+def study_text(
+    record: StudyRecord, trials: Sequence[TrialRecord], finals: Sequence[FinalRecord], *, is_live: bool
+) -> str:
+    """The study for people: what was asked, what the script is, where the time went, and one line per trial."""
     spec = record.spec
     lines = [
         f"study {clean(record.name)}: {'searching' if is_live else record.status}",
@@ -32,6 +36,9 @@ def study_text(record: StudyRecord, trials: Sequence[TrialRecord], *, is_live: b
         lines.append(f"  cap      {format_bytes(record.memory_cap_bytes)}")
     if record.facts is not None and record.natural is not None:
         lines.append(f"  script   {clean(facts_words(record.facts, record.natural))}")
+    parts = parts_text(_results(trials, finals))
+    if parts:
+        lines.append(f"  trials   {clean(parts)}")
     lines += [f"  left out {words}" for words in refused_words(record.refused)]
     if trials:
         baseline = baseline_of(record, trials)
@@ -50,7 +57,9 @@ def study_text(record: StudyRecord, trials: Sequence[TrialRecord], *, is_live: b
     return mask_text("\n".join(lines)) + "\n"
 
 
-def study_document(record: StudyRecord, trials: Sequence[TrialRecord], *, is_live: bool) -> dict[str, Any]:
+def study_document(
+    record: StudyRecord, trials: Sequence[TrialRecord], finals: Sequence[FinalRecord], *, is_live: bool
+) -> dict[str, Any]:
     """The study as plain values for `--json`."""
     spec = record.spec
     return {
@@ -66,11 +75,16 @@ def study_document(record: StudyRecord, trials: Sequence[TrialRecord], *, is_liv
         "max_trials": spec.max_trials,
         "budget_s": spec.budget_s,
         "spent_s": record.spent_s,
+        "seconds_by_part": seconds_by_part(_results(trials, finals)),
         "natural": record.natural.to_dict() if record.natural is not None else None,
         "refused": dict(record.refused),
         "trials": [_trial_document(trial) for trial in trials],
         "result": record.result,
     }
+
+
+def _results(trials: Sequence[TrialRecord], finals: Sequence[FinalRecord]) -> list[TrialResult]:
+    return [*(trial.result for trial in trials), *(final.result for final in finals)]
 
 
 def _trial_document(trial: TrialRecord) -> dict[str, Any]:
@@ -87,4 +101,7 @@ def _trial_document(trial: TrialRecord) -> dict[str, Any]:
         "data_wait_fraction": measurement.data_wait_fraction if measurement is not None else None,
         "peak_memory_bytes": result.peak_memory_bytes,
         "wall_s": result.wall_s,
+        "durations_s": dict(result.durations_s),
+        "start": result.start,
+        "start_reason": mask_text(result.start_reason),
     }

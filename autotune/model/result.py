@@ -86,7 +86,8 @@ class RankResult:
     is_near_cap: bool = False
     """The allocator gave back all that it cached, and tried again, in two blocks of the window in a row."""
     durations_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by part: imports, preparation, warm_up, window."""
+    """Seconds by part, in order: start, imports (up to torch), preparation, warm_up, compute, ramp, window, restart; and
+    device, which lies within one of them and is taken out of it."""
     first_losses: tuple[float, ...] = ()
     """Of the first backward passes, up to one that is not finite."""
     start_digest: str | None = None
@@ -169,6 +170,9 @@ class TrialResult:
     ranks: tuple[RankResult, ...] = ()
     wall_s: float = 0.0
     durations_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by part: those of its first rank, and ending, from that report until nothing of the trial is left; or
+    unreported alone. Together they are `wall_s`; server, what the process took that this trial was the first to be
+    forked from, comes on top."""
     exit_code: int | None = None
     signal: int | None = None
     log_tail: str = ""

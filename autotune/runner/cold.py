@@ -89,8 +89,9 @@ class ColdRunner:
             "folder": str(paths.folder),
         }
         scan = None if self.workspace.has_layers else Scan(Path(job.cwd))
+        began = time.monotonic()
         warden = launch(spec, self.environment(job, paths), paths.folder)
-        return Handle(job, paths, warden, self.workspace, self._device, scan, start)
+        return Handle(job, paths, warden, self.workspace, self._device, scan, start, began)
 
     @staticmethod
     def _launch(spec: Mapping[str, object], environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:

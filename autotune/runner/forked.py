@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,9 @@ class ForkRunner:
         self._servers.clear()
 
     def _fork(self, job: TrialJob) -> Handle:
-        server = self._server(job)
+        began = time.monotonic()
+        server, is_new = self._server(job)
+        server_s = time.monotonic() - began if is_new else 0.0
 
         def launch(spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
             spec["command"] = plain_command(job.command)
@@ -76,11 +79,11 @@ class ForkRunner:
             path.write_text(json.dumps(spec))
             return server.fork(path)
 
-        start = Start(kind="forked", server_pid=server.pid, stray_folder=server.folder)
+        start = Start(kind="forked", server_pid=server.pid, server_s=server_s, stray_folder=server.folder)
         return self._cold.start_with(job, launch, start)
 
-    def _server(self, job: TrialJob) -> ForkServer:
-        """The server whose imports saw the variables of this job; the least used gives way to a new one.
+    def _server(self, job: TrialJob) -> tuple[ForkServer, bool]:
+        """The server whose imports saw the variables of this job, and whether it is new; the least used gives way.
 
         Raises:
             ForkServerError: Forking from it would not be sound.
@@ -88,14 +91,15 @@ class ForkRunner:
         at_import = (pair for pair in job.environment if pair[0] not in BY_CALL)
         key = (*at_import, ("devices", ",".join(job.devices)))
         server = self._servers.pop(key, None)
-        if server is None or not server.is_alive():
+        is_new = server is None or not server.is_alive()
+        if server is None or is_new:
             if server is not None:
                 self._end(server)
             while len(self._servers) >= MAX_SERVERS:
                 self._end(self._servers.popitem(last=False)[1])
             server = self._start_server(job)
         self._servers[key] = server
-        return server
+        return server, is_new
 
     def _start_server(self, job: TrialJob) -> ForkServer:
         workspace = self._cold.workspace

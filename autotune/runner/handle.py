@@ -65,6 +65,8 @@ class Start:
     """Why it was not faster."""
     server_pid: int | None = None
     """The process that it was forked from, whose pages are the trial's imports."""
+    server_s: float = 0.0
+    """What that process took to start, in the first trial that is forked from it; it is no part of the trial's time."""
     stray_folder: Path | None = None
     """The folder that processes of the trial carry in their environment, where it is not the trial's own."""
 
@@ -80,6 +82,7 @@ class Handle:
         device: Where it trains.
         scan: The user's folder as it was before, where nothing but redirection protects it.
         start: How it was started.
+        began: When it was asked for, on the clock of `time.monotonic`.
     """
 
     def __init__(
@@ -91,10 +94,11 @@ class Handle:
         device: DeviceInfo,
         scan: Scan | None,
         start: Start,
+        began: float,
     ) -> None:
         self._job, self._paths, self._warden = job, paths, warden
         self._workspace, self._device, self._scan, self._start = workspace, device, scan, start
-        self._began = time.monotonic()
+        self._began = began
         self._ended_at: float | None = None
         self._stopped_at: float | None = None
         self._tree = Tree(warden.pid)
@@ -163,7 +167,7 @@ class Handle:
             lacks_host_memory=verdict.lacks_host_memory and not self._device.is_cpu,
             ranks=ranks,
             wall_s=ending.wall_s,
-            durations_s=dict(ranks[0].durations_s) if ranks else {},
+            durations_s=self._durations(ending, ranks),
             exit_code=ending.exit_code,
             signal=ending.signal,
             log_tail=read_log_tail(self._paths),
@@ -195,6 +199,13 @@ class Handle:
         )
         self._workspace.remove_trial(self._paths.folder)
         return result
+
+    def _durations(self, ending: Ending, ranks: tuple[RankResult, ...]) -> dict[str, float]:
+        """Seconds by part, which together are the trial's; where nobody reported, all of them have no part."""
+        reported = dict(ranks[0].durations_s) if ranks else {}
+        rest = "ending" if reported else "unreported"
+        durations = {**reported, rest: max(0.0, ending.wall_s - sum(reported.values()))}
+        return {"server": self._start.server_s, **durations} if self._start.server_s else durations
 
     def _escaped(self) -> tuple[str, ...]:
         return self._scan.changes() if self._scan is not None else ()

@@ -15,13 +15,19 @@ import torch
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.plain import from_plain
 from autotune.trial import active
+from autotune.trial.durations import PartTimes
 from autotune.trial.probe_session import ProbeSession
 from autotune.trial.run_session import RunSession
 from autotune.trial.session import MeasuredSession
 
 
-def install() -> None:
-    """Reads the job of this process and attaches to torch accordingly."""
+def install(ready_at: float | None = None) -> None:
+    """Reads the job of this process and attaches to torch accordingly.
+
+    Args:
+        ready_at: When the process could run the script, on the clock of `time.monotonic`; None = now.
+    """
+    attached_at = time.monotonic()
     if "AUTOTUNE_JOB" in os.environ:
         RunSession(from_plain(TrialJob, json.loads(os.environ["AUTOTUNE_JOB"]))).install()
         return
@@ -29,11 +35,13 @@ def install() -> None:
         importlib.import_module("autotune.trial.redirect").install_torch(torch)
     paths = TrialPaths(Path(os.environ["AUTOTUNE_TRIAL"]))
     job = from_plain(TrialJob, json.loads(paths.job.read_text()))
-    started_at = float(os.environ.get("AUTOTUNE_STARTED_AT", time.monotonic()))
+    started_at = float(os.environ.get("AUTOTUNE_STARTED_AT", attached_at))
     _seed(job.seed)
     session: ProbeSession | MeasuredSession
     if job.mode is Mode.TRIAL:
-        session = MeasuredSession(job, paths, started_at)
+        ready_at = attached_at if ready_at is None else ready_at
+        times = PartTimes(asked_at=started_at, ready_at=ready_at, attached_at=attached_at)
+        session = MeasuredSession(job, paths, times)
     else:
         session = ProbeSession(job, paths, started_at)
     session.install()

@@ -91,6 +91,7 @@ def run(spec: dict[str, Any]) -> None:
         spec: With `command` (interpreter, script or -m and module, arguments), and `environment`: variables in which
             the trial differs from the server, None where it has none.
     """
+    ready_at = time.monotonic()
     for name, value in spec["environment"].items():
         if value is None:
             os.environ.pop(name, None)
@@ -103,7 +104,7 @@ def run(spec: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(signal.Signals[name], signal.SIG_IGN)
-    status = _run_command(spec["command"])
+    status = _run_command(spec["command"], ready_at)
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # What the interpreter calls first when it ends.
         atexit._run_exitfuncs()
@@ -113,10 +114,10 @@ def run(spec: dict[str, Any]) -> None:
         os._exit(status)
 
 
-def _run_command(command: Sequence[str]) -> int:
+def _run_command(command: Sequence[str], ready_at: float) -> int:
     """The exit status of the script."""
     try:
-        importlib.import_module("autotune.trial.bootstrap").install()
+        importlib.import_module("autotune.trial.bootstrap").install(ready_at)
         is_module = command[1] == "-m"
         sys.argv = list(command[2 if is_module else 1 :])
         if is_module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from autotune.trial import rank_report, schedulers
 from autotune.trial.allocator import AllocatorWatch
 from autotune.trial.applied import AppliedSettings
 from autotune.trial.clock import clock_for
+from autotune.trial.durations import PartTimes
 from autotune.trial.failure import describe
 from autotune.trial.feed import Feed
 from autotune.trial.foreign_loaders import UNSEEN_QUEUE, may_read_ahead
@@ -37,9 +37,8 @@ NUM_WATCHED_PARAMETERS = 4
 class MeasuredSession:
     """A trial: from the import of torch to the report."""
 
-    def __init__(self, job: TrialJob, paths: TrialPaths, started_at: float) -> None:
-        self._job, self._paths, self._started_at = job, paths, started_at
-        self._attached_at = time.monotonic()
+    def __init__(self, job: TrialJob, paths: TrialPaths, times: PartTimes) -> None:
+        self._job, self._paths, self._times = job, paths, times
         self._applied = AppliedSettings(job)
         self._steps = self._applied.steps
         self._allocator = AllocatorWatch()
@@ -60,6 +59,7 @@ class MeasuredSession:
 
     def install(self) -> None:
         """Attaches to torch, and to the ways in which the script can end."""
+        self._times.install()
         self._allocator.install()
         self._applied.install()
         schedulers.keep_last_rate()
@@ -219,6 +219,7 @@ class MeasuredSession:
             world_size=world_size,
             status=RankStatus.RAISED,
             error=describe(error),
+            durations_s=self._durations(),
             **self._allocator.figures(),
             notes=(PAST_ITS_EPOCH,) if self._feed.is_past_epoch else (),
         )
@@ -270,12 +271,7 @@ class MeasuredSession:
 
     def _durations(self) -> dict[str, float]:
         """Seconds by part; the last one's is the time until now."""
-        began = [("start", self._started_at), ("preparation", self._attached_at)]
-        if self._meter is not None:
-            names = {Phase.WARMUP: "warm_up"}
-            began += [(names.get(phase, phase.value), at) for phase, at in self._meter.entered_at.items()]
-        ends = [at for _, at in began[1:]] + [time.monotonic()]
-        return {name: max(0.0, end - at) for (name, at), end in zip(began, ends, strict=True)}
+        return self._times.until_now(self._meter.entered_at if self._meter is not None else {})
 
 
 def _accumulation(blocks: Iterable[Block]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import time
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -16,6 +17,9 @@ _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 
 class _TorchWatcher:
     """A finder that steps aside for every module and arms autotune once torch is there."""
+
+    def __init__(self) -> None:
+        self._ready_at = time.monotonic()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != "torch":
@@ -31,7 +35,7 @@ class _TorchWatcher:
             _make_importable()
             from autotune.trial.bootstrap import install
 
-            install()
+            install(self._ready_at)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

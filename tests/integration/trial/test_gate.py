@@ -55,7 +55,7 @@ def ramp_at(job: Job, run: Run) -> float:
     """When the gate was opened, on the clock of all processes."""
     parts = run.rank.durations_s
     # The trial's clock starts with its request, a moment after the job's own.
-    return job.began + sum(parts[name] for name in ("start", "preparation", "warm_up", "compute"))
+    return job.began + sum(parts[name] for name in ("start", "imports", "preparation", "warm_up", "compute"))
 
 
 def test_this_torch_has_all_that_the_seams_are_built_on() -> None:
