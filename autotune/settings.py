@@ -140,7 +140,8 @@ class Settings:
             changes.update(prefetch_factor=DEFAULT_PREFETCH_FACTOR, persistent_workers=False)
         if device_is_cpu:
             changes.update(INERT_ON_CPU)
-        return replace(self, **changes)
+        is_canonical = all(getattr(self, name) == value for name, value in changes.items())
+        return self if is_canonical else replace(self, **changes)
 
     def effective_batch(self, world_size: int = 1) -> int | None:
         """Samples per optimizer step over all devices; None where the batch is unknown."""

@@ -172,14 +172,16 @@ def _parameter(walk: Walk) -> str:
 
 def _values_above(walk: Walk) -> list[Value]:
     """Allowed values of larger micro-batches than what grows, in rising order."""
-    return [value for value, size in _sizes(walk) if size > (_centre(walk).batch_size or 0)]
+    least = _centre(walk).batch_size or 0
+    return [value for value, size in _sizes(walk) if size > least]
 
 
 def _values_that_fit(walk: Walk) -> list[Value]:
     """Those of larger micro-batches within a step that are likely to stay under the cap and were not tried."""
-    name, most = _parameter(walk), LARGEST_STEP * (_centre(walk).batch_size or 0)
-    within = [value for value in _values_below(walk, most) if value in _values_above(walk)]
-    return [value for value in within if walk.is_open(walk.changed({name: value}, _centre(walk)))]
+    name, centre = _parameter(walk), _centre(walk)
+    within = set(_values_below(walk, LARGEST_STEP * (centre.batch_size or 0)))
+    larger = [value for value in _values_above(walk) if value in within]
+    return [value for value in larger if walk.is_open(walk.changed({name: value}, centre))]
 
 
 def _values_below(walk: Walk, most: float) -> list[Value]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import lru_cache
 from statistics import fmean
 
 from autotune.search.history import FinishedTrial, History
@@ -16,6 +17,9 @@ from autotune.settings import DEFAULT_PREFETCH_FACTOR, Settings
 
 LOADER_BOUND_WAIT = 0.15
 """A trial on an accelerator that waits for data this share of its time shows what its loader can do."""
+
+NUM_REMEMBERED = 4096
+"""Settings whose parts are remembered: a plan asks for those of every trial again and again."""
 
 
 class Bounds:
@@ -112,6 +116,7 @@ class Bounds:
         return min((rate for rate in known if rate is not None), default=None)
 
 
+@lru_cache(maxsize=NUM_REMEMBERED)
 def compute_part(settings: Settings) -> Settings:
     """The settings without those that a step on a cached batch does not feel."""
     return replace(
@@ -124,6 +129,7 @@ def compute_part(settings: Settings) -> Settings:
     )
 
 
+@lru_cache(maxsize=NUM_REMEMBERED)
 def loader_part(settings: Settings) -> Settings:
     """The settings that the loader may feel; everything else at its default."""
     return Settings(
@@ -135,6 +141,7 @@ def loader_part(settings: Settings) -> Settings:
     )
 
 
+@lru_cache(maxsize=NUM_REMEMBERED)
 def _without_batch(part: Settings) -> Settings:
     return replace(part, batch_size=None, grad_accum_steps=1)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.errors import SearchSpaceError
 from autotune.host import DeviceInfo
-from autotune.model.facts import BatchSamplerKind, LoaderFacts, LossReduction, ScriptFacts
-from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, Group, OmpWaitPolicy, Precision, Settings
+from autotune.model.facts import ScriptFacts
+from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, Group, OmpWaitPolicy, Precision
+from autotune.space.natural import natural_settings
 from autotune.space.ranges import parse_range, parse_value
+from autotune.space.refusals import why_no_loader, why_no_single_step, why_no_split
 from autotune.space.space import (
     DOMAINS,
     FREE_ACCUMULATION,
@@ -19,6 +20,7 @@ from autotune.space.space import (
     SPLIT,
     SearchSpace,
     Value,
+    divisors_of,
 )
 from autotune.spec import SearchSpec
 
@@ -38,30 +40,6 @@ class Machine:
     device: DeviceInfo
     shm_free_bytes: int | None
     is_linux: bool = True
-
-
-def natural_settings(facts: ScriptFacts) -> Settings:
-    """What the script does by itself, as the probe saw it."""
-    loader = facts.loader
-    own_accumulation = facts.num_micro_batches_per_step
-    values: dict[str, object] = {
-        "precision": facts.precision,
-        "intra_op_threads": facts.intra_op_threads,
-        "omp_wait_policy": facts.omp_wait_policy,
-        "cudnn_benchmark": facts.own_cudnn_benchmark,
-        "compile": facts.own_compile,
-        "grad_accum_steps": own_accumulation,
-        "knobs": dict(facts.knobs),
-    }
-    if loader is not None:
-        values.update(
-            num_workers=loader.num_workers,
-            prefetch_factor=loader.prefetch_factor,
-            pin_memory=loader.pin_memory,
-            persistent_workers=loader.persistent_workers,
-            batch_size=loader.batch_size,
-        )
-    return Settings.from_dict(values)
 
 
 def derive_space(facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> SearchSpace:
@@ -138,7 +116,7 @@ class _Derivation:
         most = max(1, round(self._machine.usable_cpus * WORKERS_PER_CPU))
         own = self._natural.num_workers
         allowed["num_workers"] = [n for n in allowed["num_workers"] if isinstance(n, int) and (n <= most or n == own)]
-        reason = _why_no_loader(loader, "several_loaders" in self._facts.notes)
+        reason = why_no_loader(self._facts)
         if Group.LOADER in self._facts.claims:
             reason = ""
         for name in names:
@@ -182,22 +160,9 @@ class _Derivation:
                 self._drop(allowed, "precision", precision.value, reason)
 
     def _fp16(self, allowed: dict[str, list[Value]]) -> None:
-        reason = self._why_no_single_step()
+        reason = why_no_single_step(self._facts)
         if reason:
             self._drop(allowed, "precision", Precision.FP16.value, reason)
-
-    def _why_no_single_step(self) -> str:
-        """Why backward and step cannot be taken apart soundly; empty when they can."""
-        facts = self._facts
-        if facts.num_optimizers == 0:
-            return "no torch optimizer steps: the script updates its parameters by hand"
-        if facts.num_optimizers > 1:
-            return f"the script steps {facts.num_optimizers} optimizers, whose gradients would mix"
-        if facts.uses_closure:
-            return "the script steps with a closure"
-        if facts.num_backwards_per_step != facts.num_micro_batches_per_step:
-            return f"the script runs {facts.num_backwards_per_step} backward passes per optimizer step"
-        return ""
 
     def _kernels(self, allowed: dict[str, list[Value]]) -> None:
         facts, is_claimed = self._facts, Group.KERNELS in self._facts.claims
@@ -247,7 +212,11 @@ class _Derivation:
         return None if natural.batch_size is None else natural.batch_size * natural.grad_accum_steps
 
     def _batch_parameters(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
-        reason = self._why_no_split()
+        reason = why_no_split(
+            self._facts,
+            splits_batch_norm=self._spec.allow_batchnorm_accumulation,
+            is_size_mapped="batch_size" in self._mapped,
+        )
         if self._batch is None or (reason and not self._is_fixed_batch):
             self._refused.setdefault("batch_size", reason)
             self._refused.setdefault("grad_accum_steps", reason)
@@ -257,40 +226,13 @@ class _Derivation:
         if not self._is_fixed_batch:
             self._free_batch(domains, allowed)
             return
-        divisors = [value for value in range(1, self._batch + 1) if self._batch % value == 0]
+        divisors = divisors_of(self._batch)
         domains[SPLIT] = list(range(len(divisors)))
         own = self._natural.batch_size
         assert own is not None
         allowed[SPLIT] = [divisors.index(own)] if reason else list(domains[SPLIT])
         if reason:
             self._refused.setdefault("batch_size", reason)
-
-    def _why_no_split(self) -> str:
-        """Why the batch cannot be divided into micro-batches soundly; empty when it can."""
-        facts, loader = self._facts, self._facts.loader
-        if facts.num_batch_norms and not self._spec.allow_batchnorm_accumulation:
-            return (
-                f"the model has {facts.num_batch_norms} BatchNorm layers, whose statistics change with the micro-batch "
-                "(--allow-batchnorm-accumulation)"
-            )
-        if Group.BATCH in facts.claims:
-            return ""
-        if loader is None or loader.batch_size is None:
-            return "the batch size is not known from a torch DataLoader"
-        if "several_loaders" in facts.notes:
-            return "several loaders train side by side"
-        if loader.batch_sampler is BatchSamplerKind.CUSTOM and "batch_size" not in self._mapped:
-            return "the script has a batch sampler of its own"
-        if facts.num_micro_batches_per_step > 1:
-            return f"the script accumulates by itself, {facts.num_micro_batches_per_step} micro-batches per step"
-        if facts.schedule_follows_length:
-            return "the learning rate's schedule takes its length from the loader's, which would count micro-batches"
-        reason = self._why_no_single_step()
-        if not reason and facts.loss_reduction is LossReduction.UNKNOWN:
-            reason = "the split loss did not add up to the whole one, neither as a mean nor as a sum"
-        if not reason and facts.loss_reduction is LossReduction.TOKEN_MEAN:
-            reason = "the loss is a mean over targets of which micro-batches have different numbers"
-        return reason
 
     def _free_batch(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
         own = self._natural
@@ -357,7 +299,7 @@ class _Derivation:
             raise SearchSpaceError(f"{name} cannot be searched: {reason}.", f"Leave {name} out.")
         if batch is None:
             return
-        divisors = [value for value in range(1, batch + 1) if batch % value == 0]
+        divisors = divisors_of(batch)
         exact = [int(value) for value in values if batch % int(value) == 0]
         if not exact or (len(values) <= 4 and len(exact) < len(values)):
             wrong = next(value for value in values if batch % int(value))
@@ -368,31 +310,3 @@ class _Derivation:
         sizes = exact if name == "batch_size" else [batch // value for value in exact]
         kept = {divisors.index(size) for size in sizes}
         allowed[SPLIT] = [index for index in allowed[SPLIT] if index in kept] or sorted(kept)
-
-
-def _why_no_loader(loader: LoaderFacts | None, has_several: bool) -> str:
-    if loader is None:
-        return "no torch DataLoader was seen to train"
-    if has_several:
-        return "several loaders train side by side, and which one to tune is not ours to guess"
-    return ""
-
-
-def mapped_arguments(settings: Settings, natural: Settings, maps: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Arguments that give the script its mapped settings; none for values that are the script's own.
-
-    Raises:
-        SearchSpaceError: A template has no `{}`.
-    """
-    plain: Mapping[str, object] = settings.to_dict()
-    own: Mapping[str, object] = natural.to_dict()
-    knobs = dict(settings.knobs)
-    arguments = []
-    for name, template in maps:
-        if "{}" not in template:
-            raise SearchSpaceError(f"--map {name}={template} has no place for the value.", "Put {} where it goes.")
-        value = plain.get(name, knobs.get(name, SCRIPTS_OWN))
-        if value == SCRIPTS_OWN or (name in own and value == own[name]):
-            continue
-        arguments.append(template.replace("{}", str(value)))
-    return tuple(arguments)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from autotune.settings import OmpWaitPolicy, Precision, Settings
@@ -126,8 +127,7 @@ class SearchSpace:
     @property
     def divisors(self) -> tuple[int, ...]:
         """Micro-batches that divide the batch of one device, in rising order."""
-        batch = self._batch()
-        return tuple(value for value in range(1, batch + 1) if batch % value == 0)
+        return divisors_of(self._batch())
 
     def _batch(self) -> int:
         if self.batch_per_device is None:
@@ -152,6 +152,12 @@ class SearchSpace:
             "batch_per_device": self.batch_per_device,
             "world_size": self.world_size,
         }
+
+
+@lru_cache
+def divisors_of(number: int) -> tuple[int, ...]:
+    """All divisors of a whole number above 0, in rising order."""
+    return tuple(value for value in range(1, number + 1) if number % value == 0)
 
 
 def _is_inert(name: str, settings: Settings) -> bool:

@@ -13,7 +13,7 @@ from autotune.model.job import Mode, TrialJob
 from autotune.plain import to_plain
 from autotune.runner.cold import INJECT
 from autotune.runner.device import cuda_devices
-from autotune.space.derive import mapped_arguments
+from autotune.space.natural import mapped_arguments
 from autotune.tuner.jobs import environment_for
 
 

@@ -10,7 +10,7 @@ from autotune.measure.stopping import FINALS_HALF_WIDTH_RATIO, SCREENING_HALF_WI
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.job import Mode, TrialJob
 from autotune.settings import OmpWaitPolicy, Settings
-from autotune.space.derive import mapped_arguments
+from autotune.space.natural import mapped_arguments
 from autotune.spec import SearchSpec
 from autotune.tuner.budget import LEAST_FINAL_WINDOW_S
 from autotune.tuner.site import Site

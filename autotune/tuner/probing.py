@@ -12,7 +12,7 @@ from autotune.model.job import TrialJob
 from autotune.model.result import ProbeResult
 from autotune.runner.protocol import Runner
 from autotune.settings import Group
-from autotune.space.derive import natural_settings
+from autotune.space.natural import natural_settings
 from autotune.store.secrets import mask_arguments
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.stop import StopRequest, wait_for

@@ -21,8 +21,9 @@ from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
 from autotune.runner.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.derive import derive_space, natural_settings
+from autotune.space.derive import derive_space
 from autotune.space.grid import enumerate_cells, grid_space
+from autotune.space.natural import natural_settings
 from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments
 from autotune.study_file.command import as_typed

@@ -16,7 +16,7 @@ from autotune.runner.protocol import Runner
 from autotune.runner.replay import ReplayRunner
 from autotune.runner.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.derive import natural_settings
+from autotune.space.natural import natural_settings
 from autotune.units import MIB
 from tests.contract.runner_contract import AtOnceContract, RunnerContract, finish
 from tests.integration.runner.ground import SCRIPTS, make_job

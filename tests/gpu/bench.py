@@ -17,7 +17,7 @@ from autotune.model.result import RankResult, TrialResult
 from autotune.runner.cold import ColdRunner
 from autotune.runner.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.derive import natural_settings
+from autotune.space.natural import natural_settings
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.site import Site, make_site
 from tests.unit.facts import search_spec

@@ -7,7 +7,7 @@ import pytest
 from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult
-from autotune.space.derive import natural_settings
+from autotune.space.natural import natural_settings
 from tests.integration.runner.ground import Ground
 
 

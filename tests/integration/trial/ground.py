@@ -20,7 +20,8 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult
 from autotune.plain import from_plain, to_plain
 from autotune.runner.judge import Ending, Verdict, judge
-from autotune.space.derive import derive_space, natural_settings
+from autotune.space.derive import derive_space
+from autotune.space.natural import natural_settings
 from autotune.space.space import SearchSpace
 from tests.unit.facts import cpu_machine, search_spec
 

@@ -24,7 +24,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus
 from autotune.plain import from_plain, to_plain
 from autotune.runner.judge import Ending, judge
-from autotune.space.derive import natural_settings
+from autotune.space.natural import natural_settings
 from autotune.trial.clock import HostClock
 from autotune.trial.measuring_plan import Plan
 from autotune.trial.meter import Meter

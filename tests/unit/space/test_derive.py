@@ -5,7 +5,8 @@ import pytest
 from autotune.errors import SearchSpaceError
 from autotune.model.facts import BatchSamplerKind, LossReduction
 from autotune.settings import Group, Settings
-from autotune.space.derive import derive_space, mapped_arguments, natural_settings
+from autotune.space.derive import derive_space
+from autotune.space.natural import mapped_arguments, natural_settings
 from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from autotune.model.job import Mode
 from autotune.settings import OmpWaitPolicy, Settings
-from autotune.space.derive import natural_settings
+from autotune.space.natural import natural_settings
 from autotune.tuner.jobs import Jobs, environment_for
 from autotune.tuner.site import make_site
 from tests.unit.facts import cpu_machine, script_facts, search_spec

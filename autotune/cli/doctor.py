@@ -1,0 +1,34 @@
+"""`autotune doctor`: whether this machine is fit for a search, and what to do where it is not."""
+
+from __future__ import annotations
+
+from autotune.cli.options import Json
+
+EXAMPLES = """\b
+Examples:
+  autotune doctor
+  autotune doctor --json
+"""
+
+
+def doctor(as_json: Json = False) -> int:
+    """Look at this machine: torch and driver, cores, memory, /dev/shm, disk, layers, other processes on the device.
+
+    Each line says ok, warning or problem, with the remedy. Exits with 6 where there is a problem.
+    """
+    from dataclasses import asdict
+
+    from autotune.report.document import write_document
+    from autotune.report.streams import write_result
+    from autotune.tuner.doctor import Status, examine
+
+    findings = []
+    for finding in examine():
+        findings.append(finding)
+        if not as_json:
+            write_result(f"{finding.status:<8} {finding.name:<9} {finding.text}.\n")
+            if finding.remedy:
+                write_result(f"{'':18} {finding.remedy}\n")
+    if as_json:
+        write_document({"findings": [asdict(finding) for finding in findings]})
+    return 6 if any(finding.status is Status.PROBLEM for finding in findings) else 0

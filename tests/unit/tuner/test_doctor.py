@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.host import DeviceInfo
+from autotune.runner.device import DeviceState
+from autotune.tuner import doctor
+from autotune.tuner.doctor import Status
+from autotune.units import GIB, MIB
+
+CUDA = DeviceInfo(kind="cuda", name="NVIDIA H200", total_bytes=140 * GIB, free_bytes=139 * GIB, uuid="GPU-1")
+FIT = {"torch": "2.11.0+cu130", "cuda_build": "13.0", "python": "3.12.3", "num_devices": 1, "is_available": True}
+
+
+def findings(monkeypatch, *, devices=(), torch=FIT, reasons=(), **machine):
+    """Findings by name on a machine that is fit but for these."""
+    state = DeviceState(utilization=0.0, sm_clock_mhz=1980.0, temperature_c=40.0, reasons=reasons)
+    values = {
+        "usable_cpus": 8.0,
+        "available_memory_bytes": 60 * GIB,
+        "total_memory_bytes": 64 * GIB,
+        "shared_memory_free_bytes": 8 * GIB,
+        **{name: value for name, value in machine.items() if hasattr(doctor, name)},
+    }
+    for name, value in values.items():
+        monkeypatch.setattr(doctor, name, lambda value=value: value)
+    monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (machine.get("load", 0.1), 0.0, 0.0), raising=False)
+    monkeypatch.setattr(doctor.platform, "system", lambda: machine.get("system", "Linux"))
+    monkeypatch.setattr(doctor.layers, "is_permitted", lambda scratch: machine.get("permits", True))
+    monkeypatch.setattr(doctor.device, "cuda_devices", lambda: tuple(devices))
+    monkeypatch.setattr(doctor.device, "state", lambda info: state)
+    monkeypatch.setattr(doctor, "_ask_torch", lambda: dict(torch))
+    monkeypatch.setattr(doctor, "LITTLE_DISK_BYTES", machine.get("little_disk", 0))
+    return {finding.name: finding for finding in doctor.examine()}
+
+
+def test_a_machine_that_is_fit_has_only_good_findings(monkeypatch):
+    found = findings(monkeypatch, devices=[CUDA])
+    assert {finding.status for finding in found.values()} == {Status.OK}
+    assert not any(finding.remedy for finding in found.values())
+    assert "NVIDIA H200" in found["device"].text
+
+
+def test_a_machine_without_a_device_is_no_problem(monkeypatch):
+    found = findings(monkeypatch, torch={**FIT, "cuda_build": "", "num_devices": 0, "is_available": False})
+    assert found["device"].status is found["torch"].status is Status.OK
+    assert "CPU" in found["device"].text
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "remedy"),
+    [
+        ("cores", {"usable_cpus": 2.0}, "affinity"),
+        ("load", {"load": 6.0}, "End what else runs"),
+        ("memory", {"available_memory_bytes": 2 * GIB}, "End programs"),
+        ("/dev/shm", {"shared_memory_free_bytes": 64 * MIB}, "--shm-size"),
+        ("/dev/shm", {"shared_memory_free_bytes": None}, "tmpfs"),
+        ("disk", {"little_disk": 1 << 60}, "TMPDIR"),
+        ("layers", {"permits": False}, "SYS_ADMIN"),
+    ],
+)
+def test_what_makes_a_search_worse_is_a_warning_with_its_remedy(monkeypatch, name, machine, remedy):
+    found = findings(monkeypatch, **machine)[name]
+    assert found.status is Status.WARNING
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("torch", "words"),
+    [
+        ({**FIT, "cuda_build": "", "num_devices": 0, "is_available": False}, "built for the CPU"),
+        ({**FIT, "num_devices": 0, "is_available": False}, "too old for CUDA 13.0"),
+        ({"error": "torch cannot be imported: No module named 'torch'"}, "Install torch"),
+    ],
+)
+def test_a_torch_that_cannot_use_the_device_is_a_problem(monkeypatch, torch, words):
+    found = findings(monkeypatch, devices=[CUDA], torch=torch)["torch"]
+    assert found.status is Status.PROBLEM
+    assert words in found.remedy
+
+
+def test_neighbours_and_a_clock_that_is_held_down_are_named(monkeypatch):
+    crowded = replace(CUDA, num_other_processes=2)
+    assert "--share-gpu" in findings(monkeypatch, devices=[crowded])["device"].remedy
+    slow = findings(monkeypatch, devices=[CUDA], reasons=("hardware thermal slowdown",))["device"]
+    assert slow.status is Status.WARNING and "thermal" in slow.text
+
+
+def test_a_system_without_proc_is_a_problem(monkeypatch):
+    assert findings(monkeypatch, system="Darwin")["system"].status is Status.PROBLEM
