@@ -11,7 +11,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FL
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search test test-all lint bench-measure bench-search clean
+.PHONY: setup search test test-all lint bench-measure bench-search bench-startup clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -53,6 +53,11 @@ bench-measure: setup
 bench-search: setup
 	$(PIP_INSTALL) --quiet scipy
 	$(BIN)/python -m tests.benchmarks.search $(SEARCH)
+
+## bench-startup: what a trial costs beside its measurement, forked against cold; writes
+## tests/benchmarks/startup/RESULTS.md. 10 minutes, half of them a search; STARTUP="first --pairs 6" measures one part.
+bench-startup: setup
+	$(BIN)/python -m tests.benchmarks.startup $(STARTUP)
 
 ## clean: what can be made again; study databases and tuned configs stay. Seconds.
 clean:

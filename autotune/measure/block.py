@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-_NUM_LIST_FIELDS = 7
+_NUM_LIST_FIELDS = 8
 
 
 class Phase(StrEnum):
@@ -43,6 +43,9 @@ class Block:
     clocks (device events and the host's clock)."""
     num_skipped_steps: int = 0
     """Optimizer steps that the gradient scaler skipped, 0 to `num_steps`."""
+    num_built: float | None = None
+    """Micro-batches that the loader's workers built in this time, delivered or not, those they are at counted in part;
+    may be a little below 0, since such a part is an estimate. None where nobody saw the workers."""
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_micro_batches", "num_samples", "duration_s"):
@@ -51,11 +54,13 @@ class Block:
                 raise ValueError(f"{name} of a block must be finite and positive, not {value!r}")
         if not (math.isfinite(self.data_wait_s) and self.data_wait_s >= 0):
             raise ValueError(f"data_wait_s of a block must be finite and not negative, not {self.data_wait_s!r}")
+        if self.num_built is not None and not math.isfinite(self.num_built):
+            raise ValueError(f"num_built of a block must be finite, not {self.num_built!r}")
         if not 0 <= self.num_skipped_steps <= self.num_steps:
             raise ValueError(f"num_skipped_steps must be 0 to {self.num_steps}, not {self.num_skipped_steps!r}")
 
-    def to_list(self) -> list[str | int | float]:
-        """The block as a list of 7 JSON values, in the order of the fields; `from_list` reads it back."""
+    def to_list(self) -> list[str | int | float | None]:
+        """The block as a list of 8 JSON values, in the order of the fields; `from_list` reads it back."""
         return [
             self.phase.value,
             self.num_steps,
@@ -64,6 +69,7 @@ class Block:
             self.duration_s,
             self.data_wait_s,
             self.num_skipped_steps,
+            self.num_built,
         ]
 
     @classmethod
@@ -74,11 +80,11 @@ class Block:
             data: What a JSON reader gave, of any type: it may come from a damaged file.
 
         Raises:
-            ValueError: When it is not a list of 7 with the right types, or the values are impossible.
+            ValueError: When it is not a list of 8 with the right types, or the values are impossible.
         """
         if not isinstance(data, list) or len(data) != _NUM_LIST_FIELDS:
             raise ValueError(f"a block must be a list of {_NUM_LIST_FIELDS}, not {data!r}")
-        phase, num_steps, num_micro_batches, num_samples, duration_s, data_wait_s, num_skipped_steps = data
+        phase, num_steps, num_micro_batches, num_samples, duration_s, data_wait_s, num_skipped_steps, num_built = data
         if not isinstance(phase, str):
             raise ValueError(f"phase of a block must be a string, not {phase!r}")
         return cls(
@@ -89,6 +95,7 @@ class Block:
             duration_s=_read_float("duration_s", duration_s),
             data_wait_s=_read_float("data_wait_s", data_wait_s),
             num_skipped_steps=_read_int("num_skipped_steps", num_skipped_steps),
+            num_built=None if num_built is None else _read_float("num_built", num_built),
         )
 
 
@@ -109,7 +116,7 @@ def merge(blocks: Sequence[Block], factor: int) -> tuple[Block, ...]:
 
 
 def rate_samples_per_second(blocks: Sequence[Block]) -> float:
-    """Samples per second over all blocks together: total samples over total time.
+    """Samples per second over all blocks together, as they were delivered: total samples over total time.
 
     Neither the mean of the blocks' rates nor their median: the first is too high whenever durations vary, the second
     forgets the waits of a loader whose steps come in bursts.
@@ -138,6 +145,7 @@ def _merge_group(group: Sequence[Block]) -> Block:
     phases = {block.phase for block in group}
     if len(phases) > 1:
         raise ValueError(f"blocks of different phases cannot be merged: {', '.join(sorted(phases))}")
+    num_built = [block.num_built for block in group if block.num_built is not None]
     return Block(
         phase=group[0].phase,
         num_steps=sum(block.num_steps for block in group),
@@ -146,6 +154,7 @@ def _merge_group(group: Sequence[Block]) -> Block:
         duration_s=sum(block.duration_s for block in group),
         data_wait_s=sum(block.data_wait_s for block in group),
         num_skipped_steps=sum(block.num_skipped_steps for block in group),
+        num_built=sum(num_built) if len(num_built) == len(group) else None,
     )
 
 

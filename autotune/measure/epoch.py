@@ -65,6 +65,35 @@ def restart_cost_s(after: Block, *, end_s: float, micro_step_s: float) -> float:
     return max(0.0, end_s + after.duration_s - after.num_micro_batches * micro_step_s)
 
 
+def last_round_s(
+    num_micro_batches: int, *, num_workers: int, data_wait_fraction: float, micro_step_s: float, spread_s: float = 0.0
+) -> float:
+    """Seconds that so many batches take beyond their steady time, and beyond the start of the last worker.
+
+    Each round of workers that began together takes as long as one batch, so 50 batches of 8 workers take 7 rounds, the
+    time of 56. Where the first workers began long before the last one, theirs is the last round, and they are done with
+    it before the last worker is with the round before: then it takes less. A job that does not wait for its loader
+    loses nothing by either. In a long epoch the workers fall out of step, and all this is too small a share of it to
+    matter.
+
+    Args:
+        num_micro_batches: From the beginning of the epoch on.
+        num_workers: Of the loader.
+        data_wait_fraction: Share of the steady time that is waited for data, 0 to 1.
+        micro_step_s: Steady time of one micro-batch.
+        spread_s: Between the start of the first worker and that of the last one.
+
+    Returns:
+        0 for full rounds; otherwise between minus the time of the last round's batches and plus that of those that it
+        lacks.
+    """
+    num_last = num_micro_batches % max(num_workers, 1)
+    if num_last == 0:
+        return 0.0
+    by_last_round = (num_workers - num_last) * micro_step_s - spread_s * (1 - num_last / num_workers)
+    return data_wait_fraction * max(by_last_round, -num_last * micro_step_s)
+
+
 def estimated_restart_s(
     *, first_batch_s: float, data_wait_fraction: float, num_workers: int, micro_step_s: float
 ) -> float:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from autotune.measure.block import Block, merge, rate_samples_per_second
+from autotune.measure.building import steady_factor
 
 MIN_MERGED_BLOCKS = 8
 """Merging stops before fewer blocks would be left: a t-interval on fewer is wide for want of blocks, not for noise."""
@@ -54,7 +55,7 @@ class RateEstimate:
     """A throughput and how well it is known."""
 
     samples_per_second: float
-    """Total samples over total time of all the blocks given."""
+    """Total samples over total time of all the blocks given, times what the workers built ahead (`steady_factor`)."""
     interval: Interval
     """Of `samples_per_second`, at the confidence asked for; its low end is cut at 0."""
     half_width_ratio: float
@@ -92,7 +93,7 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
         raise ValueError("a rate estimate needs blocks of one phase")
     merged, factor = _merge_until_uncorrelated(blocks)
     # The centre is of all blocks: a trailing one that merging drops still counts in the rate, only not in its error.
-    rate = rate_samples_per_second(blocks)
+    rate = rate_samples_per_second(blocks) * steady_factor(blocks)
     half_width_ratio = student_t_quantile((1 + confidence) / 2, len(merged) - 1) * _relative_standard_error(merged)
     return RateEstimate(
         samples_per_second=rate,

@@ -86,8 +86,8 @@ class RankResult:
     is_near_cap: bool = False
     """The allocator gave back all that it cached, and tried again, in two blocks of the window in a row."""
     durations_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by part, in order: start, imports (up to torch), preparation, warm_up, compute, ramp, window, restart; and
-    device, which lies within one of them and is taken out of it."""
+    """Seconds by part, in order: start, imports (up to torch), preparation, warm_up, compute, ramp, window, restart;
+    and device, which lies within one of them and is taken out of it."""
     first_losses: tuple[float, ...] = ()
     """Of the first backward passes, up to one that is not finite."""
     start_digest: str | None = None

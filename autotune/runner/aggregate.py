@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.measure.block import Block, Phase, data_wait_fraction, merge
+from autotune.measure.building import steady_factor
 from autotune.measure.epoch import (
     NEGLIGIBLE_RESTART_SHARE,
     amortised_rate,
     estimated_restart_s,
+    last_round_s,
     restart_cost_s,
 )
 from autotune.measure.interval import estimate_rate
@@ -103,7 +105,7 @@ def _window(rank: RankResult) -> list[Block]:
 
 
 def _seconds_per_step(window: Sequence[Block]) -> float:
-    return sum(block.duration_s for block in window) / sum(block.num_steps for block in window)
+    return sum(block.duration_s for block in window) / sum(block.num_steps for block in window) / steady_factor(window)
 
 
 def _rate(windows: Sequence[Sequence[Block]], slowest: int) -> float:
@@ -118,7 +120,8 @@ def _trained_samples(window: Sequence[Block]) -> float:
 
 
 def _micro_step_s(window: Sequence[Block]) -> float:
-    return sum(block.duration_s for block in window) / sum(block.num_micro_batches for block in window)
+    num_micro_batches = sum(block.num_micro_batches for block in window)
+    return sum(block.duration_s for block in window) / num_micro_batches / steady_factor(window)
 
 
 def _epoch_s(rank: RankResult, window: Sequence[Block]) -> float | None:
@@ -134,27 +137,59 @@ def _starts_workers_unseen(rank: RankResult, window: Sequence[Block]) -> bool:
     if epoch_s is None or (rank.first_batch_s or 0.0) <= NEGLIGIBLE_RESTART_SHARE * epoch_s:
         return False
     has_new_workers = rank.is_loader_rebuilt or rank.observed.get("persistent_workers") == "False"
+    return has_new_workers and _num_workers(rank) > 0
+
+
+def _num_workers(rank: RankResult) -> int:
+    """Of the training loader; 0 where that is not known."""
     num_workers = rank.observed.get("num_workers", "0")
-    return has_new_workers and num_workers.isdigit() and num_workers != "0"
+    return int(num_workers) if num_workers.isdigit() else 0
+
+
+def _last_round_s(rank: RankResult, window: Sequence[Block], num_micro_batches: int, spread_s: float = 0.0) -> float:
+    return last_round_s(
+        num_micro_batches,
+        num_workers=_num_workers(rank),
+        data_wait_fraction=data_wait_fraction(window),
+        micro_step_s=_micro_step_s(window),
+        spread_s=spread_s,
+    )
+
+
+def _seen_epoch_cost_s(rank: RankResult, window: Sequence[Block], after: Sequence[Block]) -> float:
+    """What an epoch costs beyond its steady time, from the end of one and the start of the next as they were seen."""
+    micro_step_s = _micro_step_s(window)
+    whole = merge(after, len(after))[0]
+    start_s = restart_cost_s(whole, end_s=0.0, micro_step_s=micro_step_s)
+    # A worker's first batch takes it as long as all of them take for one each.
+    first_start_s = max(0.0, after[0].duration_s - _num_workers(rank) * micro_step_s)
+    spread_s = max(0.0, start_s - first_start_s) if len(after) > 1 else 0.0
+    start_s -= _last_round_s(rank, window, whole.num_micro_batches, spread_s)
+    at_end_s = _last_round_s(rank, window, rank.epoch_micro_batches or 0, spread_s)
+    return max(0.0, (rank.epoch_end_s or 0.0) + start_s + at_end_s)
 
 
 def _restart_s(ranks: Sequence[RankResult], windows: Sequence[Sequence[Block]]) -> float | None:
-    """What an epoch's start costs the rank that it holds up longest; None where it was not measured."""
+    """What an epoch's start and end cost the rank that they hold up longest; None where it is nothing that matters."""
     costs = []
     for rank, window in zip(ranks, windows, strict=True):
+        epoch_s = _epoch_s(rank, window)
+        at_end_s = _last_round_s(rank, window, rank.epoch_micro_batches or 0) if epoch_s is not None else 0.0
         after = [block for block in rank.blocks if block.phase is Phase.RESTART]
         if rank.epoch_end_s is not None and after:
-            whole = merge(after, len(after))[0]
-            costs.append(restart_cost_s(whole, end_s=rank.epoch_end_s, micro_step_s=_micro_step_s(window)))
+            costs.append(_seen_epoch_cost_s(rank, window, after))
         elif _starts_workers_unseen(rank, window):
             costs.append(
                 estimated_restart_s(
                     first_batch_s=rank.first_batch_s or 0.0,
                     data_wait_fraction=data_wait_fraction(window),
-                    num_workers=int(rank.observed["num_workers"]),
+                    num_workers=_num_workers(rank),
                     micro_step_s=_micro_step_s(window),
                 )
+                + at_end_s
             )
+        elif epoch_s is not None and at_end_s > NEGLIGIBLE_RESTART_SHARE * epoch_s:
+            costs.append(at_end_s)
     return max(costs, default=None)
 
 

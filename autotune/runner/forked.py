@@ -72,7 +72,7 @@ class ForkRunner:
         server_s = time.monotonic() - began if is_new else 0.0
 
         def launch(spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
-            spec["command"] = plain_command(job.command)
+            spec["command"], spec["started_as"] = plain_command(job.command), list(job.command)
             environment["AUTOTUNE_SERVER_PID"] = str(server.pid)
             spec["environment"] = _difference(server.environment, environment)
             path = folder / "warden.json"
@@ -119,6 +119,7 @@ class ForkRunner:
                 folder=folder,
                 mounts=workspace.mounts(folder, is_probe=False),
                 imports=self._facts.imports,
+                own_modules=own_modules(job),
             )
         except OSError as error:
             workspace.remove_trial(folder)
@@ -166,6 +167,15 @@ def plain_command(command: tuple[str, ...]) -> list[str]:
     python = _read_python(command)
     assert python is not None
     return [command[0], *python.words]
+
+
+def own_modules(job: TrialJob) -> tuple[str, ...]:
+    """Names of the modules and packages in the folder from which the job's script imports before all others."""
+    python = _read_python(job.command)
+    assert python is not None
+    folder = Path(job.cwd) if python.words[0] == "-m" else Path(job.cwd, python.words[0]).resolve().parent
+    files = [path.name.partition(".")[0] for path in folder.glob("*.py")]
+    return tuple(sorted({*files, *(path.parent.name for path in folder.glob("*/__init__.py"))}))
 
 
 def _read_python(command: tuple[str, ...]) -> _Python | None:

@@ -28,12 +28,14 @@ ENTRY = "autotune.trial.forked"
 MAX_MESSAGE_BYTES = 1 << 20
 
 
-def main(spec_path: str, descriptor: int) -> None:
+def main(spec_path: str, descriptor: int, there: frozenset[str] = frozenset()) -> None:
     """Prepares the process and serves until the tuner is gone.
 
     Args:
-        spec_path: JSON with `folder` (of this server), `layers` (mounts), `imports` (modules to import).
+        spec_path: JSON with `folder` (of this server), `layers` (mounts), `imports` (modules to import), `own_modules`
+            (names that the script has modules of its own by).
         descriptor: The socket to the tuner.
+        there: Names of the modules that every interpreter has before it runs anything.
     """
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(signum, signal.SIG_IGN)
@@ -44,14 +46,14 @@ def main(spec_path: str, descriptor: int) -> None:
         os._exit(0)  # It was gone before that.
     spec = json.loads(Path(spec_path).read_text())
     try:
-        if _prepare(spec, tuner):
+        if _prepare(spec, tuner, there):
             _serve(spec, tuner)
     finally:
         layers.remove_tree(Path(spec["folder"]))
         os._exit(0)
 
 
-def _prepare(spec: dict[str, Any], tuner: socket.socket) -> bool:
+def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) -> bool:
     """Imports, checks, and says what came of it; whether trials can be forked."""
     began = time.monotonic()
     reason = ""
@@ -63,7 +65,7 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket) -> bool:
         entry.preload(spec["imports"])
         gc.collect()
         gc.freeze()  # What is shared stays shared: the collector must not touch it in every child.
-        reason = entry.why_not(frozenset({0, 1, 2, tuner.fileno()}))
+        reason = entry.why_not(frozenset({0, 1, 2, tuner.fileno()}), frozenset(spec["own_modules"]) - there)
     except BaseException as error:
         reason = f"the imports failed: {error!r:.300}"
     # From here on the socket tells, and the server's folder is removed at its end.

@@ -17,9 +17,10 @@ from autotune.runner.layers import PACKAGE_PARENT
 
 SERVER = """
 import sys
+there = frozenset(sys.modules)
 sys.path.append(sys.argv[1])
 from autotune.runner.forking import main
-main(sys.argv[2], int(sys.argv[3]))
+main(sys.argv[2], int(sys.argv[3]), there)
 """
 READY_LIMIT_S = 180.0
 """Longest time for the imports: a cold disk, a large framework."""
@@ -66,6 +67,7 @@ class ForkServer:
         folder: A folder of the server's own, which goes with it.
         mounts: Its copy-on-write layers.
         imports: Modules that it imports.
+        own_modules: Names that the script has modules of its own by.
 
     Raises:
         ForkServerError: Forking from it would not be sound, or it does not come up.
@@ -79,11 +81,14 @@ class ForkServer:
         folder: Path,
         mounts: list[dict[str, object]],
         imports: tuple[str, ...],
+        own_modules: tuple[str, ...],
     ) -> None:
         self.folder = folder
         self.environment = dict(environment)
         spec = folder / "server.json"
-        spec.write_text(json.dumps({"folder": str(folder), "layers": mounts, "imports": imports}))
+        spec.write_text(
+            json.dumps({"folder": str(folder), "layers": mounts, "imports": imports, "own_modules": own_modules})
+        )
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         options = ["-X", "utf8"] if sys.flags.utf8_mode else []
         with (folder / "server.log").open("wb") as log, theirs:

@@ -171,6 +171,11 @@ class Feed:
         self._token = None
         return not self.is_primed
 
+    def num_built(self) -> float | None:
+        """Batches that the running iteration's workers have built, some in part; None where nobody sees them."""
+        gate = self._gates.gate
+        return gate.log.num_built() if gate is not None else None
+
     def end_epoch(self) -> float | None:
         """Ends the running epoch here, and takes what the workers have ready; how long the end itself took, in seconds.
 

@@ -6,8 +6,10 @@ The order of the calls is `preload` and `why_not` in the server, once, then `run
 from __future__ import annotations
 
 import atexit
+import builtins
 import ctypes
 import importlib
+import importlib.machinery
 import io
 import os
 import runpy
@@ -17,7 +19,7 @@ import tempfile
 import threading
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ OPENBLAS_CALLS = (
     "scipy_openblas_set_num_threads64_",
 )
 """One of them is there, by the way in which the library was built."""
+INTERRUPTED = 256
+"""Status of a script that an interrupt ended: beyond all that a script can give."""
 LAZY_PACKAGES = ("torch._inductor", "triton")
 """Imported when something is compiled, and they may start processes of their own when they are."""
 
@@ -54,12 +58,16 @@ def preload(names: Sequence[str]) -> None:
     importlib.import_module("autotune.trial.bootstrap")
 
 
-def why_not(known_descriptors: frozenset[int]) -> str:
+def why_not(known_descriptors: frozenset[int], late: frozenset[str]) -> str:
     """Why processes cannot be forked from this one soundly; empty when they can.
 
     Args:
         known_descriptors: Open files that are accounted for.
+        late: Names of modules that a fresh interpreter would take from the script's own folder.
     """
+    shadowed = sorted(late.intersection(sys.modules))
+    if shadowed:
+        return f"the script's folder has a module {shadowed[0]}, and so has a package that it imports"
     release_openmp()
     _fork_and_wait(lambda: 0)  # Pools that end at a fork, such as OpenBLAS's, are gone after one.
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -88,59 +96,92 @@ def run(spec: dict[str, Any]) -> None:
     """Runs the spec's command in this process as a fresh interpreter would, and ends it; never returns.
 
     Args:
-        spec: With `command` (interpreter, script or -m and module, arguments), and `environment`: variables in which
-            the trial differs from the server, None where it has none.
+        spec: With `command` (interpreter, script or -m and module, arguments), `started_as` (the same with the
+            interpreter's options), and `environment`: variables in which the trial differs from the server, None where
+            it has none.
     """
     ready_at = time.monotonic()
-    for name, value in spec["environment"].items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+    _change_environment(spec["environment"])
     tempfile.tempdir = None
     if "OMP_NUM_THREADS" in spec["environment"] and os.environ.get("OMP_NUM_THREADS", "").isdigit():
         limit_blas_threads(int(os.environ["OMP_NUM_THREADS"]))
-    _open_standard_streams()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(signal.Signals[name], signal.SIG_IGN)
+    sys.orig_argv[:] = spec["started_as"]
     status = _run_command(spec["command"], ready_at)
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # What the interpreter calls first when it ends.
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
+        if status == INTERRUPTED:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)  # So ends an interpreter that nobody caught the interrupt in.
     finally:
-        os._exit(status)
+        os._exit(130 if status == INTERRUPTED else status)
+
+
+def _change_environment(changes: Mapping[str, str | None]) -> None:
+    """Makes the server's variables the trial's own; those that an import derived from TMPDIR follow it."""
+    theirs = os.environ.get("TMPDIR", "")
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    ours = changes.get("TMPDIR")
+    if theirs and ours:
+        # Where a compiler caches is one, and what one trial has compiled must not be there for the next.
+        for name, value in dict(os.environ).items():
+            if theirs in value:
+                os.environ[name] = value.replace(theirs, ours)
 
 
 def _run_command(command: Sequence[str], ready_at: float) -> int:
     """The exit status of the script."""
     try:
         importlib.import_module("autotune.trial.bootstrap").install(ready_at)
+        main = _new_main()
         is_module = command[1] == "-m"
         sys.argv = list(command[2 if is_module else 1 :])
         if is_module:
-            sys.path[0] = str(Path.cwd())
-            runpy.run_module(command[2], run_name="__main__", alter_sys=True)
+            _import_first_from(Path.cwd())
+            runpy._run_module_as_main(command[2])  # type: ignore[attr-defined]  # What the interpreter itself calls.
         else:
-            sys.path[0] = str(Path(command[1]).resolve().parent)
-            _run_file(Path.cwd() / command[1])
+            _import_first_from(Path(command[1]).resolve().parent)
+            _run_file(main, Path.cwd() / command[1])
     except SystemExit as ending:
         return _status_of(ending)
     except BaseException as error:
         error.__traceback__ = _below_ours(error.__traceback__)
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
-def _run_file(path: Path) -> None:
-    """Executes a file as the main module; the interpreter, too, makes its name absolute."""
+def _import_first_from(folder: Path) -> None:
+    """Makes the script's folder the first to import from, unless PYTHONSAFEPATH forbids that."""
+    if not sys.flags.safe_path:
+        sys.path[0] = str(folder)
+
+
+def _new_main() -> types.ModuleType:
+    """An empty main module, as a fresh interpreter has it."""
     module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=str(path), __builtins__=__builtins__, __cached__=None)
+    vars(module).update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = module
+    if "__mp_main__" in sys.modules:
+        # multiprocessing keeps it under a second name, by which spawned processes send back what they define.
+        sys.modules["__mp_main__"] = module
+    return module
+
+
+def _run_file(module: types.ModuleType, path: Path) -> None:
+    """Executes a file as the main module; the interpreter, too, makes its name absolute."""
+    loader = importlib.machinery.SourceFileLoader("__main__", str(path))
+    module.__dict__.update(__file__=str(path), __cached__=None, __loader__=loader)
     with io.open_code(str(path)) as file:
         code = compile(file.read(), str(path), "exec")
     exec(code, module.__dict__)
@@ -160,17 +201,6 @@ def _status_of(ending: SystemExit) -> int:
         return ending.code & 0xFF
     sys.stderr.write(f"{ending.code}\n")
     return 1
-
-
-def _open_standard_streams() -> None:
-    """Opens them anew: the server's lead nowhere. Unbuffered, as PYTHONUNBUFFERED has it in every trial."""
-    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)  # type: ignore[misc]
-    for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        raw = os.fdopen(descriptor, "wb", buffering=0, closefd=False)
-        errors = "backslashreplace" if name == "stderr" else "strict"
-        stream = io.TextIOWrapper(raw, errors=errors, line_buffering=True, write_through=True)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
 
 
 def release_openmp() -> None:

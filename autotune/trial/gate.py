@@ -13,14 +13,16 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from autotune.trial import torch_names
+from autotune.trial.build_log import BuildLog
 from autotune.trial.patching import wrap
 
 
 class Gate:
-    """An event that the workers of one iteration wait for before they build a batch."""
+    """An event that the workers of one iteration wait for before they build a batch, and what they built after it."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, num_workers: int) -> None:
         self.is_open = False
+        self.log = BuildLog(context, num_workers)
         self.event: Any = (context or multiprocessing).Event()
 
     def open(self) -> None:
@@ -38,37 +40,53 @@ class GatedWorkerInit:
     """A `worker_init_fn` that closes the gate in its worker, then runs the user's own; can be pickled.
 
     Args:
-        event: What to wait for.
+        gate: What to wait at, and to note batches in.
         user_init: The script's own `worker_init_fn`.
         is_sharded: Whether each worker has a share of the data of its own, so that the first may have none.
     """
 
-    def __init__(self, event: Any, user_init: Callable[[int], None] | None, *, is_sharded: bool) -> None:
-        self.event = event
+    def __init__(self, gate: Gate, user_init: Callable[[int], None] | None, *, is_sharded: bool) -> None:
+        self.gate = gate
         self.user_init = user_init
         self.is_sharded = is_sharded
 
     def __call__(self, worker_id: int) -> None:
         """Wraps the fetchers of this process, then initialises as the user asked."""
-        num_free = 1 if worker_id == 0 or self.is_sharded else 0
+        passage = _Passage(self.gate, worker_id, num_free=1 if worker_id == 0 or self.is_sharded else 0)
         for cls in torch_names.fetchers():
-            wrap(cls, "fetch", lambda fetch: _gated(fetch, self.event, num_free))
+            wrap(cls, "fetch", passage.through)
         if self.user_init is not None:
             self.user_init(worker_id)
 
 
-def _gated(fetch: Callable[..., Any], event: Any, num_free: int) -> Callable[..., Any]:
-    num_left = num_free
+class _Passage:
+    """The way of a worker's batches through the gate."""
 
-    def gated(fetcher: Any, index: Any) -> Any:
-        nonlocal num_left
-        if num_left > 0:
-            num_left -= 1  # the batch that warms the compute up
-        elif not event.is_set():
-            event.wait()
-        return fetch(fetcher, index)
+    def __init__(self, gate: Gate, worker_id: int, *, num_free: int) -> None:
+        self._gate, self._worker_id = gate, worker_id
+        self._num_free = num_free
+        """Batches that need not wait: the one that warms the compute up."""
+        self._is_building = False
 
-    return gated
+    def through(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
+        """A `fetch` that waits at the gate and is noted."""
+        event, log = self._gate.event, self._gate.log
+
+        def gated(fetcher: Any, index: Any) -> Any:
+            if self._is_building:
+                return fetch(fetcher, index)  # a dataset that reads a loader of its own
+            self._is_building = True
+            try:
+                if self._num_free > 0:
+                    self._num_free -= 1
+                    return fetch(fetcher, index)
+                if not event.is_set():
+                    event.wait()
+                return log.build(self._worker_id, fetch, fetcher, index)
+            finally:
+                self._is_building = False
+
+        return gated
 
 
 class WorkerGates:
@@ -107,9 +125,9 @@ class WorkerGates:
         current = loader.worker_init_fn
         user_init = loader.worker_init_fn = current.user_init if isinstance(current, GatedWorkerInit) else current
         if is_early and loader.num_workers > 0 and torch_names.fetchers() and torch_names.WORKERS_ITERATOR is not None:
-            self.gate = Gate(loader.multiprocessing_context)
+            self.gate = Gate(loader.multiprocessing_context, loader.num_workers)
             is_sharded = isinstance(loader.dataset, IterableDataset)
-            loader.worker_init_fn = GatedWorkerInit(self.gate.event, user_init, is_sharded=is_sharded)
+            loader.worker_init_fn = GatedWorkerInit(self.gate, user_init, is_sharded=is_sharded)
             if not is_closed:
                 self.gate.open()
 

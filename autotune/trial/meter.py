@@ -50,6 +50,7 @@ class Meter:
         open_gate: Lets the loader's workers build, and says whether they had not done so before.
         finish: Ends the trial; returns in tests alone.
         at_block_end: Called whenever a block has ended on the host.
+        num_built: Batches that the loader's workers have built until now; None where nobody sees them.
         epochs: Begins a new epoch after the window; None where nothing is to be learned from one.
     """
 
@@ -63,6 +64,7 @@ class Meter:
         open_gate: Callable[[], bool],
         finish: Callable[[StopReason], None],
         at_block_end: Callable[[Phase], None] = lambda phase: None,
+        num_built: Callable[[], float | None] = lambda: None,
         epochs: Epochs | None = None,
     ) -> None:
         self.compute_samples_per_second: float | None = None
@@ -80,12 +82,14 @@ class Meter:
         """Why the window ended."""
         self.epoch_end_s: float | None = None
         """What the end of an epoch took, where one was begun on purpose."""
-        self._recorder = Recorder(clock)
+        self._recorder = Recorder(clock, num_built)
         self._lockstep = Lockstep(clock) if agreement.is_shared else None
         self._is_queue_empty = plan.has_loader or plan.num_queued == 0
         self.num_epoch_ends = 0
         """Epochs that ended since real batches are trained on; from the second one on they are a part of the window."""
         self._is_between_epochs = False
+        self._num_restart_left = 0
+        """Micro-batches of the restart after its first block."""
         self._num_seen = self._entered_step = steps.num_updates
         self._num_seen_skips = steps.num_skipped
         self._num_backwards = steps.num_backwards
@@ -182,7 +186,9 @@ class Meter:
             if self._changes(Mark.WINDOW, is_block_end and self._is_full()):
                 self._enter_window()
         elif self.phase is Phase.RESTART:
-            if is_block_end:
+            if is_block_end and self._num_restart_left > 0:
+                self._block_micro_batches, self._num_restart_left = self._num_restart_left, 0
+            elif is_block_end:
                 self._finish(self._reason)
         else:
             reason = None
@@ -222,7 +228,9 @@ class Meter:
             return
         self._enter(Phase.RESTART)
         self._epochs.begin_epoch()
-        self._block_micro_batches = restart_micro_batches(self._plan.num_workers, self._plan.micro_batches_per_step)
+        num_watched = restart_micro_batches(self._plan.num_workers, self._plan.micro_batches_per_step)
+        # The first step is a block of its own: it tells how long before the last worker the first one began.
+        self._num_restart_left = num_watched - self._plan.micro_batches_per_step
 
     def _changes(self, mark: Mark, wanted: bool) -> bool:
         return self._agreement.reached(mark, wanted=wanted, num_steps=self._num_seen, since=self._entered_step)

@@ -279,6 +279,19 @@ def test_a_study_is_shown_without_its_secrets(cli, stored):
     assert document["refused"] == {"compile": "no compiler"}
 
 
+def test_a_study_says_where_the_time_of_its_trials_went(cli, stored):
+    slow = measured(1000.0, durations_s={"start": 4.0, "warm_up": 6.0, "window": 30.0}, start_reason="no token=hunter2")
+    stored(trials=(trial_record(0, NATURAL, slow), trial_record(1, TUNED, slow)))
+    _, out, _ = cli("studies", "show", "train")
+    said = "of 1 min 20 s, 1 min 12 s were spent measuring: start 8.0 s, warm-up 12 s, windows 1 min 0 s"
+    assert f"  trials   {said}\n" in out
+    _, out, _ = cli("studies", "show", "train", "--json")
+    document = json.loads(out)
+    assert document["seconds_by_part"] == {"start": 8.0, "warm-up": 12.0, "windows": 60.0}
+    assert document["trials"][1]["durations_s"] == slow.durations_s
+    assert "hunter2" not in out
+
+
 @pytest.mark.parametrize("answer", ["y\n", "YES\n"])
 def test_a_study_is_deleted_after_a_yes(cli, stored, folder, monkeypatch, answer):
     stored(trials=TRIALS)

@@ -20,6 +20,8 @@ PERIOD_S = 0.02
 """Of a loader with all its workers: one batch."""
 PAUSE_S = 1.2
 NUM_REPEATS = 5
+"""Every one of every cell with a seed of its own: the seed decides the build times, and 5 draws that all cells share
+would be judged 13 times over."""
 NUM_TRUTH_STEPS = 600
 MAX_REAL_STEPS = 100
 """Steps on real batches, ramp included, that a measurement may take."""
@@ -75,7 +77,7 @@ def _run_cell(cell: Cell, rows: Rows) -> bool:
 
         def measure(key: str) -> Row:
             said = said_by_job(*cell.arguments(), f"--reference={NUM_TRUTH_STEPS}")
-            result = trials.run(seed=int(key.partition("#")[2]), window=WINDOW)
+            result = trials.run(seed=keys.index(key) + NUM_REPEATS * CELLS.index(cell), window=WINDOW)
             assert result.measurement is not None
             blocks = result.ranks[0].blocks
             real = [block for block in blocks if block.phase in (Phase.RAMP, Phase.WINDOW)]

@@ -20,15 +20,15 @@ from autotune.measure.stopping import WindowRule
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.result import RankResult
 from autotune.plain import from_plain, to_plain
-from autotune.space.derive import natural_settings
+from autotune.space.natural import natural_settings
 from tests.benchmarks.measure.rows import Row, Rows
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = Path(__file__).with_name("metered_job.py")
 NUM_PAIRS = 60
 NUM_REPEATS = 5
-WIDTHS = {"short": 0, "3 ms": 640}
-"""Of the model's layers: a step of about 0.2 ms, where the cost shows best, and one of about 3 ms."""
+SPINS_S = {"short": 0.0, "3 ms": 0.0027}
+"""CPU time that a step takes beside its small model's: one of about 0.3 ms, where the cost shows best, and one of 3."""
 MAX_COST_US = 20.0
 EXPECTED_S = 60.0
 ENDLESS = WindowRule(half_width_ratio=1e-9, min_window_s=1e6, max_window_s=1e6)
@@ -37,19 +37,19 @@ PARTS = ("metering",)
 
 def run(rows: Rows) -> bool:
     """Measures what is missing; whether it is complete."""
-    keys = [f"{name} #{repeat}" for name in WIDTHS for repeat in range(NUM_REPEATS)]
-    return rows.fill("metering", keys, lambda key: _measure(WIDTHS[key.partition(" #")[0]]), expected_s=EXPECTED_S)
+    keys = [f"{name} #{repeat}" for name in SPINS_S for repeat in range(NUM_REPEATS)]
+    return rows.fill("metering", keys, lambda key: _measure(SPINS_S[key.partition(" #")[0]]), expected_s=EXPECTED_S)
 
 
-def _measure(width: int) -> Row:
+def _measure(spin_s: float) -> Row:
     """Probes the job, runs it as a trial that never has enough, and says what a step costs more."""
     with tempfile.TemporaryDirectory() as folder:
         probe, trial = Path(folder, "probe"), Path(folder, "trial")
-        _run(probe, width, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+        _run(probe, spin_s, mode=Mode.PROBE, settings=None, natural=None, facts=None)
         report = from_plain(RankResult, json.loads(TrialPaths(probe).result(0).read_text()))
         assert report.facts is not None
         natural = natural_settings(report.facts)
-        output = _run(trial, width, mode=Mode.TRIAL, settings=natural, natural=natural, facts=report.facts)
+        output = _run(trial, spin_s, mode=Mode.TRIAL, settings=natural, natural=natural, facts=report.facts)
     said = json.loads(output.splitlines()[-1])
     microseconds = [1e6 * seconds for seconds in said["differences"]]
     quartiles = statistics.quantiles(microseconds, n=4)
@@ -61,10 +61,10 @@ def _measure(width: int) -> Row:
     }
 
 
-def _run(folder: Path, width: int, **values: Any) -> str:
+def _run(folder: Path, spin_s: float, **values: Any) -> str:
     paths = TrialPaths(folder)
     paths.results.mkdir(parents=True)
-    command = (sys.executable, str(JOB), "--pairs", str(NUM_PAIRS), "--width", str(width))
+    command = (sys.executable, str(JOB), "--pairs", str(NUM_PAIRS), "--spin-s", str(spin_s))
     limits: dict[str, Any] = {"start_limit_s": 600.0, "total_limit_s": 600.0}
     job = TrialJob(command=command, cwd=str(ROOT), cap_bytes=1 << 40, window=ENDLESS, **limits, **values)
     paths.job.write_text(json.dumps(to_plain(job)))
@@ -78,7 +78,7 @@ def _run(folder: Path, width: int, **values: Any) -> str:
 
 def report(rows: Rows) -> Iterator[str]:
     """Markdown."""
-    found = {name: [row for row in rows.of("metering") if row["key"].startswith(f"{name} ")] for name in WIDTHS}
+    found = {name: [row for row in rows.of("metering") if row["key"].startswith(f"{name} ")] for name in SPINS_S}
     if not any(found.values()):
         return
     yield "## Cost of the meter\n"

@@ -19,7 +19,7 @@ from autotune.model.result import TrialResult
 from autotune.runner.cold import ColdRunner
 from autotune.runner.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.derive import natural_settings
+from autotune.space.natural import natural_settings
 from autotune.spec import SearchSpec
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.site import open_site

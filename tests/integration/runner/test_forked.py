@@ -20,7 +20,7 @@ from autotune.runner import layers
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
 from autotune.settings import Settings
-from autotune.space.derive import natural_settings
+from autotune.space.natural import natural_settings
 from tests.integration.runner.ground import Ground, digest
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
 from tests.unit.facts import script_facts
@@ -69,6 +69,44 @@ def test_a_script_sees_what_it_sees_in_a_fresh_interpreter(ground: Ground) -> No
     assert told(forked) == told(cold)
     assert told(forked)["name"] == "__main__" and told(forked)["spawned"] == [49]
     assert "at exit" in forked.log_tail
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-u", "sees.py", "word"),
+        ("-m", "sees"),
+        ("-m", "pkg.train", "a", "b"),
+        ("-m", "pkg"),
+        ("returns.py",),
+        ("concurs.py",),
+        ("interrupts.py",),
+    ],
+)
+def test_a_script_behaves_as_it_does_in_a_fresh_interpreter(ground: Ground, arguments: tuple[str, ...]) -> None:
+    limits = {"start_limit_s": 120.0, "total_limit_s": 120.0}
+    forked = ground.run(*arguments, **limits)
+    cold = ground.runner._cold.start(ground.job(*arguments, **limits)).result()
+    assert (forked.start, cold.start) == ("forked", "cold"), forked.start_reason
+    assert forked.log_tail == cold.log_tail
+    assert (forked.outcome, forked.exit_code, forked.signal) == (cold.outcome, cold.exit_code, cold.signal)
+
+
+def test_a_safe_path_has_no_folder_of_the_script(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    with ForkRunner(ground.runner._cold, FACTS) as runner:
+        forked = runner.start(ground.job("obeys.py")).result()
+    cold = ground.runner._cold.start(ground.job("obeys.py")).result()
+    assert (forked.start, cold.start) == ("forked", "cold")
+    assert forked.log_tail == cold.log_tail and "ModuleNotFoundError: No module named 'pretend'" in cold.log_tail
+
+
+def test_a_script_that_hides_an_installed_module_by_its_own_gets_a_cold_start(ground: Ground) -> None:
+    facts = replace(FACTS, imports=(*FACTS.imports, "mpmath"))
+    with ForkRunner(ground.runner._cold, facts) as runner:
+        result = runner.start(ground.job("shadows/names.py")).result()
+    assert result.start == "cold" and "mpmath" in result.start_reason
+    assert result.outcome is Outcome.OK and "the script's" in result.log_tail
 
 
 def test_variables_that_are_read_at_import_reach_the_script_by_a_server_of_their_own(ground: Ground) -> None:
@@ -185,6 +223,13 @@ def test_forked_and_cold_trials_compute_the_same_losses(ground: Ground) -> None:
     results = [cold.start(job).result(), *forked]
     assert [result.start for result in results] == ["cold", "forked", "forked"], forked[0].start_reason
     assert [result.outcome for result in results] == [Outcome.OK] * 3, forked[0].log_tail
+    for result in results:
+        parts = dict(result.durations_s)
+        assert ("server" in parts) == (result is forked[0])
+        parts.pop("server", None)
+        assert {"start", "imports", "preparation", "warm_up", "compute", "ramp", "window", "ending"} <= set(parts)
+        assert sum(parts.values()) == pytest.approx(result.wall_s, abs=0.001) and parts["ending"] > 0
+    assert results[0].durations_s["imports"] > forked[1].durations_s["imports"]
     losses = [result.ranks[0].first_losses for result in results]
     assert len(losses[0]) > 1 and losses[0] == losses[1] == losses[2]
     peaks = [result.peak_memory_bytes or 0 for result in results]

@@ -126,6 +126,12 @@ def test_the_rate_of_a_job_that_waits_for_its_loader_is_the_loaders(
     print(f"W={num_workers} P={prefetch_factor}: {rate / (num_workers / sleep_s):.3f} of the loader's rate")
     assert rate == pytest.approx(num_workers / sleep_s, rel=0.25)
     assert run.verdict.measurement.data_wait_fraction > 0.8
+    window = [block for block in run.rank.blocks if block.phase == "window"]
+    num_built = [block.num_built for block in window if block.num_built is not None]
+    assert len(num_built) == len(window)
+    # Nothing else than what is ahead or being built lies between what was built and what was delivered.
+    num_delivered = sum(block.num_micro_batches for block in window)
+    assert sum(num_built) == pytest.approx(num_delivered, abs=num_workers * (prefetch_factor + 1))
 
 
 @pytest.mark.skipif("in_order" not in inspect.signature(DataLoader).parameters, reason="torch 2.6 brought it")
@@ -160,4 +166,5 @@ def test_without_a_gate_the_queue_is_drained_and_the_result_marked(ground: Groun
     assert ramp >= DRAIN_QUEUES * 2 * 4 + 2
     assert run.verdict is not None and run.verdict.measurement is not None
     assert run.verdict.measurement.is_primed
+    assert {block.num_built for block in run.rank.blocks} == {None}
     assert run.verdict.measurement.samples_per_second == pytest.approx(2 / sleep_s, rel=0.25)

@@ -16,8 +16,9 @@ BLOCK = Block(
     duration_s=0.4,
     data_wait_s=0.1,
     num_skipped_steps=1,
+    num_built=8.5,
 )
-AS_LIST = ["window", 2, 8, 250.5, 0.4, 0.1, 1]
+AS_LIST = ["window", 2, 8, 250.5, 0.4, 0.1, 1, 8.5]
 
 
 @pytest.mark.parametrize("name", ["num_steps", "num_micro_batches", "num_samples", "duration_s"])
@@ -31,6 +32,17 @@ def test_a_block_of_nothing_cannot_be_made(name, value):
 def test_data_wait_is_finite_and_not_negative(value):
     with pytest.raises(ValueError, match="data_wait_s"):
         replace(BLOCK, data_wait_s=value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_was_built_is_finite(value):
+    assert replace(BLOCK, num_built=-0.25).num_built == -0.25
+    with pytest.raises(ValueError, match="num_built"):
+        replace(BLOCK, num_built=value)
+
+
+def test_what_was_built_is_unknown_of_a_group_that_was_not_seen_whole():
+    assert merge([BLOCK, replace(BLOCK, num_built=None)], 2)[0].num_built is None
 
 
 def test_no_more_steps_are_skipped_than_taken():
@@ -50,14 +62,14 @@ def test_a_block_survives_json():
 
 
 def test_whole_numbers_in_json_are_read_as_floats():
-    block = Block.from_list(["ramp", 1, 1, 32, 1, 0, 0])
+    block = Block.from_list(["ramp", 1, 1, 32, 1, 0, 0, None])
     assert (block.num_samples, block.duration_s, block.data_wait_s) == (32.0, 1.0, 0.0)
     assert all(type(value) is float for value in (block.num_samples, block.duration_s, block.data_wait_s))
 
 
-@pytest.mark.parametrize("data", [None, 7, "window", {}, [], AS_LIST[:6], [*AS_LIST, 0], tuple(AS_LIST)])
-def test_anything_but_a_list_of_seven_is_refused(data):
-    with pytest.raises(ValueError, match="list of 7"):
+@pytest.mark.parametrize("data", [None, 7, "window", {}, [], AS_LIST[:7], [*AS_LIST, 0], tuple(AS_LIST)])
+def test_anything_but_a_list_of_eight_is_refused(data):
+    with pytest.raises(ValueError, match="list of 8"):
         Block.from_list(data)
 
 
@@ -84,7 +96,7 @@ def test_merging_adds_up_and_drops_the_trailing_group():
     merged = merge([BLOCK] * 5, 2)
     assert len(merged) == 2
     assert merged[0] == merged[1]
-    assert merged[0].to_list() == ["window", 4, 16, 501.0, 0.8, 0.2, 2]
+    assert merged[0].to_list() == ["window", 4, 16, 501.0, 0.8, 0.2, 2, 17.0]
 
 
 def test_merging_keeps_the_order_of_time():

@@ -6,6 +6,7 @@ from autotune.measure.epoch import (
     amortised_rate,
     estimated_restart_s,
     is_worth_restarting,
+    last_round_s,
     restart_cost_s,
     restart_micro_batches,
 )
@@ -74,3 +75,25 @@ def test_a_job_that_waits_for_its_loader_gets_a_cycle_of_its_workers_back(wait, 
 
 def test_an_estimate_is_never_negative():
     assert estimated_restart_s(first_batch_s=0.01, data_wait_fraction=1.0, num_workers=4, micro_step_s=0.02) == 0.0
+
+
+LAST_ROUND = {"num_workers": 8, "data_wait_fraction": 1.0, "micro_step_s": 0.01}
+
+
+@pytest.mark.parametrize(("num_micro_batches", "idle"), [(48, 0), (50, 6), (1, 7)])
+def test_workers_without_a_batch_in_the_last_round_cost_their_share_of_it(num_micro_batches, idle):
+    """50 batches of 8 workers that take 80 ms each take 7 rounds, 560 ms, and not 50 times 10 ms."""
+    assert last_round_s(num_micro_batches, **LAST_ROUND) == pytest.approx(idle * 0.01)
+
+
+@pytest.mark.parametrize("spread_s", [0.0, 0.04, 0.08, 0.16, 0.4])
+def test_the_last_round_ends_when_the_later_of_two_workers_does(spread_s):
+    """Worker k of 8 begins k eighths of the spread after the first; 50 batches are 6 rounds, and 2 more batches."""
+    ends_s = [spread_s * (k + 1) / 8 + 0.08 * (7 if k < 2 else 6) for k in range(8)]
+    beyond_s = max(ends_s) - spread_s - 0.5
+    assert last_round_s(50, **LAST_ROUND, spread_s=spread_s) == pytest.approx(beyond_s)
+
+
+@pytest.mark.parametrize("changes", [{"num_workers": 0}, {"num_workers": 1}, {"data_wait_fraction": 0.0}])
+def test_a_job_without_workers_that_it_waits_for_loses_nothing_in_the_last_round(changes):
+    assert last_round_s(50, **{**LAST_ROUND, **changes}) == 0.0

@@ -8,7 +8,7 @@ from autotune.measure import interval
 from autotune.measure.block import Phase, rate_samples_per_second
 from autotune.measure.interval import Interval, estimate_rate, student_t_quantile
 
-from .simulated import loader_blocks, loader_step_times_s, make_block, make_blocks
+from .simulated import loader_blocks, loader_run, make_block, make_blocks
 
 T_TABLE = [  # published tables, two-sided 95 %, 99 % and one-sided 95 %, 99.95 %
     (0.975, 1, 12.7062047364),
@@ -208,8 +208,7 @@ def _simulated_loader(num_workers, sigma, compute_s):
 
 
 def _long_run_rate(loader):
-    step_times_s = loader_step_times_s(random.Random(2), 40_000, **loader)
-    return len(step_times_s) / sum(step_times_s)
+    return 40_000 / loader_run(random.Random(2), 40_000, **loader).done_s[-1]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.measure.block import Phase
+from autotune.measure.building import BUILT_WEIGHT
 from autotune.model.result import RaisedError, RankResult, RankStatus
 from autotune.plain import from_plain, to_plain
 from autotune.runner.aggregate import MIN_BLOCKS, RACED_MARGIN, device_peak_bytes, measurement_of
@@ -145,6 +146,41 @@ def test_the_start_of_an_epoch_is_spread_over_its_samples() -> None:
     assert measured.samples_per_second == pytest.approx(6400 * 1.2 / 1.5)
     assert measured.steady_samples_per_second == pytest.approx(6400)
     assert measured.low == pytest.approx(measured.samples_per_second)
+
+
+def test_a_last_round_that_not_all_workers_have_a_batch_for_is_a_part_of_the_epochs_cost() -> None:
+    """120 batches of 16 workers are 7.5 rounds: 8 workers idle, for a fifth of 10 ms each; of the 10 seen, 6 did."""
+    observed = {"num_workers": "16", "persistent_workers": "True"}
+    measured = measurement_of([restarted(observed=observed)])
+    assert measured is not None
+    assert measured.restart_s == pytest.approx(0.3 + (8 - 6) * 0.2 * 0.01)
+    unseen = measurement_of([restarted(observed=observed, epoch_end_s=None)])
+    assert unseen is not None
+    assert unseen.restart_s == pytest.approx(8 * 0.2 * 0.01)
+
+
+def test_workers_that_began_far_apart_share_the_last_round_out() -> None:
+    """The first batch came after 0.17 s, of which one of 16 workers took 0.16 s: the last began 0.19 s after it.
+
+    Then the 8 batches of the last round are there before those of the round before: 80 ms less than all start late.
+    """
+    observed = {"num_workers": "16", "persistent_workers": "False"}
+    first = block(phase=Phase.RESTART, num_steps=1, num_micro_batches=1, num_samples=64.0, duration_s=0.17)
+    rest = block(phase=Phase.RESTART, num_steps=31, num_micro_batches=31, num_samples=1984.0, duration_s=0.35)
+    window = (block(data_wait_s=0.1),) * 12
+    measured = measurement_of([restarted(blocks=(*window, first, rest), observed=observed)])
+    assert measured is not None
+    assert measured.restart_s == pytest.approx(0.1 + 0.2 + 8 * 0.01 - 0.19 / 2)
+
+
+def test_a_rate_is_that_of_what_was_built_where_the_loader_binds() -> None:
+    window = (block(data_wait_s=0.1, num_built=11.0),) * 12
+    measured = measurement_of([restarted(blocks=(*window, block(phase=Phase.RESTART, duration_s=0.3)))])
+    assert measured is not None
+    factor = 1 + 0.1 * BUILT_WEIGHT
+    assert measured.steady_samples_per_second == pytest.approx(6400 * factor)
+    assert measured.epoch_s == pytest.approx(1.2 / factor)
+    assert measured.restart_s == pytest.approx(0.4 - 0.1 / factor)
 
 
 def test_without_a_restart_or_a_length_the_steady_rate_is_the_rate() -> None:

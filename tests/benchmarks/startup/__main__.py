@@ -1,0 +1,91 @@
+"""What a trial costs beside its measurement: its start, forked against cold, and what stays behind.
+
+    python -m tests.benchmarks.startup [PART ...] [--pairs 5] [--trials 30] [--database PATH]
+
+Parts: `first` (seconds to the end of the first step), `same` (throughput and losses of whole trials), `growth` (trials
+in a row), `share` (a whole search of studies/jpeg_cnn, 5 minutes; `--database` takes one that is finished). Without any
+all are measured. `RESULTS.md` beside this file has a section for each; those of parts that were not asked for stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.benchmarks.startup.growth import growth
+from tests.benchmarks.startup.share import share
+from tests.benchmarks.startup.starts import T_95, first_steps, same_training
+from tests.benchmarks.startup.trials import Trials, open_trials
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+PARTS = ("first", "same", "growth", "share")
+HEADING = "# What a trial costs beside its measurement\n\nBy `make bench-startup`; each part with its own command.\n"
+
+
+def main() -> None:
+    """Measures the parts that were asked for, and writes their sections."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.startup",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--pairs", type=int, default=5, choices=[degrees + 1 for degrees in T_95])
+    parser.add_argument("--trials", type=int, default=30, help="in a row")
+    parser.add_argument("--database", type=Path, help="of a finished search of studies/jpeg_cnn")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    unknown = set(options.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    parts = [part for part in PARTS if part in (options.parts or PARTS)]
+    with ExitStack() as stack:
+        trials = stack.enter_context(open_trials()) if parts != ["share"] else None
+        for part in parts:
+            _add(options.out, part, _measure(part, trials, options))
+    print(options.out.read_text())
+
+
+def _measure(part: str, trials: Trials | None, options: argparse.Namespace) -> str:
+    """The section of a part."""
+    if trials is None or part == "share":
+        return share(options.database)
+    if part == "growth":
+        return growth(trials, options.trials)
+    return (first_steps if part == "first" else same_training)(trials, options.pairs)
+
+
+def _add(path: Path, part: str, section: str) -> None:
+    """Writes the report anew with that section: what was measured before is not lost with what comes after it."""
+    sections = {**_known(path), part: f"{section}\n\n{_origin()}\n"}
+    text = "\n".join([HEADING, *(f"<!-- {name} -->\n{sections[name]}" for name in PARTS if name in sections)])
+    path.write_text(text)
+
+
+def _known(path: Path) -> dict[str, str]:
+    """The sections of an earlier report."""
+    if not path.exists():
+        return {}
+    pieces = [piece.partition(" -->\n") for piece in path.read_text().split("<!-- ")[1:]]
+    return {name: f"{body.rstrip()}\n" for name, _, body in pieces}
+
+
+def _origin() -> str:
+    """By which command, where and when."""
+    command = f"python -m tests.benchmarks.startup {shlex.join(sys.argv[1:])}".strip()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    machine = f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} usable cores"
+    load = f"load {os.getloadavg()[0]:.1f} at the end"
+    return f"`{command}`, {datetime.now(UTC):%Y-%m-%d}: {machine}, {load}, torch {version('torch')}."
+
+
+if __name__ == "__main__":
+    main()

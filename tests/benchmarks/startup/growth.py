@@ -1,0 +1,52 @@
+"""What many trials leave behind in the server and on the machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from tests.benchmarks.startup.trials import Trials
+
+NUM_BEFORE = 10
+"""Trials before the first look: what is allocated once is there then."""
+
+
+def look(trials: Trials) -> dict[str, int]:
+    """What a server has, and what lies around it."""
+    (server,) = trials.forked._servers.values()
+    place = Path(f"/proc/{server.pid}")
+    pages = int((place / "statm").read_text().split()[1])
+    tasks = list((place / "task").iterdir())
+    return {
+        "server's resident memory, KiB": pages * os.sysconf("SC_PAGE_SIZE") // 1024,
+        "server's descriptors": len(list((place / "fd").iterdir())),
+        "server's tasks": len(tasks),
+        "server's children": sum(len((task / "children").read_text().split()) for task in tasks),
+        "tuner's descriptors": len(os.listdir("/proc/self/fd")),
+        "entries of /dev/shm": len(os.listdir("/dev/shm")),
+        "folders of trials": len(list((trials.cold.workspace.folder / "trials").iterdir())),
+        "layers mounted here": sum("autotune" in line for line in Path("/proc/self/mounts").read_text().splitlines()),
+    }
+
+
+def growth(trials: Trials, num_trials: int) -> str:
+    """The section on trials in a row."""
+    for _ in range(NUM_BEFORE):
+        trials.run("forked", "0")
+    before, began = look(trials), time.monotonic()
+    for _ in range(num_trials):
+        trials.run("forked", "0")
+    each_s = (time.monotonic() - began) / num_trials
+    time.sleep(0.2)  # The last warden's pipe may still be closing.
+    after = look(trials)
+    rows = [f"| {name} | {before[name]:,} | {after[name]:,} |" for name in before]
+    return "\n".join(
+        [
+            f"## {num_trials} trials in a row\n",
+            f"Of `job.py 0`, after {NUM_BEFORE} others; {each_s:.3f} s each, all included.\n",
+            "| | before | after |",
+            "|---|---|---|",
+            *rows,
+        ]
+    )

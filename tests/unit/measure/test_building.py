@@ -1,0 +1,74 @@
+import random
+import statistics
+
+import pytest
+
+from autotune.measure.block import rate_samples_per_second
+from autotune.measure.building import BOUND_WAIT, BUILT_WEIGHT, UNBOUND_WAIT, steady_factor
+from autotune.measure.interval import estimate_rate
+
+from .simulated import loader_blocks, make_block
+
+
+def seen(num_built, *, data_wait_s, duration_s=1.0):
+    return make_block(duration_s, 32.0, data_wait_s=data_wait_s, num_built=num_built)
+
+
+@pytest.mark.parametrize("wait_s", [BOUND_WAIT, 1.0])
+def test_what_was_built_counts_for_most_where_the_loader_binds(wait_s):
+    window = [seen(1.1, data_wait_s=wait_s), seen(1.3, data_wait_s=wait_s)]
+    assert steady_factor(window) == pytest.approx(1 + 0.2 * BUILT_WEIGHT)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, UNBOUND_WAIT])
+def test_a_queue_that_fills_while_compute_binds_does_not_count(wait_s):
+    assert steady_factor([seen(2.0, data_wait_s=wait_s)]) == 1.0
+
+
+def test_between_the_two_there_is_no_jump():
+    middle = (UNBOUND_WAIT + BOUND_WAIT) / 2
+    assert steady_factor([seen(2.0, data_wait_s=middle)]) == pytest.approx(1 + BUILT_WEIGHT / 2)
+
+
+def test_where_one_block_was_not_seen_the_delivered_rate_stands():
+    assert steady_factor([seen(2.0, data_wait_s=1.0), seen(None, data_wait_s=1.0)]) == 1.0
+
+
+def test_a_queue_that_is_used_up_lowers_the_rate_but_never_to_nothing():
+    assert steady_factor([seen(0.5, data_wait_s=1.0)]) == pytest.approx(1 - BUILT_WEIGHT / 2)
+    assert steady_factor([seen(-0.1, data_wait_s=1.0)]) == pytest.approx(1 - BUILT_WEIGHT)
+
+
+def test_the_estimate_and_its_interval_are_those_of_the_steady_rate():
+    blocks = [seen(1.1, data_wait_s=seconds, duration_s=seconds) for seconds in (1.0, 1.1) * 6]
+    estimate = estimate_rate(blocks)
+    assert estimate.samples_per_second == pytest.approx(rate_samples_per_second(blocks) * (1 + 0.1 * BUILT_WEIGHT))
+    interval = estimate.interval
+    assert (interval.low + interval.high) / 2 == pytest.approx(estimate.samples_per_second)
+    assert interval.half_width_ratio == pytest.approx(estimate.half_width_ratio)
+
+
+@pytest.mark.parametrize(("num_workers", "prefetch_factor"), [(4, 2), (8, 2), (8, 4)])
+@pytest.mark.parametrize("load", [0.1, 0.5, 0.9, 1.3])
+def test_a_short_window_finds_the_rate_of_a_long_one_though_its_workers_start_in_phase(
+    num_workers, prefetch_factor, load
+):
+    """80 batches after one round of ramp, as a trial has them, against 600 after 100."""
+    rng = random.Random(7)
+    loader = {
+        "num_workers": num_workers,
+        "prefetch_factor": prefetch_factor,
+        "batch_s": 0.02 * num_workers,
+        "sigma": 0.1,
+        "compute_s": 0.02 * load,
+    }
+    size = {"steps_per_block": num_workers, "num_ramp_steps": num_workers}
+    later = [loader_blocks(rng, 700 // num_workers, **size, **loader)[100 // num_workers :] for _ in range(40)]
+    truth = statistics.harmonic_mean(map(rate_samples_per_second, later))
+    windows = [loader_blocks(rng, 80 // num_workers, **size, **loader, sees_workers=True) for _ in range(200)]
+    delivered = [rate_samples_per_second(window) / truth - 1 for window in windows]
+    steady = [rate_samples_per_second(window) * steady_factor(window) / truth - 1 for window in windows]
+    assert abs(statistics.fmean(steady)) < 0.01
+    assert statistics.stdev(steady) <= statistics.stdev(delivered) + 1e-4
+    if load == 0.1:
+        assert abs(statistics.fmean(steady)) < 0.6 * abs(statistics.fmean(delivered))
