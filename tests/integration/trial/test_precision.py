@@ -113,8 +113,9 @@ def test_a_trial_counts_steps_whose_gradients_were_not_finite(ground: Ground, sc
     assert run.outcome == "invalid"
     assert run.verdict is not None and "were skipped because gradients overflowed" in run.verdict.reason
     window = [block for block in run.rank.blocks if block.phase == "window"]
-    share = sum(block.num_skipped_steps for block in window) / sum(block.num_steps for block in window)
-    assert share == pytest.approx(1 / 3, rel=0.1)
+    num_steps, num_skipped = (sum(getattr(b, name) for b in window) for name in ("num_steps", "num_skipped_steps"))
+    # A short window may begin and end anywhere in the cycle of three.
+    assert abs(num_skipped - num_steps / 3) <= 1
 
 
 def test_a_healthy_script_with_its_own_scaler_is_measured(ground: Ground) -> None:
