@@ -31,6 +31,9 @@ NumProcesses = Annotated[
     str | None,
     typer.Option("--nproc-per-node", metavar="N", help="Processes that train together on this machine, by torchrun."),
 ]
+StudyFile = Annotated[
+    str | None, typer.Option("--study-file", metavar="PATH", help="Read this instead of ./study.toml.")
+]
 MemoryCap = Annotated[
     str | None,
     typer.Option(

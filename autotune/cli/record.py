@@ -21,6 +21,7 @@ from autotune.cli.options import (
     SamplesPerStep,
     Script,
     ShareGpu,
+    StudyFile,
 )
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
@@ -53,9 +54,7 @@ def record(
     study: Annotated[
         str | None, typer.Option("--study", metavar="NAME", help="What it is of. [default: the script's name]")
     ] = None,
-    study_file: Annotated[
-        str | None, typer.Option("--study-file", metavar="PATH", help="Read this instead of ./study.toml.")
-    ] = None,
+    study_file: StudyFile = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=RANGE", help="Values of the grid: a,b,c or low..high. Repeatable."),

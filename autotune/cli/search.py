@@ -7,7 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.cli.options import Json, Module, NumProcesses, Quiet, Script, Storage
+from autotune.cli.options import (
+    AllowBatchnorm,
+    Device,
+    EffectiveBatch,
+    Json,
+    Map,
+    MemoryCap,
+    Module,
+    NumProcesses,
+    Quiet,
+    SamplesPerStep,
+    Script,
+    ShareGpu,
+    Storage,
+    StudyFile,
+)
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
 from autotune.errors import UsageError
@@ -32,32 +47,16 @@ def search(
     study: Annotated[
         str | None, typer.Option("--study", metavar="NAME", help="Name of the study. [default: the script's]")
     ] = None,
-    study_file: Annotated[
-        str | None, typer.Option("--study-file", metavar="PATH", help="Read this instead of ./study.toml.")
-    ] = None,
+    study_file: StudyFile = None,
     storage: Storage = None,
-    memory_cap: Annotated[
-        str | None,
-        typer.Option(
-            "--memory-cap",
-            metavar="16GiB|80%",
-            help="Most device memory that training may take. [default: 90% of what is free; CPU: 80%]",
-        ),
-    ] = None,
+    memory_cap: MemoryCap = None,
     trials: Annotated[
         str | None, typer.Option("--trials", metavar="N", help="Trials to spend. [default: at most 40]")
     ] = None,
     time: Annotated[
         str | None, typer.Option("--time", metavar="15m", help="Longest wall time, all included. [default: 15m]")
     ] = None,
-    effective_batch: Annotated[
-        str | None,
-        typer.Option(
-            "--effective-batch",
-            metavar="fixed|free|LOW..HIGH",
-            help="Samples per optimizer step; another batch trains differently. [default: fixed]",
-        ),
-    ] = None,
+    effective_batch: EffectiveBatch = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=RANGE", help="Search only these values: a,b,c or low..high. Repeatable."),
@@ -65,20 +64,8 @@ def search(
     fix: Annotated[
         list[str] | None, typer.Option("--fix", metavar="KEY=VALUE", help="Do not search this setting. Repeatable.")
     ] = None,
-    map_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="KEY=TEMPLATE",
-            help="Give a setting, or a knob of yours, to the script as an argument: workers=--workers={}. Repeatable.",
-        ),
-    ] = None,
-    samples_per_step: Annotated[
-        str | None,
-        typer.Option(
-            "--samples-per-step", metavar="N", help="Samples per optimizer step, where they cannot be counted."
-        ),
-    ] = None,
+    map_: Map = None,
+    samples_per_step: SamplesPerStep = None,
     take_over: Annotated[
         str | None,
         typer.Option(
@@ -92,17 +79,10 @@ def search(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite whatever is at --out.")] = False,
     seed: Annotated[str | None, typer.Option("--seed", metavar="N", help="Of the search. [default: 0]")] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="auto|cpu|cuda[:N]", help="Where it trains. [default: auto]")
-    ] = None,
+    device: Device = None,
     require_gain: Annotated[bool, typer.Option("--require-gain", help="Exit with 7 when nothing is faster.")] = False,
-    share_gpu: Annotated[
-        bool, typer.Option("--share-gpu", help="Measure although other processes use the device.")
-    ] = False,
-    allow_batchnorm_accumulation: Annotated[
-        bool,
-        typer.Option("--allow-batchnorm-accumulation", help="Split batches although BatchNorm then sees smaller ones."),
-    ] = False,
+    share_gpu: ShareGpu = False,
+    allow_batchnorm_accumulation: AllowBatchnorm = False,
     as_json: Json = False,
     quiet: Quiet = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,

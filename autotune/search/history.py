@@ -19,14 +19,14 @@ class FinishedTrial:
     """In canonical form."""
     stage: str
     outcome: Outcome
-    samples_per_second: float | None
+    samples_per_second: float | None = None
     """The rate; the upper bound of a raced-out trial; None for every other ending."""
-    peak_memory_bytes: int | None
+    peak_memory_bytes: int | None = None
     """Of a trial over the cap, what it needed at least."""
-    compute_samples_per_second: float | None
+    compute_samples_per_second: float | None = None
     """Rate without the loader, on one cached batch; also of raced-out trials."""
-    data_wait_fraction: float | None
-    half_width_ratio: float | None
+    data_wait_fraction: float | None = None
+    half_width_ratio: float | None = None
     """Half of the 95 % interval as a share of the rate."""
     is_near_cap: bool = False
     """The allocator thrashed at the cap."""

@@ -280,14 +280,4 @@ def _num_finished(snapshot: StudySnapshot) -> int:
 
 
 def _unmeasured(settings: Settings, number: int) -> FinishedTrial:
-    return FinishedTrial(
-        number=number,
-        settings=settings,
-        stage="",
-        outcome=Outcome.INTERRUPTED,
-        samples_per_second=None,
-        peak_memory_bytes=None,
-        compute_samples_per_second=None,
-        data_wait_fraction=None,
-        half_width_ratio=None,
-    )
+    return FinishedTrial(number=number, settings=settings, stage="", outcome=Outcome.INTERRUPTED)

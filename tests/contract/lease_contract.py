@@ -19,11 +19,7 @@ from .store_samples import NOW
 
 
 class LeaseContract:
-    """Leases, kills and races; one subclass per database gives the `url` of an empty one."""
-
-    @pytest.fixture
-    def url(self) -> str:
-        raise NotImplementedError
+    """Leases, kills and races; every subclass has a fixture `url`, of an empty database."""
 
     @pytest.fixture
     def repository(self, url: str) -> Iterator[Repository]:

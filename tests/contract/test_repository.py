@@ -7,9 +7,11 @@ import os
 import shutil
 import socket
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import optuna
@@ -30,6 +32,8 @@ from .store_processes import Child
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 NO_PATIENCE = Patience(retry_for_s=0)
+NOBODY = 65534
+"""The user that has no rights of its own, on every Linux."""
 
 
 @pytest.fixture
@@ -120,10 +124,13 @@ class TestSqlite(RepositoryContract):
             with pytest.raises(StoreError, match="read-only"):
                 repository.record_trial("photos", samples.trial(2))
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write whatever the rights of a file are")
     def test_a_file_without_the_right_to_write_says_so(self, filled: str, file: Path) -> None:
         file.chmod(0o444)
-        with Repository.open(filled) as repository, pytest.raises(StoreError, match="read-only"):
+        with (
+            as_nobody(file) as path,
+            Repository.open(resolve_url(str(path), path.parent)) as repository,
+            pytest.raises(StoreError, match="read-only"),
+        ):
             repository.record_trial("photos", samples.trial(2))
 
     def test_a_folder_in_which_no_file_can_be_made_is_said_to_be_so(self, tmp_path: Path) -> None:
@@ -243,6 +250,23 @@ class TestSqlite(RepositoryContract):
             assert [trial.value for trial in stored.trials] == [1000.0, 0.0, 1002.0]
             repository.record_trial("photos", samples.trial(3))
             assert len(repository.trials("photos")) == 4
+
+
+@contextmanager
+def as_nobody(file: Path) -> Iterator[Path]:
+    """A file that everybody may read, where the user of the tests is one whom its rights bind: root is not."""
+    if os.geteuid() != 0:
+        yield file
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        copy = Path(shutil.copy2(file, folder))
+        os.seteuid(NOBODY)
+        try:
+            yield copy
+        finally:
+            os.seteuid(0)
 
 
 @pytest.fixture(scope="module")

@@ -105,9 +105,6 @@ def _finished(number: int, settings: Settings) -> FinishedTrial:
         outcome=Outcome.OK,
         samples_per_second=1.0,
         peak_memory_bytes=1,
-        compute_samples_per_second=None,
-        data_wait_fraction=None,
-        half_width_ratio=None,
     )
 
 
