@@ -125,6 +125,7 @@ class ColdRunner:
         environment.update(
             AUTOTUNE_TRIAL=str(paths.folder),
             AUTOTUNE_STARTED_AT=repr(time.monotonic()),
+            AUTOTUNE_SEED=str(job.seed),
             TMPDIR=str(paths.temporary),
             PYTHONPATH=os.pathsep.join(filter(None, [str(INJECT), environment.get("PYTHONPATH", "")])),
             PYTHONUNBUFFERED="1",

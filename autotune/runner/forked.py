@@ -24,7 +24,7 @@ BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 own is needed: `autotune.trial.forked` makes it."""
 PYTHON_OPTIONS = frozenset({"-u"})
 """Options of the interpreter that a fork can honour: every trial is unbuffered."""
-PER_TRIAL = ("AUTOTUNE_TRIAL", "AUTOTUNE_STARTED_AT", "TMPDIR", "PYTHONPATH")
+PER_TRIAL = ("AUTOTUNE_TRIAL", "AUTOTUNE_STARTED_AT", "AUTOTUNE_SEED", "TMPDIR", "PYTHONPATH")
 """Variables in which a trial differs from its server."""
 
 

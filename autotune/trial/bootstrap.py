@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import random
-import sys
 import time
 from pathlib import Path
 
@@ -36,7 +34,7 @@ def install(ready_at: float | None = None) -> None:
     paths = TrialPaths(Path(os.environ["AUTOTUNE_TRIAL"]))
     job = from_plain(TrialJob, json.loads(paths.job.read_text()))
     started_at = float(os.environ.get("AUTOTUNE_STARTED_AT", attached_at))
-    _seed(job.seed)
+    torch.manual_seed(job.seed)  # Other generators were seeded before: by now the script may have done so itself.
     session: ProbeSession | MeasuredSession
     if job.mode is Mode.TRIAL:
         ready_at = attached_at if ready_at is None else ready_at
@@ -46,11 +44,3 @@ def install(ready_at: float | None = None) -> None:
         session = ProbeSession(job, paths, started_at)
     session.install()
     active.session = session
-
-
-def _seed(seed: int) -> None:
-    """The same random numbers in every trial, so that two see the same samples; a script may still seed itself."""
-    random.seed(seed)
-    torch.manual_seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)

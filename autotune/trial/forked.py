@@ -12,6 +12,7 @@ import importlib
 import importlib.machinery
 import io
 import os
+import random
 import runpy
 import signal
 import sys
@@ -141,6 +142,7 @@ def _change_environment(changes: Mapping[str, str | None]) -> None:
 def _run_command(command: Sequence[str], ready_at: float) -> int:
     """The exit status of the script."""
     try:
+        _seed(int(os.environ["AUTOTUNE_SEED"]))
         importlib.import_module("autotune.trial.bootstrap").install(ready_at)
         main = _new_main()
         is_module = command[1] == "-m"
@@ -159,6 +161,13 @@ def _run_command(command: Sequence[str], ready_at: float) -> int:
         sys.excepthook(type(error), error, error.__traceback__)
         return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
+
+
+def _seed(seed: int) -> None:
+    """What a fresh interpreter does when the two are imported; torch is seeded where it is attached to."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        importlib.import_module("numpy.random").seed(seed)
 
 
 def _import_first_from(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Found by every Python process of a trial through PYTHONPATH: arms autotune when torch is imported.
+"""Found by every Python process of a trial through PYTHONPATH: seeds generators and attaches autotune at their imports.
 
 It chains to the user's own sitecustomize, and costs a process that never imports torch nothing but this file.
 """
@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import time
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -15,30 +16,55 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 
 
-class _TorchWatcher:
-    """A finder that steps aside for every module and arms autotune once torch is there."""
+class _Watcher:
+    """A finder that steps aside for every module, and acts once on those it watches, as soon as they are there."""
 
     def __init__(self) -> None:
-        self._ready_at = time.monotonic()
+        self._actions: dict[str, Callable[[ModuleType], None]] = {}
+
+    def watch(self, name: str, action: Callable[[ModuleType], None]) -> None:
+        if name in sys.modules:
+            action(sys.modules[name])
+        else:
+            self._actions[name] = action
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name != "torch":
+        action = self._actions.pop(name, None)
+        if action is None:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
+        spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            _make_importable()
-            from autotune.trial.bootstrap import install
-
-            install(self._ready_at)
+            action(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+def _arm() -> None:
+    """Has autotune attached to torch, and the other generators seeded: before the script can do that itself."""
+    ready_at = time.monotonic()
+
+    def attach(_: ModuleType) -> None:
+        _make_importable()
+        from autotune.trial.bootstrap import install
+
+        install(ready_at)
+
+    def seed(module: ModuleType) -> None:
+        if hasattr(module, "seed"):  # The script may have a module of that name.
+            module.seed(int(os.environ["AUTOTUNE_SEED"]))
+
+    watcher = _Watcher()
+    watcher.watch("torch", attach)
+    if "AUTOTUNE_SEED" in os.environ:
+        watcher.watch("random", seed)
+        watcher.watch("numpy.random", seed)
+    sys.meta_path.insert(0, watcher)
 
 
 def _make_importable() -> None:
@@ -76,5 +102,5 @@ if os.environ.get("AUTOTUNE_REDIRECT"):
     _redirect()
 if os.environ.get("AUTOTUNE_TRIAL") or os.environ.get("AUTOTUNE_JOB"):
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
-    sys.meta_path.insert(0, _TorchWatcher())
+    _arm()
 _chain()

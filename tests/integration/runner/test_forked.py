@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
+import torch
 
 from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import ProbeResult, TrialResult
 from autotune.runner import layers
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
@@ -56,7 +59,7 @@ def server_of(ground: Ground) -> Any:
     return server
 
 
-def told(result: TrialResult) -> dict[str, Any]:
+def told(result: TrialResult | ProbeResult) -> dict[str, Any]:
     line = next(line for line in result.log_tail.splitlines() if line.startswith("{"))
     return dict(json.loads(line))
 
@@ -234,6 +237,25 @@ def test_forked_and_cold_trials_compute_the_same_losses(ground: Ground) -> None:
     assert len(losses[0]) > 1 and losses[0] == losses[1] == losses[2]
     peaks = [result.peak_memory_bytes or 0 for result in results]
     assert max(peaks) < 1.25 * min(peaks), peaks
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [(("itself",), 7), ((), 5)])
+def test_random_numbers_are_the_scripts_own_or_follow_from_the_studys_seed_in_every_kind_of_start(
+    ground: Ground, arguments: tuple[str, ...], expected: int
+) -> None:
+    job = ground.job("seeds.py", *arguments, seed=5)
+    probe = replace(job, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    forked, cold = (runner.start(job).result() for runner in (ground.runner, ground.runner._cold))
+    probed = ground.runner._cold.start(probe).probe_result()
+    assert (forked.start, cold.start) == ("forked", "cold"), forked.start_reason
+    assert [told(result)["drawn"] for result in (forked, cold, probed)] == [drawn_from(expected)] * 3
+
+
+def drawn_from(seed: int) -> list[float]:
+    """What a script draws from generators with that seed."""
+    own, theirs = random.Random(seed), numpy.random.RandomState(seed)
+    tensor = torch.rand((), generator=torch.Generator().manual_seed(seed))
+    return [own.random(), float(theirs.random()), own.random(), float(theirs.random()), float(tensor)]
 
 
 def test_thirty_trials_leave_the_server_as_it_was(ground: Ground) -> None:
