@@ -6,6 +6,7 @@ trial or none. What the search must know later is in the attributes: a study can
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,13 @@ from autotune.space.space import SPLIT, SearchSpace
 
 MAX_HOST_FAULTS = 2
 """Times that settings are queued again after a fault of the host."""
+
+UNNAMED_CONSTRAINTS = "constraints"
+"""Where Optuna kept constraints while they had no names. Its dashboard still looks there alone, and would show what
+needed too much memory as feasible; Optuna reads both, the unnamed under their positions."""
+
+METRIC = "samples_per_second"
+"""What Optuna's plots and its dashboard call the values."""
 
 ENQUEUED_STAGE = "enqueued"
 """Stage of settings that somebody queued through Optuna."""
@@ -66,6 +74,9 @@ class StudyTrials:
                 sampler=optuna.samplers.RandomSampler(seed=0),
                 pruner=optuna.pruners.NopPruner(),
             )
+            if self._study.metric_names is None:
+                with warnings.catch_warnings(category=optuna.exceptions.ExperimentalWarning, action="ignore"):
+                    self._study.set_metric_names([METRIC])
             self._study_id = self._storage.get_study_id_from_name(study_name)
 
     def snapshot(self) -> StudySnapshot:
@@ -120,6 +131,7 @@ class StudyTrials:
             trial = Trial(self._study, trial_id)
             for key, value in told.constraints.items():
                 trial.set_constraint(key, value)
+            self._storage.set_trial_system_attr(trial_id, UNNAMED_CONSTRAINTS, list(told.constraints.values()))
             self._study.tell(trial, told.value, state=TrialState.COMPLETE)
 
     def add_finished(self, candidate: Candidate, result: TrialResult, told: Verdict, source: str) -> int:
@@ -146,6 +158,7 @@ class StudyTrials:
             params=dict(self._space.params(candidate.settings)),
             distributions=self._distributions,
             user_attrs=attrs,
+            system_attrs={UNNAMED_CONSTRAINTS: list(told.constraints.values())},
             constraints=dict(told.constraints),
         )
         with quiet():
