@@ -72,6 +72,8 @@ GROUP_OF_FIELD: Mapping[str, Group] = MappingProxyType(
 )
 """Group of every field of Settings except `knobs`, whose group is OWN."""
 
+LOADER_FIELDS = tuple(name for name, group in GROUP_OF_FIELD.items() if group is Group.LOADER)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:

@@ -21,6 +21,7 @@ Examples:
   autotune export train --to json
   autotune export autotune.yaml --to env --out tuned.env
   set -a; . ./tuned.env; set +a
+  autotune export train --to hf --out tuned/trainer.yaml
 """
 
 
@@ -28,7 +29,11 @@ def export(
     study: Annotated[str, typer.Argument(metavar="STUDY|FILE", help="A finished study, or a tuned config.")],
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="yaml|toml|json|env", help="The form. [default: as --out ends, or yaml]"),
+        typer.Option(
+            "--to",
+            metavar="FORM",
+            help="yaml, toml, json, env, hf, lightning, accelerate, deepspeed, hydra. [default: by --out, or yaml]",
+        ),
     ] = None,
     out: Annotated[
         str | None, typer.Option("--out", metavar="PATH", help="Write it there. [default: standard output]")
@@ -39,6 +44,7 @@ def export(
     """Print a tuned config in another form, or write it to a file.
 
     `env` gives assignments for a shell: what libraries read when they start, and every setting as AUTOTUNE_NAME.
+    The forms for frameworks are their own arguments; what one of them cannot take is named in a comment.
     """
     from autotune.emit.export import KINDS
     from autotune.emit.export import export as exported
@@ -48,8 +54,9 @@ def export(
     kind = to or ending or "yaml"
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is not a form of a tuned config.", f"It is one of {', '.join(KINDS)}.")
-    if ending is not None and ending != kind:
-        raise UsageError(f"--to {kind} and --out {out} do not go together.", f"Let the file end in .{kind}.")
+    if ending is not None and ending != KINDS[kind].suffix:
+        hint = f"Let the file end in .{KINDS[kind].suffix}."
+        raise UsageError(f"--to {kind} and --out {out} do not go together.", hint)
     config = _tuned_config(study, storage)
     if out is None:
         write_result(exported(config, kind))
@@ -84,10 +91,10 @@ def _tuned_config(name: str, storage: str | None) -> TunedConfig:
 
 def _write(path: Path, config: TunedConfig, kind: str, *, force: bool) -> None:
     from autotune.emit.config import write_config
+    from autotune.emit.export import KINDS
     from autotune.emit.export import export as exported
-    from autotune.emit.formats import FORMATS
 
-    if kind in FORMATS and path.suffix:
+    if KINDS[kind].is_config and path.suffix:
         write_config(path, config, force=force)
         return
     try:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
+from autotune.emit import yaml_format
 from autotune.emit.config import TunedConfig, config_text
+from autotune.emit.frameworks import FRAMEWORKS, FrameworkArguments
+from autotune.emit.headline import headline, one_line
 from autotune.errors import ConfigError, UsageError
 from autotune.settings import OmpWaitPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One form of a tuned config."""
+
+    render: Callable[[TunedConfig], str]
+    suffix: str
+    """What a file of this form ends in."""
+    is_config: bool = False
+    """It can be read back."""
 
 
 def export(config: TunedConfig, kind: str) -> str:
@@ -20,7 +37,7 @@ def export(config: TunedConfig, kind: str) -> str:
     """
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is not a form of a tuned config.", f"It is one of {', '.join(KINDS)}.")
-    return KINDS[kind](config)
+    return KINDS[kind].render(config)
 
 
 def _environment(config: TunedConfig) -> str:
@@ -49,10 +66,34 @@ def _environment(config: TunedConfig) -> str:
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
-KINDS: Mapping[str, Callable[[TunedConfig], str]] = {
-    "yaml": lambda config: config_text(config, "yaml"),
-    "toml": lambda config: config_text(config, "toml"),
-    "json": lambda config: config_text(config, "json"),
-    "env": _environment,
+def _for_framework(name: str, config: TunedConfig) -> str:
+    """The framework's arguments as YAML below comments; DeepSpeed takes JSON only."""
+    arguments = FRAMEWORKS[name](config)
+    if name == "deepspeed":
+        # JSON has no comments, and DeepSpeed leaves alone the keys that it does not know.
+        values = {"autotune": {"comments": list(_comments(config, arguments))}, **arguments.values}
+        return json.dumps(values, indent=2, allow_nan=False) + "\n"
+    # The comment has to be the first line for Hydra.
+    first = ("@package _global_",) if name == "hydra" else ()
+    return yaml_format.render(arguments.values, (*first, *_comments(config, arguments)))
+
+
+def _comments(config: TunedConfig, arguments: FrameworkArguments) -> tuple[str, ...]:
+    num_processes = config.provenance.world_size
+    batch = config.settings.effective_batch(num_processes)
+    processes = f"{num_processes} process" + ("es" if num_processes > 1 else "")
+    lines = (
+        *headline(config)[:-1],
+        *((f"With {processes} the effective batch is {batch}; another number of them changes it.",) if batch else ()),
+        *arguments.notes,
+        *(f"NOT in here: {sentence}" for sentence in arguments.left_out),
+    )
+    return tuple(map(one_line, lines))
+
+
+KINDS: Mapping[str, Kind] = {
+    **{kind: Kind(partial(config_text, kind=kind), kind, is_config=True) for kind in ("yaml", "toml", "json")},
+    "env": Kind(_environment, "env"),
+    **{name: Kind(partial(_for_framework, name), "json" if name == "deepspeed" else "yaml") for name in FRAMEWORKS},
 }
 """By the name that `autotune export --to` takes."""

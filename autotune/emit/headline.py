@@ -20,7 +20,12 @@ def headline(config: TunedConfig) -> tuple[str, ...]:
         _memory(config),
         "autotune.load in the training code reads this file; `autotune run` applies it to an unedited script.",
     )
-    return tuple("".join(char if char.isprintable() else "?" for char in line) for line in lines)
+    return tuple(map(one_line, lines))
+
+
+def one_line(text: str) -> str:
+    """The text without what would end a comment or reach a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _gain(config: TunedConfig) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from autotune.model.job import TrialJob
-from autotune.settings import GROUP_OF_FIELD, Group, Precision, Settings
+from autotune.settings import GROUP_OF_FIELD, LOADER_FIELDS, Group, Precision, Settings
 from autotune.trial import environment_seams, observed
 from autotune.trial.gradients import Gradients
 from autotune.trial.loaders import Loaders, override_arguments
@@ -16,7 +16,6 @@ from autotune.trial.precision import AutocastRegion, OperandWitness, use_tf32
 from autotune.trial.roots import Roots
 from autotune.trial.steps import Steps
 
-LOADER_FIELDS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 ROOT_SEARCH_STEPS = 8
 """Optimizer steps after which no more root modules are looked for: models that train in turn have all been called, and
 nothing stays on the hot path while the clock runs."""
