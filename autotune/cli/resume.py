@@ -51,6 +51,9 @@ def standing_of(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> Standin
     return Standing(
         baseline=baseline.settings if baseline is not None else record.natural,
         baseline_rate=measured.samples_per_second if measured is not None else None,
+        baseline_interval=(measured.low, measured.high) if measured is not None else None,
         best_rate=best_measured.samples_per_second if best_measured is not None else None,
+        best_interval=(best_measured.low, best_measured.high) if best_measured is not None else None,
+        best_settings=best.settings if best is not None else None,
         best_trial=best.number if best is not None else None,
     )

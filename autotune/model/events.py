@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.model.facts import ScriptFacts
+from autotune.model.gauges import Gauges
 from autotune.model.result import TrialResult
 from autotune.settings import Settings
 
@@ -23,6 +24,8 @@ class SearchStarted:
     """Trials that an earlier run of the same study finished."""
     storage: str
     """Database URL with its secrets masked."""
+    spent_s: float = 0.0
+    """Of the budget, by earlier runs of the same study."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +55,13 @@ class TrialStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TrialProgress:
+    """How that looks which was started last: the probe, a trial, a final, or a look at a larger batch."""
+
+    gauges: Gauges
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrialFinished:
     """A trial ended and is in the database."""
 
@@ -71,12 +81,29 @@ class FinalsStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FinalStarted:
+    """One run of the finals begins."""
+
+    round: int
+    """From 0."""
+    number: int
+    """Of the trial that is run again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FinalFinished:
     """One run of the finals ended."""
 
     round: int
     number: int
     result: TrialResult
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LargerBatchStarted:
+    """The compute-only rate is taken with a batch so many times as large; it is no trial."""
+
+    factor: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,5 +115,15 @@ class Notice:
 
 
 Event = (
-    SearchStarted | ProbeStarted | ProbeFinished | TrialStarted | TrialFinished | FinalsStarted | FinalFinished | Notice
+    SearchStarted
+    | ProbeStarted
+    | ProbeFinished
+    | TrialStarted
+    | TrialProgress
+    | TrialFinished
+    | LargerBatchStarted
+    | FinalsStarted
+    | FinalStarted
+    | FinalFinished
+    | Notice
 )

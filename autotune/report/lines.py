@@ -14,7 +14,6 @@ from autotune.model.events import (
     ProbeStarted,
     SearchStarted,
     TrialFinished,
-    TrialStarted,
 )
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
@@ -23,9 +22,11 @@ from autotune.report.words import OUTCOME_WORDS, changes_text, clean, refused_wo
 from autotune.settings import Settings
 from autotune.units import format_bytes, format_rate, format_seconds
 
-HEADER = (
-    f"{'trial':>5}  {'outcome':<13}  {'samples/s':>9}  {'ratio':>6}  {'memory':>10}  settings that differ from yours"
-)
+_FIGURES = f"{'trial':>5}  {'outcome':<13}  {'samples/s':>9}  {'ratio':>6}  {'memory':>10}  "
+HEADER = f"{_FIGURES}settings that differ from yours"
+NARROW_HEADER = f"{_FIGURES}settings"
+SETTINGS_COLUMN = len(_FIGURES)
+"""Where the settings of a trial begin; a line that is too long for a terminal is broken there first."""
 MAX_NAMED_FILES = 3
 
 
@@ -35,7 +36,11 @@ class Standing:
 
     baseline: Settings | None = None
     baseline_rate: float | None = None
+    baseline_interval: tuple[float, float] | None = None
+    """Of the rate, within its trial; so is the best's."""
     best_rate: float | None = None
+    best_interval: tuple[float, float] | None = None
+    best_settings: Settings | None = None
     best_trial: int | None = None
     num_finished: int = 0
 
@@ -48,14 +53,22 @@ class Standing:
         if not isinstance(event, TrialFinished):
             return self
         standing = self
-        rate = event.result.measurement.samples_per_second if event.result.measurement is not None else None
+        measured = event.result.measurement
+        rate = measured.samples_per_second if measured is not None else None
+        interval = (measured.low, measured.high) if measured is not None else None
         if event.number == 0 or standing.baseline is None:
             # The baseline as it really ran: the guard on memory is in it too.
             standing = replace(standing, baseline=event.settings)
         if event.settings == standing.baseline and event.result.outcome is Outcome.OK:
-            standing = replace(standing, baseline_rate=rate)
+            standing = replace(standing, baseline_rate=rate, baseline_interval=interval)
         if event.is_best:
-            standing = replace(standing, best_rate=rate, best_trial=event.number)
+            standing = replace(
+                standing,
+                best_rate=rate,
+                best_interval=interval,
+                best_settings=event.settings,
+                best_trial=event.number,
+            )
         return replace(standing, num_finished=standing.num_finished + event.result.outcome.is_finished)
 
 
@@ -163,15 +176,3 @@ def _final_words(result: TrialResult) -> str:
     if result.measurement is None:
         return f"{OUTCOME_WORDS[result.outcome]} ({clean(result.reason)})"
     return f"{format_rate(result.measurement.samples_per_second)} per second"
-
-
-def running_words(event: Event, standing: Standing) -> str:
-    """What runs from this event on; empty for an event that starts nothing."""
-    if isinstance(event, ProbeStarted):
-        return "probe"
-    if isinstance(event, TrialStarted):
-        changes = changes_text(event.settings, standing.baseline) if standing.baseline is not None else ""
-        return f"trial {event.number}: {changes or 'your settings'}"
-    if isinstance(event, FinalsStarted):
-        return "finals"
-    return ""

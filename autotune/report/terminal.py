@@ -1,4 +1,4 @@
-"""The talk of a running search on standard error: one line per event and, for a person, one live status line."""
+"""The talk of a running search on standard error: one line per event and, for a person, the live view below them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from autotune.model.events import Event, Notice, ProbeStarted, SearchStarted, TrialFinished, TrialStarted
+from autotune.model.events import Event, Notice, ProbeStarted, SearchStarted, TrialFinished
 from autotune.model.outcome import Outcome
-from autotune.report.lines import HEADER, Standing, event_lines, running_words
+from autotune.report.folding import fold
+from autotune.report.lines import HEADER, NARROW_HEADER, SETTINGS_COLUMN, Standing, event_lines
+from autotune.report.live import LiveView, frame
 from autotune.report.streams import Talk
-from autotune.units import format_seconds
 
 FRAMES_PER_SECOND = 1.0
 """The tuner shares its processors with what it measures."""
@@ -41,23 +42,21 @@ class Terminal:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._quiet = quiet
-        self._standing = standing or Standing()
         self._now = now
+        self._view = LiveView(began_at=now(), standing=standing or Standing())
         talk = stream or Talk(sys.stderr)
         self._console = Console(file=cast("IO[str]", talk), force_terminal=talk.isatty(), highlight=False)
-        self._started: SearchStarted | None = None
-        self._running = ""
-        self._began_at = self._running_since = now()
         self._has_header = False
         self._live: Live | None = None
         if talk.isatty() and not quiet and not self._console.is_dumb_terminal:
             self._live = Live(
                 console=self._console,
-                get_renderable=self.status_line,
+                get_renderable=self.frame,
                 refresh_per_second=FRAMES_PER_SECOND,
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
+                vertical_overflow="crop",
             )
 
     def __enter__(self) -> Self:
@@ -72,40 +71,31 @@ class Terminal:
 
     def __call__(self, event: Event) -> None:
         """Says what is to be said of an event."""
-        self._standing = self._standing.after(event)
-        if isinstance(event, SearchStarted):
-            self._started = event
-        self._note_running(event)
+        # In one go: the frame is drawn by another thread.
+        self._view = self._view.after(event, self._now())
         if self._quiet and not (isinstance(event, Notice) and event.is_warning):
             return
-        lines = event_lines(event, self._standing)
+        lines = event_lines(event, self._view.standing)
         if isinstance(event, TrialFinished) and not self._has_header:
             lines = (HEADER, *lines)
         self._has_header = self._has_header or HEADER in lines
         if lines:
-            styled = Text("\n").join(Text(line, style=_style(event, line)) for line in lines)
-            self._console.print(styled, soft_wrap=True)
+            styled = [Text(part, style=_style(event, line)) for line in lines for part in self._folded(line, event)]
+            self._console.print(Text("\n").join(styled), soft_wrap=True)
 
-    def _note_running(self, event: Event) -> None:
-        words = running_words(event, self._standing)
-        if words or isinstance(event, TrialFinished):
-            self._running, self._running_since = words, self._now()
+    def _folded(self, line: str, event: Event) -> list[str]:
+        """The line as it fits a terminal; in a file it stays whole."""
+        if self._live is None:
+            return [line]
+        width = self._console.width
+        if line == HEADER:
+            return [line if len(line) <= width else NARROW_HEADER[:width]]
+        is_row = isinstance(event, TrialFinished) and not line.startswith("warning:")
+        return fold(line, width, column=SETTINGS_COLUMN, indent=7) if is_row else fold(line, width)
 
-    def status_line(self) -> Text:
-        """How the search stands at this moment, on one line that is cut at the terminal's edge."""
-        now, started, standing = self._now(), self._started, self._standing
-        if started is None:
-            return Text("starting", style="dim", no_wrap=True, overflow="crop")
-        limit = f" of at most {started.max_trials}" if started.max_trials is not None else ""
-        parts = [
-            f"{standing.num_finished} trials{limit} done",
-            f"{format_seconds(now - self._began_at)} of {format_seconds(started.budget_s)}",
-        ]
-        if standing.best_rate is not None and standing.baseline_rate:
-            parts.append(f"best {standing.best_rate / standing.baseline_rate:.2f}x (trial {standing.best_trial})")
-        if self._running:
-            parts.append(f"{self._running} for {format_seconds(now - self._running_since)}")
-        return Text(" | ".join(parts), style="dim", no_wrap=True, overflow="crop")
+    def frame(self) -> Text:
+        """How the search stands at this moment, in a few lines that fit the terminal."""
+        return frame(self._view, self._now(), self._console.width)
 
 
 def render(text: Text, *, is_terminal: bool) -> str:
@@ -118,8 +108,8 @@ def render(text: Text, *, is_terminal: bool) -> str:
 def _style(event: Event, line: str) -> str:
     if line.startswith("warning:"):
         return "yellow"
-    if isinstance(event, TrialFinished):
+    if isinstance(event, TrialFinished) and line != HEADER:
         if event.is_best:
             return "green"
         return "" if event.result.outcome is Outcome.OK else "dim"
-    return "bold" if isinstance(event, (SearchStarted, ProbeStarted, TrialStarted)) or line == HEADER else ""
+    return "bold" if isinstance(event, (SearchStarted, ProbeStarted)) or line == HEADER else ""

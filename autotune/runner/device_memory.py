@@ -28,6 +28,8 @@ class DeviceMemory:
     def __init__(self, trained_on: Sequence[DeviceInfo], now: Callable[[], float] = time.monotonic) -> None:
         self.peak_bytes = 0
         """Highest growth on any of the devices so far."""
+        self.last_bytes: int | None = None
+        """The growth at the last look, on the fullest device; None where nobody says."""
         self.num_newcomers = 0
         """Most processes that came after the trial began and are not of its tree; 0 where ids cannot be compared."""
         self._now = now
@@ -47,8 +49,9 @@ class DeviceMemory:
             self._listed_at = self._now()
             for device in self._devices:
                 self._note_others(device, set(pids))
-        for device in self._devices:
-            self.peak_bytes = max(self.peak_bytes, self._growth(device) or 0)
+        growths = [growth for device in self._devices if (growth := self._growth(device)) is not None]
+        self.last_bytes = max(0, *growths) if growths else None
+        self.peak_bytes = max(self.peak_bytes, self.last_bytes or 0)
         return self.peak_bytes
 
     def outside_allocator_bytes(self, free_bytes: int | None, reserved_bytes: int | None) -> int | None:

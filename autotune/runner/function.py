@@ -83,6 +83,9 @@ class FinishedRun:
         """Always over."""
         return True
 
+    def gauges(self) -> None:
+        """Nothing: nobody looked."""
+
     def cancel(self) -> None:
         """Too late: it is over."""
 

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from autotune.host import DeviceInfo
-from autotune.model.job import TrialJob, TrialPaths
+from autotune.model.gauges import Gauges
+from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.result import ProbeResult, RankResult, TrialResult
 from autotune.runner import device as devices
 from autotune.runner.aggregate import device_peak_bytes
 from autotune.runner.device_memory import DeviceMemory
 from autotune.runner.escape import Scan
+from autotune.runner.gauges import GaugeReader
 from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
 from autotune.runner.memory import TreeMemory, num_killed_by_kernel
-from autotune.runner.reports import read_log_tail, read_progress, read_ranks
+from autotune.runner.reports import Progress, read_log_tail, read_progress, read_ranks
 from autotune.runner.surroundings import SurroundingsWatch
 from autotune.runner.tree import Tree, end_strays
 from autotune.runner.workspace import Workspace
@@ -105,6 +107,8 @@ class Handle:
         self._memory = TreeMemory(job.host_cap_bytes or job.cap_bytes)
         self.device_memory = DeviceMemory(devices.trained_on(device, job.world_size))
         self._surroundings = SurroundingsWatch(device)
+        self._progress = Progress()
+        self._gauges = GaugeReader(job.world_size, is_probe=job.mode in (Mode.PROBE, Mode.SPLIT_PROBE))
         self._disk_free_before = _free_bytes(workspace.folder)
         self._killed_before = num_killed_by_kernel()
         self._flags: dict[str, bool] = {}
@@ -124,7 +128,7 @@ class Handle:
             if now - self._stopped_at > STOP_LIMIT_S:
                 self._warden.kill()
             return False
-        progress = read_progress(self._paths)
+        self._progress = progress = read_progress(self._paths)
         overrun = self._overrun(is_quiet=progress.in_window)
         if overrun:
             self._stop(overrun)
@@ -135,6 +139,16 @@ class Handle:
         elif self._is_disk_full():
             self._stop("is_disk_full")
         return False
+
+    def gauges(self) -> Gauges:
+        """How it looks, by the readings of the last `poll`."""
+        memory = self._memory if self._device.is_cpu else self.device_memory
+        return self._gauges.read(
+            self._progress,
+            cpu_fraction=self._surroundings.cpu_fraction,
+            device_utilization=self._surroundings.device_utilization,
+            memory_bytes=memory.last_bytes,
+        )
 
     def wait(self) -> None:
         """Waits until the run is over, watching its limits."""

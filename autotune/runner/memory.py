@@ -77,6 +77,8 @@ class TreeMemory:
     ) -> None:
         self.peak_bytes = 0
         """Highest proportional reading so far."""
+        self.last_bytes: int | None = None
+        """The last proportional reading; None before the first."""
         self.is_shared_memory_full = False
         """Whether the last reading found no room for the next batch in shared memory, and the tree the cause of it."""
         self._shared_memory = shared_memory
@@ -101,6 +103,7 @@ class TreeMemory:
             return False
         used = held_memory_bytes(pids, self._proc)
         self._costly_at = self._now()
+        self.last_bytes = used
         self.peak_bytes = max(self.peak_bytes, used)
         return used > self._cap_bytes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from autotune.model.gauges import Gauges
 from autotune.model.job import TrialJob
 from autotune.model.result import ProbeResult, TrialResult
 
@@ -13,6 +14,9 @@ class Run(Protocol):
 
     def poll(self) -> bool:
         """Looks once at its limits and its memory; whether it is over. Never waits."""
+
+    def gauges(self) -> Gauges | None:
+        """How it looks, by the readings of its last `poll`; None where nobody looks."""
 
     def cancel(self) -> None:
         """Ends it now, with all that it started; it is then judged as interrupted."""

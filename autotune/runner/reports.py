@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from autotune.model.gauges import TrialPhase
 from autotune.model.job import TrialPaths
 from autotune.model.result import RankResult
 from autotune.plain import from_plain
@@ -33,10 +34,15 @@ class Progress:
 
     num_steps: int = 0
     in_window: bool = False
+    phase: TrialPhase = TrialPhase.STARTING
+    num_samples: int = 0
+    """Of the first rank, from the beginning; 0 where it does not say."""
+    waited_s: float = 0.0
+    """For data, from the beginning; 0 where it does not say."""
 
 
 def read_progress(paths: TrialPaths) -> Progress:
-    """Slots 0 (steps), 3 (window opened) and 4 (stop) of `trial.ranks.Mark`; nothing done where there is no file."""
+    """The slots of `trial.ranks.Mark`, a later one of which may be missing; nothing done where there is no file."""
     try:
         data = read_bounded(paths.progress, MAX_PROGRESS_BYTES)
     except (OSError, UnreadableError):
@@ -44,7 +50,22 @@ def read_progress(paths: TrialPaths) -> Progress:
     slots = [int.from_bytes(data[i : i + 8], "little", signed=True) for i in range(0, len(data) - 7, 8)]
     if len(slots) < 5:
         return Progress()
-    return Progress(num_steps=slots[0], in_window=slots[3] != 0 and slots[4] == 0)
+    steps, compute, opened, window, stop, _, _, samples, wait_us = (*slots, 0, 0, 0, 0)[:9]
+    phase = TrialPhase.STARTING if steps == 0 else TrialPhase.WARM_UP
+    for mark, entered in (
+        (compute, TrialPhase.COMPUTE),
+        (opened, TrialPhase.RAMP),
+        (window, TrialPhase.WINDOW),
+        (stop, TrialPhase.ENDING),
+    ):
+        phase = entered if mark else phase
+    return Progress(
+        num_steps=steps,
+        in_window=window != 0 and stop == 0,
+        phase=phase,
+        num_samples=samples,
+        waited_s=wait_us / 1e6,
+    )
 
 
 def read_ranks(paths: TrialPaths) -> tuple[tuple[RankResult, ...], str]:

@@ -1,4 +1,4 @@
-"""Watches what goes on around a trial while its window is open: at most five looks a second, from the tuner."""
+"""Watches what goes on around a trial, at most five looks a second, from the tuner; its open window is what counts."""
 
 from __future__ import annotations
 
@@ -36,29 +36,48 @@ class SurroundingsWatch:
     ) -> None:
         self._device, self._now, self._read = device, now, read
         self._usable_cpus = usable_cpus() if usable is None else usable
+        self._before: Counters | None = None
+        self._latest: Counters | None = None
+        """The last two readings, whether or not the window was open."""
         self._first: Counters | None = None
         self._last: Counters | None = None
+        """The first and the last one of the open window."""
         self._states: list[DeviceState] = []
+        self._state: DeviceState | None = None
         self._state_at = -DEVICE_EVERY_S
 
     def look(self, pids: Sequence[int], *, in_window: bool) -> None:
-        """Takes what is due; nothing while the window is closed.
+        """Takes what is due.
 
         Args:
             pids: The processes of the trial, that which waits for them included.
             in_window: Whether its window is open.
         """
-        if not in_window:
-            return
         now = self._now()
-        if not self._device.is_cpu and now - self._state_at >= DEVICE_EVERY_S:
-            self._state_at = now
-            state = devices.state(self._device)
-            if state is not None:
-                self._states.append(state)
-        if self._last is None or now - self._last.at_s >= COUNTERS_EVERY_S:
-            self._last = self._read(pids, now)
-            self._first = self._first or self._last
+        opens = in_window and self._first is None
+        if not self._device.is_cpu and (opens or now - self._state_at >= DEVICE_EVERY_S):
+            self._state_at, self._state = now, devices.state(self._device)
+            if in_window and self._state is not None:
+                self._states.append(self._state)
+        if opens or self._latest is None or now - self._latest.at_s >= COUNTERS_EVERY_S:
+            self._before, self._latest = self._latest, self._read(pids, now)
+            if in_window:
+                self._last = self._latest
+                self._first = self._first or self._last
+
+    @property
+    def cpu_fraction(self) -> float | None:
+        """Share of the usable cores that the trial kept busy between the last two readings; None before the second."""
+        before, latest = self._before, self._latest
+        if before is None or latest is None or latest.at_s <= before.at_s:
+            return None
+        busy_s = latest.ours_s - before.ours_s  # Below 0 where one of its processes is gone.
+        return min(1.0, max(0.0, busy_s / (latest.at_s - before.at_s) / self._usable_cpus))
+
+    @property
+    def device_utilization(self) -> float | None:
+        """Of the device at the last look; None on a CPU, or where nobody says."""
+        return self._state.utilization if self._state is not None else None
 
     def found(self, *, num_strangers: int = 0) -> Surroundings | None:
         """What was seen; None where there were fewer than two readings.

@@ -96,6 +96,8 @@ class Meter:
         self._num_taken = 0
         """Batches that the script has taken since the last backward pass."""
         self._num_samples_taken = 0.0
+        self._num_samples_done, self._waited_s = 0.0, 0.0
+        """Of all blocks that have ended."""
         self._enter(Phase.WARMUP)
 
     def delivered(self, num_samples: float, wait_s: float) -> None:
@@ -128,9 +130,11 @@ class Meter:
         if count.num_micro_batches >= self._block_micro_batches:
             count.num_skipped_steps = self._steps.num_skipped - self._num_seen_skips
             self._num_seen_skips = self._steps.num_skipped
+            self._num_samples_done += count.num_samples
+            self._waited_s += count.wait_s
             self._recorder.end_block()
             self._at_block_end(self.phase)
-            self._agreement.done(self._steps.num_steps)
+            self._agreement.done(self._steps.num_steps, num_samples=self._num_samples_done, wait_s=self._waited_s)
             self._after_step(is_block_end=True)
         elif self._lockstep is not None:
             # Blocks of other ranks end elsewhere: what rank 0 has decided is looked for after every step.

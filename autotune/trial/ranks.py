@@ -40,6 +40,10 @@ class Mark(IntEnum):
     """1 when the window ends because it is narrow enough."""
     RESTART = 6
     """1 when the window's end is followed by the start of a new epoch."""
+    SAMPLES = 7
+    """Samples of rank 0 up to its last block's end, for whoever watches."""
+    WAIT_US = 8
+    """Microseconds for which rank 0 has waited for data until then."""
 
 
 class Progress:
@@ -96,10 +100,12 @@ class Agreement:
         """Whether rank 0 has told it."""
         return self._progress.get(mark) != 0
 
-    def done(self, num_steps: int) -> None:
-        """Tells the tuner how far the trial is."""
+    def done(self, num_steps: int, *, num_samples: float = 0.0, wait_s: float = 0.0) -> None:
+        """Tells the tuner how far the trial is, all counted from its beginning."""
         if self._leads:
             self._progress.put(Mark.STEPS, num_steps)
+            self._progress.put(Mark.SAMPLES, round(num_samples))
+            self._progress.put(Mark.WAIT_US, round(1e6 * wait_s))
 
 
 class Lockstep:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from autotune.measure.interval import student_t_quantile
 from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
-from autotune.model.events import Event, FinalFinished, FinalsStarted
+from autotune.model.events import Event, FinalFinished, FinalsStarted, FinalStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.history import FinishedTrial
@@ -116,6 +116,7 @@ class Finals:
             if self._stop.level:
                 return
             limit_s = self._budget.final_window_s(len(order) - position + num_later)
+            self._on_event(FinalStarted(round=round_index, number=number))
             result = self._loop.measure(contenders[number].settings, is_final=True, window_limit_s=limit_s)
             if result.outcome is Outcome.INTERRUPTED:
                 return

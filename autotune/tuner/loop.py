@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 
 from autotune.errors import StoreError
 from autotune.measure.parity import LossReference
-from autotune.model.events import Event, TrialFinished, TrialStarted
+from autotune.model.events import Event, LargerBatchStarted, TrialFinished, TrialStarted
 from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
 from autotune.model.result import PAST_ITS_EPOCH, TrialResult
 from autotune.plain import to_plain
 from autotune.runner.judge import ENDED_EARLY
 from autotune.runner.parity import references_of
-from autotune.runner.protocol import Runner
-from autotune.runner.quiet import QuietWait
+from autotune.runner.protocol import Run, Runner
+from autotune.runner.quiet import Quiet, QuietWait
 from autotune.search.search import Proposal, Search, SearchExhausted
 from autotune.settings import Settings
 from autotune.store.records import Owner, TrialRecord
@@ -28,6 +28,7 @@ from autotune.store.repository import Repository
 from autotune.store.secrets import allowed_environment, mask_text
 from autotune.tuner.budget import Budget
 from autotune.tuner.jobs import Jobs
+from autotune.tuner.progress import ProgressTeller
 from autotune.tuner.stop import StopRequest, wait_for
 
 RENEW_EVERY_S = 30.0
@@ -52,6 +53,7 @@ class TrialLoop:
         quiet: QuietWait | None = None,
     ) -> None:
         self._quiet = quiet
+        self._progress = ProgressTeller(on_event)
         self._num_repeats = 0
         self._references: dict[str, LossReference] = {}
         """First losses in fp32, by what they follow from."""
@@ -117,20 +119,33 @@ class TrialLoop:
 
     def compute_rate(self, settings: Settings, factor: int) -> float | None:
         """Compute-only samples per second with a batch so many times as large; None where that cannot be had."""
+        self._on_event(LargerBatchStarted(factor=factor))
         measurement = self._run(self._jobs.batch_probe(settings, factor)).measurement
         return measurement.compute_samples_per_second if measurement is not None else None
 
     def _run(self, job: TrialJob) -> TrialResult:
         references = tuple(self._references.values())
         job = replace(job, references=references, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
-        found = self._quiet.wait(lambda: bool(self._stop.level)) if self._quiet is not None else None
+        found = self._wait_for_quiet()
         handle = self._runner.start(job)
-        wait_for(handle, self._stop, now_and_then=self._renew)
+        wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
         result = handle.result()
         if found is None or result.surroundings is None:
             return result
         surroundings = replace(result.surroundings, waited_s=found.waited_s, was_quiet=found.is_quiet)
         return replace(result, surroundings=surroundings)
+
+    def _wait_for_quiet(self) -> Quiet | None:
+        """How the machine was found; None where nobody waits for quiet."""
+        if self._quiet is None:
+            return None
+        self._progress.waits()
+        return self._quiet.wait(lambda: bool(self._stop.level))
+
+    def _look(self, run: Run) -> None:
+        """What is done beside a running trial."""
+        self._renew()
+        self._progress.look(run)
 
     def _may_repeat(self, result: TrialResult) -> bool:
         """Whether a disturbed run is worth another: not for ever, and not at the finals' cost."""

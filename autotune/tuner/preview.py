@@ -69,7 +69,7 @@ def preview(
         on_event(ProbeStarted())
         runner = ColdRunner(workspace, site.device)
         jobs = Jobs(spec=spec, site=site)
-        facts = probe_script(jobs, runner, workspace.probe_is_through, stop or StopRequest())
+        facts = probe_script(jobs, runner, workspace.probe_is_through, stop or StopRequest(), on_event)
     finally:
         workspace.remove()
         shutil.rmtree(workspace.folder, ignore_errors=True)

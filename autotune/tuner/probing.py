@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
+from autotune.model.events import Event
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.job import TrialJob
 from autotune.model.result import ProbeResult
@@ -15,6 +16,7 @@ from autotune.settings import Group
 from autotune.space.natural import natural_settings
 from autotune.store.secrets import mask_arguments
 from autotune.tuner.jobs import Jobs
+from autotune.tuner.progress import ProgressTeller
 from autotune.tuner.stop import StopRequest, wait_for
 
 AGREEMENT = 0.2
@@ -23,7 +25,13 @@ augmentation draw other numbers for the parts."""
 GRADIENT_AGREEMENT = 0.35
 
 
-def probe_script(jobs: Jobs, runner: Runner, is_through: Callable[[], None], stop: StopRequest) -> ScriptFacts:
+def probe_script(
+    jobs: Jobs,
+    runner: Runner,
+    is_through: Callable[[], None],
+    stop: StopRequest,
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> ScriptFacts:
     """Runs the script as it is, then once with its batch in parts where that could be of use.
 
     Args:
@@ -31,6 +39,7 @@ def probe_script(jobs: Jobs, runner: Runner, is_through: Callable[[], None], sto
         runner: Runs them.
         is_through: Called after the first run: what it wrote is there for all that follow.
         stop: May end it.
+        on_event: Told how the runs look.
 
     Raises:
         EveryTrialFailedError: The script failed, or never trained.
@@ -38,11 +47,12 @@ def probe_script(jobs: Jobs, runner: Runner, is_through: Callable[[], None], sto
             the cap on a device that is shared.
         InterruptedError: A stop was asked for.
     """
-    result = _run(jobs.probe(), runner, stop)
+    progress = ProgressTeller(on_event)
+    result = _run(jobs.probe(), runner, stop, progress)
     if result.is_out_of_memory and jobs.site.free_cap_bytes > jobs.site.cap_bytes and not jobs.spec.share_gpu:
         # What the script is can be learned where it has room; that it has none under the cap, its baseline will show.
         jobs = replace(jobs, site=replace(jobs.site, cap_bytes=jobs.site.free_cap_bytes))
-        result = _run(jobs.probe(), runner, stop)
+        result = _run(jobs.probe(), runner, stop, progress)
     facts = result.facts
     if facts is None:
         if result.is_out_of_memory:
@@ -57,7 +67,7 @@ def probe_script(jobs: Jobs, runner: Runner, is_through: Callable[[], None], sto
     is_through()
     if not _is_split_of_use(facts, jobs):
         return facts
-    return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop))
+    return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop, progress))
 
 
 def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
@@ -68,9 +78,9 @@ def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
     return f"The last lines that it printed:\n{printed[-2000:]}\n{advice}" if printed else advice
 
 
-def _run(job: TrialJob, runner: Runner, stop: StopRequest) -> ProbeResult:
+def _run(job: TrialJob, runner: Runner, stop: StopRequest, progress: ProgressTeller) -> ProbeResult:
     handle = runner.start(job)
-    wait_for(handle, stop)
+    wait_for(handle, stop, now_and_then=lambda: progress.look(handle))
     result = handle.probe_result()
     if result.is_interrupted:
         raise InterruptedError
@@ -93,14 +103,17 @@ def _is_split_of_use(facts: ScriptFacts, jobs: Jobs) -> bool:
     )
 
 
-def _reduction(facts: ScriptFacts, jobs: Jobs, runner: Runner, stop: StopRequest) -> LossReduction:
+def _reduction(
+    facts: ScriptFacts, jobs: Jobs, runner: Runner, stop: StopRequest, progress: ProgressTeller
+) -> LossReduction:
     """Mean, sum or unknown: how the parts' losses and gradients of one step relate to the whole batch's."""
     natural = natural_settings(facts)
     batch_size = natural.batch_size
     assert batch_size is not None
     num_parts = next(k for k in range(2, batch_size + 1) if batch_size % k == 0)
     settings = replace(natural, batch_size=batch_size // num_parts, grad_accum_steps=num_parts)
-    result = _run(replace(jobs, facts=facts, natural=natural).split_probe(settings), runner, stop)
+    job = replace(jobs, facts=facts, natural=natural).split_probe(settings)
+    result = _run(job, runner, stop, progress)
     if result.facts is None or len(result.first_losses) < num_parts:
         return LossReduction.UNKNOWN
     reduction = classify_reduction(

@@ -183,7 +183,7 @@ def _prepare(
     on_event(ProbeStarted())
     workspace.forget_probe()
     runner = ColdRunner(workspace, site.device)
-    facts = probe_script(Jobs(spec=spec, site=site), runner, workspace.probe_is_through, stop)
+    facts = probe_script(Jobs(spec=spec, site=site), runner, workspace.probe_is_through, stop, on_event)
     if facts.device == "cpu" and not site.device.is_cpu:
         site = site.on_cpu(spec)
         on_event(Notice(message="The script trains on the CPU, although there is a CUDA device."))

@@ -20,6 +20,7 @@ from autotune.model.result import TrialResult
 from autotune.runner.protocol import Runner
 from autotune.settings import Settings
 from autotune.tuner.jobs import Jobs
+from autotune.tuner.progress import ProgressTeller
 from autotune.tuner.stop import StopRequest, wait_for
 
 CELLS_PER_ANCHOR = 12
@@ -88,6 +89,7 @@ class Recorder:
     ) -> None:
         self._file, self._repeats, self._jobs, self._runner = file, repeats, jobs, runner
         self._deadline, self._stop, self._on_event, self._now = deadline, stop, on_event, now
+        self._progress = ProgressTeller(on_event)
         self._settings = file.header.settings
         self._done = {Turn(record.cell, record.round, record.anchor) for record in file.records}
         self._num_faults = 0
@@ -197,13 +199,14 @@ class Recorder:
         run = self._runner.start(job)
         is_ended = False
 
-        def end_in_time() -> None:
+        def look() -> None:
             nonlocal is_ended
+            self._progress.look(run)
             if not is_ended and self._now() >= self._deadline:
                 is_ended = True
                 run.cancel()
 
-        wait_for(run, self._stop, now_and_then=end_in_time)
+        wait_for(run, self._stop, now_and_then=look)
         return run.result()
 
     def _window(self, settings: Settings, rule: WindowRule) -> WindowRule:

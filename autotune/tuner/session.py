@@ -173,7 +173,8 @@ class Session:
         workspace.forget_probe()
         jobs = Jobs(spec=self._study.spec, site=self._site)
         before_s = self._budget.spent_s
-        facts = probe_script(jobs, ColdRunner(workspace, self._site.device), workspace.probe_is_through, self._stop)
+        cold = ColdRunner(workspace, self._site.device)
+        facts = probe_script(jobs, cold, workspace.probe_is_through, self._stop, self._on_event)
         self._fit_site(facts)
         space = derive_space(facts, self._site.machine, self._study.spec)
         self._repository.save_probe(
@@ -301,5 +302,6 @@ class Session:
                 budget_s=spec.budget_s,
                 num_finished=len(finished),
                 storage=mask_url(self._repository.url),
+                spent_s=self._study.spent_s,
             )
         )

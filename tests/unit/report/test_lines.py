@@ -1,8 +1,8 @@
 from dataclasses import replace
 
-from autotune.model.events import FinalFinished, FinalsStarted, Notice, ProbeStarted, TrialStarted
+from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, Notice, ProbeStarted, TrialStarted
 from autotune.model.outcome import Outcome
-from autotune.report.lines import HEADER, Standing, event_lines, running_words, trial_line
+from autotune.report.lines import HEADER, Standing, event_lines, trial_line
 from autotune.report.words import OUTCOME_WORDS, changes_text, refused_words, value_text
 from autotune.settings import Settings
 from autotune.units import GIB
@@ -120,6 +120,11 @@ def test_finals_say_who_runs_and_what_came_out():
     assert event_lines(lost, MEASURED) == ("final 2: trial 7, timed out (It took 90 s.)",)
 
 
+def test_what_only_the_live_view_shows_is_no_line():
+    started = (TrialStarted(number=4, settings=TUNED, stage="workers"), FinalStarted(round=0, number=4))
+    assert [event_lines(event, MEASURED) for event in started] == [(), ()]
+
+
 def test_only_a_warning_is_called_one():
     assert event_lines(Notice(message="a"), Standing()) == ("warning: a",)
     assert event_lines(Notice(message="a", is_warning=False), Standing()) == ("a",)
@@ -130,6 +135,8 @@ def test_the_standing_counts_finished_trials_and_keeps_the_best():
     standing = standing.after(finished(2, TUNED, failed(Outcome.INTERRUPTED, "The tuner was ended.")))
     assert (standing.num_finished, standing.best_trial, standing.best_rate) == (2, 1, 2000.0)
     assert standing.baseline_rate == 1000.0
+    assert (standing.baseline_interval, standing.best_interval) == ((990.0, 1010.0), (1980.0, 2020.0))
+    assert standing.best_settings == TUNED
 
 
 def test_a_resumed_search_compares_with_what_was_found_before():
@@ -137,14 +144,6 @@ def test_a_resumed_search_compares_with_what_was_found_before():
     (line,) = lines_after(standing, finished(5, TUNED, measured(1000.0)))
     assert "2.00x" in line
     assert standing.after(finished(5, TUNED, measured(1000.0))).num_finished == 5
-
-
-def test_what_runs_is_named_by_its_differences():
-    started = TrialStarted(number=4, settings=TUNED, stage="workers")
-    assert running_words(started, MEASURED) == "trial 4: num_workers=4 persistent_workers=true precision=bf16"
-    assert running_words(ProbeStarted(), MEASURED) == "probe"
-    assert running_words(FinalsStarted(numbers=(0,), num_rounds=3), MEASURED) == "finals"
-    assert running_words(STARTED, MEASURED) == ""
 
 
 def test_a_trial_without_a_known_baseline_has_no_ratio():

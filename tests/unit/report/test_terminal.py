@@ -8,6 +8,7 @@ from autotune.report.lines import HEADER
 from autotune.report.streams import Talk
 from autotune.report.terminal import Terminal, render
 
+from ...screen import Screen
 from .examples import NATURAL, PROBED, STARTED, TUNED, finished, measured
 
 EVENTS = (
@@ -80,28 +81,57 @@ def test_the_header_comes_once_also_without_a_probe():
     assert said(STARTED, *EVENTS[3:]).count(HEADER) == 1
 
 
-def test_the_status_line_says_how_far_the_search_is():
-    clock = Clock()
-    talk = Terminal(stream=Talk(Page()), now=clock)
-    assert talk.status_line().plain == "starting"
-    for event in EVENTS:
-        talk(event)
-    clock.now_s += 130.0
-    assert talk.status_line().plain == "2 trials of at most 40 done | 2 min 10 s of 15 min 0 s | best 2.00x (trial 1)"
-    talk(TrialStarted(number=2, settings=TUNED, stage="workers"))
-    clock.now_s += 4.0
-    assert talk.status_line().plain.endswith(
-        "| trial 2: num_workers=4 persistent_workers=true precision=bf16 for 4.0 s"
-    )
-
-
-def test_a_person_sees_a_status_line_that_is_gone_at_the_end():
+def test_a_person_sees_a_live_view_that_is_gone_at_the_end():
     page = Page(is_terminal=True)
     with Terminal(stream=Talk(page)) as talk:
         for event in EVENTS:
             talk(event)
         assert page.getvalue().endswith("\x1b[2mstarting\x1b[0m")  # the next frame comes within a second
     assert page.getvalue().endswith("\x1b[2K")
+
+
+def test_the_view_is_drawn_once_a_second_at_most():
+    assert Terminal(stream=Talk(Page(is_terminal=True)))._live.refresh_per_second <= 1.0
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_on_a_terminal_no_line_is_longer_than_it(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    page = Page(is_terminal=True)
+    with Terminal(stream=Talk(page)) as talk:
+        for event in (*EVENTS, Notice(message="word " * 100)):
+            talk(event)
+    lines = Screen().feed(page.getvalue()).plain
+    assert max(map(len, lines)) <= columns
+    assert " ".join(" ".join(lines).split()).endswith("precision=bf16 <- best so far warning:" + " word" * 100)
+
+
+def test_a_row_that_is_too_long_is_broken_before_its_settings(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    page = Page(is_terminal=True)
+    with Terminal(stream=Talk(page)) as talk:
+        for event in EVENTS:
+            talk(event)
+    assert Screen().feed(page.getvalue()).plain[-5:] == [
+        "  left out split: BatchNorm would see smaller batches",
+        "trial  outcome        samples/s   ratio      memory  settings",
+        "    0  ok                 1,000   1.00x    10.0 GiB  your settings",
+        "    1  ok                 2,000   2.00x    10.0 GiB",
+        "       num_workers=4 persistent_workers=true precision=bf16  <- best so far",
+    ]
+
+
+def test_between_two_runs_the_screen_holds_the_lines_and_the_view_below_them(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    page = Page(is_terminal=True)
+    with Terminal(stream=Talk(page)) as talk:
+        for event in EVENTS:
+            talk(event)
+        talk._live.refresh()
+        lines = Screen().feed(page.getvalue()).plain
+    assert lines[-8].endswith("<- best so far")
+    assert lines[-7:-5] == ["", "train.py on NVIDIA H200, 8 usable cores, torch 2.13.0"]
+    assert lines[-1] == "Ctrl-C ends after the running trial; what is finished is saved"
 
 
 def test_the_cursor_is_not_left_hidden_by_a_tuner_that_is_killed():

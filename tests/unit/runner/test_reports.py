@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autotune.model.gauges import TrialPhase
 from autotune.model.job import TrialPaths
 from autotune.runner.reports import (
     LOG_TAIL_CHARS,
@@ -21,6 +22,8 @@ from autotune.runner.reports import (
     read_progress,
     read_ranks,
 )
+from autotune.trial.ranks import Agreement, Mark
+from autotune.trial.ranks import Progress as Shared
 
 
 @pytest.fixture
@@ -101,11 +104,30 @@ def test_figures_that_cannot_be_are_refused(paths: TrialPaths, changes: dict[str
 
 def test_progress_is_read_from_its_slots(paths: TrialPaths) -> None:
     paths.progress.write_bytes(struct.pack("<5q", 12, 0, 0, 0, 0))
-    assert read_progress(paths) == Progress(num_steps=12, in_window=False)
+    assert read_progress(paths) == Progress(num_steps=12, in_window=False, phase=TrialPhase.WARM_UP)
     paths.progress.write_bytes(struct.pack("<5q", 12, 1, 2, 3, 0))
-    assert read_progress(paths) == Progress(num_steps=12, in_window=True)
+    assert read_progress(paths) == Progress(num_steps=12, in_window=True, phase=TrialPhase.WINDOW)
     paths.progress.write_bytes(struct.pack("<5q", 12, 1, 2, 3, 4))
-    assert read_progress(paths) == Progress(num_steps=12, in_window=False)
+    assert read_progress(paths) == Progress(num_steps=12, in_window=False, phase=TrialPhase.ENDING)
+
+
+def test_the_slots_are_those_that_a_trial_writes(paths: TrialPaths) -> None:
+    agreement = Agreement(Shared(paths.progress), 0, 1)
+    assert read_progress(paths).phase is TrialPhase.STARTING
+    agreement.done(3, num_samples=96.0, wait_s=0.25)
+    found = read_progress(paths)
+    assert (found.num_steps, found.num_samples, found.waited_s) == (3, 96, 0.25)
+    seen = [found.phase]
+    for mark in (Mark.COMPUTE, Mark.OPEN, Mark.WINDOW, Mark.STOP):
+        agreement.reached(mark, wanted=True, num_steps=4, since=3)
+        seen.append(read_progress(paths).phase)
+    assert seen == [
+        TrialPhase.WARM_UP,
+        TrialPhase.COMPUTE,
+        TrialPhase.RAMP,
+        TrialPhase.WINDOW,
+        TrialPhase.ENDING,
+    ]
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"x" * 39, b"x" * 100_000])

@@ -55,10 +55,24 @@ class Machine:
         return found
 
 
-def test_only_the_open_window_is_watched() -> None:
+def test_only_the_open_window_counts() -> None:
     machine = Machine(busy_s=9.0).run(5.0, in_window=False)
-    assert machine.num_reads == 0
     assert machine.watch.found() is None
+    machine.run(3.0)
+    assert machine.found.window_s < 3.0
+
+
+def test_the_first_reading_of_a_window_is_taken_when_it_opens() -> None:
+    machine = Machine().run(0.1, in_window=False).run(0.8)
+    assert machine.found.window_s == pytest.approx(0.5, abs=0.11)
+
+
+def test_the_cores_that_a_trial_keeps_busy_are_known_from_the_second_reading_on() -> None:
+    machine = Machine(ours_s=3.0).run(0.1, in_window=False)
+    assert machine.watch.cpu_fraction is None
+    assert machine.run(1.0, in_window=False).watch.cpu_fraction == pytest.approx(0.75)
+    machine.per_s["ours_s"] = 0.0  # A process of it is gone, and its time with it.
+    assert machine.run(0.7, in_window=False).watch.cpu_fraction == 0.0
 
 
 def test_one_reading_tells_nothing() -> None:

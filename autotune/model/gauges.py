@@ -1,0 +1,55 @@
+"""How a running trial looks at one moment: signs of life for whoever watches, never a measurement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotune.model.checks import check_figures
+
+
+class TrialPhase(StrEnum):
+    """What a run of the script is at."""
+
+    WAITING = "waiting"
+    """Not started yet: the tuner waits for a quiet machine."""
+    STARTING = "starting"
+    """Up to the first optimizer step: interpreter, imports, the script's own preparation."""
+    LEARNING = "learning"
+    """A probe, which measures nothing: it looks at the script's first steps."""
+    WARM_UP = "warm_up"
+    COMPUTE = "compute"
+    """The compute-only rate is taken."""
+    RAMP = "ramp"
+    """The first real batches."""
+    WINDOW = "window"
+    """What counts is measured."""
+    ENDING = "ending"
+    """The window is over: an epoch's restart, the report, the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gauges:
+    """Readings of one look; None where nobody says, or where it takes two looks and this is the first."""
+
+    phase: TrialPhase
+    num_steps: int = 0
+    """Optimizer steps that the first rank has done."""
+    samples_per_second: float | None = None
+    """Since the look before, on real batches alone; coarse, and never what is published."""
+    data_wait_fraction: float | None = None
+    """Share of that time in which the first rank waited for data, 0 to 1."""
+    cpu_fraction: float | None = None
+    """Share of the usable cores that the trial kept busy, 0 to 1."""
+    device_utilization: float | None = None
+    """Share of the last moments in which the device ran some kernel, 0 to 1; None on a CPU."""
+    memory_bytes: int | None = None
+    """What is compared with the cap. On a CPU of the last look before the window: inside it, looking would disturb."""
+
+    def __post_init__(self) -> None:
+        """Refuses impossible readings."""
+        check_figures(self)
+        for name in ("data_wait_fraction", "cpu_fraction", "device_utilization"):
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise ValueError(f"{name} is a share, not {share!r}")

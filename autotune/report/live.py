@@ -1,0 +1,208 @@
+"""The live view of a search: how it stands, what runs, and the gauges, as a frame of a few lines. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+
+from rich.text import Text
+
+from autotune.model.events import (
+    Event,
+    FinalFinished,
+    FinalsStarted,
+    FinalStarted,
+    LargerBatchStarted,
+    ProbeFinished,
+    ProbeStarted,
+    SearchStarted,
+    TrialFinished,
+    TrialProgress,
+    TrialStarted,
+)
+from autotune.model.gauges import Gauges, TrialPhase
+from autotune.report.folding import bar, flow
+from autotune.report.lines import Standing
+from autotune.report.words import changes_text, clean, interval_text
+from autotune.units import format_bytes, format_rate, format_seconds
+
+PHASE_WORDS = {
+    TrialPhase.WAITING: "waiting for a quiet machine",
+    TrialPhase.STARTING: "starting",
+    TrialPhase.LEARNING: "learning what it is",
+    TrialPhase.WARM_UP: "warming up",
+    TrialPhase.COMPUTE: "compute alone",
+    TrialPhase.RAMP: "first batches",
+    TrialPhase.WINDOW: "measuring",
+    TrialPhase.ENDING: "ending",
+}
+PROGRESS_COLUMNS = 20
+GAUGE_COLUMNS = 8
+NUM_RECENT = 8
+"""Runs that tell how long the next one takes."""
+RUNS_IN_FINALS = 12
+"""Runs of the finals that are still to come while trials run: three finalists and the baseline, three rounds."""
+HINT = "Ctrl-C ends after the running trial; what is finished is saved"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveView:
+    """All that a frame shows, folded from the events of a search."""
+
+    began_at: float
+    """When this run of the search began; like all times here on the clock of whoever draws."""
+    started: SearchStarted | None = None
+    standing: Standing = field(default_factory=Standing)
+    running: str = ""
+    """What runs; empty between two runs."""
+    changes: str = ""
+    """The settings of it that differ from the baseline."""
+    phase_since: float = 0.0
+    gauges: Gauges | None = None
+    recent_wall_s: tuple[float, ...] = ()
+    num_finals_left: int | None = None
+    """Runs of the finals to come, the running one included; None before the finals."""
+    num_rounds: int = 0
+
+    def after(self, event: Event, now: float) -> LiveView:
+        """The view once the event has happened."""
+        view = replace(self, standing=self.standing.after(event))
+        if isinstance(event, SearchStarted):
+            return replace(view, started=event)
+        if isinstance(event, TrialProgress):
+            is_new = view.gauges is None or view.gauges.phase is not event.gauges.phase
+            return replace(view, gauges=event.gauges, phase_since=now if is_new else view.phase_since)
+        if isinstance(event, FinalsStarted):
+            num_left = len(event.numbers) * event.num_rounds
+            return replace(view, num_finals_left=num_left, num_rounds=event.num_rounds)
+        if isinstance(event, (TrialFinished, FinalFinished)):
+            recent = (*view.recent_wall_s, event.result.wall_s)[-NUM_RECENT:]
+            left = view.num_finals_left
+            is_final = isinstance(event, FinalFinished) and left is not None
+            view = replace(view, recent_wall_s=recent, num_finals_left=max(0, left - 1) if is_final and left else left)
+        if isinstance(event, (TrialFinished, FinalFinished, ProbeFinished)):
+            return replace(view, running="", changes="", gauges=None)
+        words = running_words(event, view)
+        if not words:
+            return view
+        changes = ""
+        if isinstance(event, TrialStarted) and view.standing.baseline is not None:
+            changes = changes_text(event.settings, view.standing.baseline) or "your settings"
+        return replace(view, running=words, changes=changes, gauges=None, phase_since=now)
+
+
+def running_words(event: Event, view: LiveView) -> str:
+    """What runs from this event on; empty for an event that starts nothing."""
+    if isinstance(event, ProbeStarted):
+        return "probe: your script as it is"
+    if isinstance(event, TrialStarted):
+        return f"trial {event.number}"
+    if isinstance(event, LargerBatchStarted):
+        return f"a look at {event.factor}x the batch"
+    if isinstance(event, FinalStarted):
+        return f"final {event.round + 1} of {max(view.num_rounds, event.round + 1)}: trial {event.number}"
+    return ""
+
+
+def left_s(view: LiveView, now: float) -> float | None:
+    """Within how many seconds the search ends, by the time of its last runs; None before it began.
+
+    The budget bounds it while trials run. A search whose plan is through ends earlier.
+    """
+    if view.started is None:
+        return None
+    budget_s = max(0.0, view.started.budget_s - _spent_s(view, now))
+    if not view.recent_wall_s:
+        return budget_s
+    run_s = sum(view.recent_wall_s) / len(view.recent_wall_s)
+    if view.num_finals_left is not None:
+        return view.num_finals_left * run_s
+    if view.started.max_trials is None:
+        return budget_s
+    num_trials = max(0, view.started.max_trials - view.standing.num_finished)
+    return min(budget_s, (num_trials + RUNS_IN_FINALS) * run_s)
+
+
+def frame(view: LiveView, now: float, width: int) -> Text:
+    """The view as it is drawn, under a blank line: plain ASCII, no line longer than the terminal."""
+    if view.started is None:
+        return Text("starting", style="dim")
+    groups = [
+        ([_machine(view.started)], "bold"),
+        (_progress(view, view.started, now), ""),
+        (_rates(view.standing), ""),
+        (_running(view, now), ""),
+        (_gauges(view.gauges, view.started.memory_cap_bytes), ""),
+        ([Text(HINT)], "dim"),
+    ]
+    lines = [Text()]
+    for parts, style in groups:
+        for line in flow(parts, width):
+            line.stylize(style)
+            lines.append(line)
+    return Text("\n").join(lines)
+
+
+def _machine(started: SearchStarted) -> Text:
+    return Text(f"{clean(PurePath(started.script).name)} on {clean(started.machine)}")
+
+
+def _spent_s(view: LiveView, now: float) -> float:
+    return now - view.began_at + (view.started.spent_s if view.started is not None else 0.0)
+
+
+def _progress(view: LiveView, started: SearchStarted, now: float) -> list[Text]:
+    spent_s, num = _spent_s(view, now), view.standing.num_finished
+    by_trials = num / started.max_trials if started.max_trials else 0.0
+    share = 1.0 if view.num_finals_left is not None else max(by_trials, spent_s / started.budget_s)
+    limit = f" of {started.max_trials}" if started.max_trials is not None else ""
+    ends = left_s(view, now)
+    return [
+        Text(f"cap {format_bytes(started.memory_cap_bytes)}"),
+        Text(bar(share, PROGRESS_COLUMNS), style="cyan"),
+        Text(f"{num}{limit} trials"),
+        Text(f"{format_seconds(spent_s)} of {format_seconds(started.budget_s)}"),
+        *([Text(f"ends within {format_seconds(ends)}")] if ends is not None else []),
+    ]
+
+
+def _rates(standing: Standing) -> list[Text]:
+    parts = []
+    if standing.baseline_rate is not None:
+        parts.append(Text(f"yours {_rate(standing.baseline_rate, standing.baseline_interval)}"))
+    is_baseline = standing.best_settings is not None and standing.best_settings == standing.baseline
+    if standing.best_rate is not None and not is_baseline:
+        ratio = f" {standing.best_rate / standing.baseline_rate:.2f}x" if standing.baseline_rate else ""
+        best = f"best {_rate(standing.best_rate, standing.best_interval)}{ratio} (trial {standing.best_trial})"
+        parts.append(Text(best, style="green"))
+    return parts
+
+
+def _rate(per_second: float, interval: tuple[float, float] | None) -> str:
+    return f"{format_rate(per_second)}{f' {interval_text(interval)}' if interval is not None else ''} samples/s"
+
+
+def _running(view: LiveView, now: float) -> list[Text]:
+    if not view.running:
+        return []
+    phase = PHASE_WORDS[view.gauges.phase] if view.gauges is not None else "starting"
+    parts = [Text(view.running, style="bold"), Text(f"{phase}, {format_seconds(max(0.0, now - view.phase_since))}")]
+    if view.gauges is not None and view.gauges.samples_per_second is not None:
+        parts.append(Text(f"about {format_rate(view.gauges.samples_per_second)} samples/s"))
+    return [*parts, *([Text(view.changes)] if view.changes else [])]
+
+
+def _gauges(gauges: Gauges | None, cap_bytes: int) -> list[Text]:
+    """The gauges that are known; a line of its own is worth having only where there is one."""
+    if gauges is None:
+        return []
+    shares = [
+        ("GPU", gauges.device_utilization),
+        ("CPU", gauges.cpu_fraction),
+        ("data wait", gauges.data_wait_fraction),
+    ]
+    parts = [f"{name} {bar(share, GAUGE_COLUMNS)} {share:4.0%}" for name, share in shares if share is not None]
+    if gauges.memory_bytes is not None:
+        share = gauges.memory_bytes / cap_bytes
+        parts.append(f"memory {bar(share, GAUGE_COLUMNS)} {format_bytes(gauges.memory_bytes)}")
+    return [Text(part) for part in parts]
