@@ -103,6 +103,44 @@ class TrialCounts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Contribution:
+    """What some changes of the winner were worth together, between two trials that differ in nothing else."""
+
+    settings: tuple[str, ...]
+    """Names of the changes; several only ever came together."""
+    ratio: float
+    """Of the rate with them to the rate without, both of single trials."""
+    interval: tuple[float, float] | None
+    """At 95 %, of what is repeatable within the two trials: machines drift between trials. None where unknown."""
+    is_least: bool
+    """The trial without them was stopped early, so that they were worth at least so much."""
+    from_trial: int
+    to_trial: int
+    is_along: bool
+    """A factor of the gain: these together, one after the other, lead from the baseline to the winner. The others tell
+    of one change beside other settings."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return {
+            "settings": list(self.settings),
+            "ratio": self.ratio,
+            "interval": list(self.interval) if self.interval else None,
+            "is_least": self.is_least,
+            "from_trial": self.from_trial,
+            "to_trial": self.to_trial,
+            "is_along": self.is_along,
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """The contribution that `document` described."""
+        interval = document["interval"]
+        values = {**document, "interval": (interval[0], interval[1]) if interval else None}
+        return cls(**{**values, "settings": tuple(document["settings"])})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
     """The result of one search."""
 
@@ -137,6 +175,8 @@ class SearchResult:
     """Why it ended, as one sentence."""
     notes: tuple[str, ...] = ()
     """What the user should know, as sentences."""
+    contributions: tuple[Contribution, ...] = ()
+    """What the changes of the best were worth; empty where there is no gain, or nothing is known."""
 
     def document(self) -> dict[str, Any]:
         """The one document that `--json` prints."""
@@ -162,6 +202,7 @@ class SearchResult:
             "samples_unit": self.samples_unit,
             "reason": self.reason,
             "notes": list(self.notes),
+            "contributions": [contribution.document() for contribution in self.contributions],
         }
 
     @classmethod
@@ -187,4 +228,5 @@ class SearchResult:
             samples_unit=document["samples_unit"],
             reason=document["reason"],
             notes=tuple(document["notes"]),
+            contributions=tuple(map(Contribution.from_document, document.get("contributions", ()))),
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from autotune.measure.bottleneck import BottleneckKind
-from autotune.model.summary import Contender, SearchResult, Status
+from autotune.model.summary import Contender, Contribution, SearchResult, Status
 from autotune.report.words import bottleneck_text, clean, interval_text, ratio_text, value_text
 from autotune.units import format_bytes, format_rate, format_seconds
 
@@ -54,6 +54,7 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
     page.paragraph([headline(result)], style="bold", indent="")
     page.paragraph(list(_contenders(result)))
     page.paragraph(_changes(result))
+    page.paragraph(_worth(result))
     page.paragraph(list(_explanation(result)))
     page.paragraph(_counts(result))
     page.paragraph([f"note: {clean(note)}" for note in result.notes], style="yellow")
@@ -122,6 +123,37 @@ def _changes(result: SearchResult) -> list[str]:
     return ["What changed:", *lines]
 
 
+def _worth(result: SearchResult) -> list[str]:
+    """What each change was worth; nothing where there is only one, whose worth is the headline."""
+    along = [factor for factor in result.contributions if factor.is_along]
+    beside = [factor for factor in result.contributions if not factor.is_along]
+    if len(along) < 2 and not (along and len(along[0].settings) > 1):
+        return []
+    path = ", ".join(map(str, [along[0].from_trial, *(factor.to_trial for factor in along)]))
+    lines = [f"What each was worth, by single trials one after the other (trials {path}):"]
+    if len(along) == 1:
+        lines = ["What each was worth cannot be told apart: no trial had only some of them."]
+    else:
+        lines += [f"{INDENT}{_factor(factor)}{_doubts(factor)}" for factor in along]
+    if beside:
+        lines.append("Alone, beside other settings:")
+        lines += [f"{INDENT}{_factor(one)} (trials {one.from_trial} and {one.to_trial})" for one in beside]
+    return lines
+
+
+def _factor(factor: Contribution) -> str:
+    ratio = f"{'at least ' if factor.is_least else ''}{factor.ratio:.2f}x"
+    interval = f" [{factor.interval[0]:.2f}, {factor.interval[1]:.2f}]" if factor.interval is not None else ""
+    return f"{ratio}{interval}  {', '.join(map(clean, factor.settings))}"
+
+
+def _doubts(factor: Contribution) -> str:
+    doubts = ["only ever changed together"] if len(factor.settings) > 1 else []
+    if factor.interval is not None and factor.interval[0] <= 1 <= factor.interval[1]:
+        doubts.append("no more than the noise")
+    return f" ({', '.join(doubts)})" if doubts else ""
+
+
 def _explanation(result: SearchResult) -> Iterator[str]:
     """What the job waited for and waits for now, and what the figure is good for."""
     before, after = bottleneck_text(result.bottleneck), bottleneck_text(result.bottleneck_after)
@@ -169,10 +201,10 @@ def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
         yield from _how_to_use(result.config, commands)
     elif result.status is Status.NO_FEASIBLE:
         yield "Raise --memory-cap, or permit smaller batches with --effective-batch free."
-    if result.status in (Status.NO_FEASIBLE, Status.ALL_FAILED):
-        yield f"Why each trial ended: {commands.show}"
     if result.status is Status.INTERRUPTED:
         yield f"Go on: {commands.resume}"
+    elif result.config is None:
+        yield f"Why each trial ended: {commands.show}"
 
 
 def _how_to_use(config: str, commands: NextCommands) -> Iterator[str]:
@@ -187,6 +219,9 @@ def _how_to_use(config: str, commands: NextCommands) -> Iterator[str]:
     yield f"{INDENT}loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
     yield "or take it elsewhere:"
     yield f"{INDENT}{commands.export}"
+    yield "Every trial and its reason, and this summary again:"
+    yield f"{INDENT}{commands.show}"
+    yield f"{INDENT}{commands.resume}"
 
 
 def _shown_path(path: str, cwd: str) -> str:

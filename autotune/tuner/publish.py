@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,16 +12,13 @@ from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScr
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
-from autotune.runner.parity import NOT_CLAIMED
-from autotune.search.history import FinishedTrial
+from autotune.search.contributions import contributions
+from autotune.search.history import FinishedTrial, History
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
-from autotune.tuner.compile_cost import compile_note
 from autotune.tuner.finals import FinalsResult, published_rate
+from autotune.tuner.notes import notes_of
 from autotune.tuner.site import Site, script_digest
-from autotune.units import format_rate
 
-DISTURBED_SHARE = 0.25
-"""More disturbed trials than this are worth a note: single ones are what the finals are for."""
 MEASURING_PARTS = ("warm_up", "compute", "ramp", "window")
 
 
@@ -32,14 +28,14 @@ def make_result(
     site: Site,
     status: Status,
     trials: Sequence[TrialRecord],
+    history: History,
     num_gated: int,
-    best: FinishedTrial | None,
-    baseline: FinishedTrial | None,
     finals: FinalsResult | None,
     wall_s: float,
     reason: str,
 ) -> SearchResult:
-    """The result to publish; figures come from the finals alone."""
+    """The result to publish; figures come from the finals alone, but for what each change was worth."""
+    best, baseline = history.best, history.baseline
     records = finals.records if finals is not None else ()
     winner = finals.winner if finals is not None else best
     before = _bottleneck(baseline, records, trials, site)
@@ -64,7 +60,8 @@ def make_result(
         config=None,
         samples_unit="steps" if _counts_steps(study) else "samples",
         reason=reason,
-        notes=(*_notes(status, best, trials), *_notes_on_winner(winner, baseline, trials, records)),
+        notes=notes_of(status, history, winner, trials, finals),
+        contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
     )
 
 
@@ -234,36 +231,3 @@ def _measuring_s(result: TrialResult) -> float:
 def _counts_steps(study: StudyRecord) -> bool:
     """Whether nobody could say how many samples a step has."""
     return study.facts is not None and study.facts.loader is None and study.spec.samples_per_step is None
-
-
-def _notes_on_winner(
-    winner: FinishedTrial | None,
-    baseline: FinishedTrial | None,
-    trials: Sequence[TrialRecord],
-    records: Sequence[FinalRecord],
-) -> Iterator[str]:
-    compiling = compile_note(winner, baseline, trials, records)
-    if compiling:
-        yield compiling
-    finals = [record.result for record in records if winner is not None and record.number == winner.number]
-    yield from dict.fromkeys(note for result in finals for note in result.notes if note.startswith(NOT_CLAIMED))
-
-
-def _notes(status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord]) -> tuple[str, ...]:
-    notes = []
-    if status is Status.INTERRUPTED and best is not None and best.samples_per_second:
-        rate = format_rate(best.samples_per_second)
-        notes.append(f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second.")
-    escaped = sorted({path for record in trials for path in record.result.escaped})
-    if escaped:
-        notes.append(f"Trials wrote to {len(escaped)} files of yours in spite of the layer: {', '.join(escaped[:5])}.")
-    if any(record.result.measurement and record.result.measurement.is_primed for record in trials):
-        notes.append("Some trials were measured with loader queues that may have been full at the start.")
-    watched = [record.result.surroundings for record in trials if record.result.surroundings is not None]
-    disturbed = [found.disturbances for found in watched if found.disturbances]
-    if len(disturbed) > DISTURBED_SHARE * len(watched):
-        often = Counter(kind for found in disturbed for kind in found).most_common(1)[0][0]
-        notes.append(f"{len(disturbed)} of {len(watched)} trials were disturbed, for instance: {often}")
-    if any(record.result.is_near_cap for record in trials):
-        notes.append("Some trials held all that the cap allows, and lost time by giving memory back and asking again.")
-    return tuple(notes)

@@ -8,7 +8,7 @@ from typing import Any
 from autotune.model.events import ProbeFinished, SearchStarted, TrialFinished
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
-from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
+from autotune.model.summary import Contender, Contribution, SearchResult, Status, TrialCounts
 from autotune.report.summary import NextCommands
 from autotune.settings import Precision, Settings
 from autotune.units import GIB
@@ -82,6 +82,37 @@ BEST = Contender(
 )
 
 
+CONTRIBUTIONS = (
+    Contribution(
+        settings=("num_workers", "persistent_workers"),
+        ratio=2.1,
+        interval=(2.05, 2.15),
+        is_least=False,
+        from_trial=0,
+        to_trial=3,
+        is_along=True,
+    ),
+    Contribution(
+        settings=("precision",),
+        ratio=1.02,
+        interval=(0.98, 1.06),
+        is_least=False,
+        from_trial=3,
+        to_trial=19,
+        is_along=True,
+    ),
+    Contribution(
+        settings=("num_workers",),
+        ratio=1.4,
+        interval=None,
+        is_least=True,
+        from_trial=5,
+        to_trial=7,
+        is_along=False,
+    ),
+)
+
+
 def search_result(**changes: Any) -> SearchResult:
     """An improved search, with some fields changed."""
     result = SearchResult(
@@ -100,6 +131,7 @@ def search_result(**changes: Any) -> SearchResult:
         measuring_s=400.0,
         config="/home/ada/photos/autotune.yaml",
         reason="The plan is through.",
+        contributions=CONTRIBUTIONS,
     )
     return replace(result, **changes)
 

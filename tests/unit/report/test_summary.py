@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.model.summary import Status, TrialCounts
+from autotune.model.summary import SearchResult, Status, TrialCounts
 from autotune.report.document import document_text
 from autotune.report.summary import headline, summary
 from autotune.settings import Settings
 
-from .examples import BASELINE, BEST, COMMANDS, search_result
+from .examples import BASELINE, BEST, COMMANDS, CONTRIBUTIONS, search_result
 
 IMPROVED = """\
 These settings train 2.41x [2.35, 2.47] as many samples per second as yours.
@@ -20,6 +20,12 @@ These settings train 2.41x [2.35, 2.47] as many samples per second as yours.
     num_workers         0 -> 4
     persistent_workers  false -> true
     precision           fp32 -> bf16
+
+  What each was worth, by single trials one after the other (trials 0, 3, 19):
+    2.10x [2.05, 2.15]  num_workers, persistent_workers (only ever changed together)
+    1.02x [0.98, 1.06]  precision (no more than the noise)
+  Alone, beside other settings:
+    at least 1.40x  num_workers (trials 5 and 7)
 
   Your settings are bound by the data loader; 61% of the time goes into waiting for data.
   Now it is bound by the training step itself, which runs as fast as it would without a loader.
@@ -41,6 +47,9 @@ These settings train 2.41x [2.35, 2.47] as many samples per second as yours.
     loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())
   or take it elsewhere:
     autotune export train --to json
+  Every trial and its reason, and this summary again:
+    autotune studies show train
+    autotune resume train
 """
 
 
@@ -56,6 +65,22 @@ def test_a_gain_is_told_with_its_interval_its_reason_and_what_to_type_next():
 def test_every_ending_has_a_headline_and_fits_what_is_known_then(status):
     result = search_result(status=status, best=None, baseline=None, speedup=None, config=None)
     assert summary(result, COMMANDS).plain.startswith(headline(result) + "\n")
+
+
+def test_changes_that_cannot_be_told_apart_are_said_not_to_be():
+    text = text_of(contributions=(CONTRIBUTIONS[0],))
+    assert "What each was worth cannot be told apart: no trial had only some of them.\n" in text
+    assert "2.10x" not in text
+
+
+def test_of_a_single_change_the_headline_says_what_it_is_worth():
+    assert "was worth" not in text_of(contributions=(replace(CONTRIBUTIONS[1], from_trial=0),))
+    assert "was worth" not in text_of(contributions=())
+
+
+def test_the_contributions_survive_the_database():
+    result = search_result()
+    assert SearchResult.from_document(json.loads(json.dumps(result.document()))) == result
 
 
 def test_without_a_gain_nothing_changed_and_nothing_is_promised():

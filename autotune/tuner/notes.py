@@ -1,0 +1,96 @@
+"""What the user should know of a search beside its result, each with what to do about it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from autotune.measure.paired import Comparison
+from autotune.model.summary import Status
+from autotune.runner.parity import NOT_CLAIMED
+from autotune.search.history import FinishedTrial, History
+from autotune.store.records import FinalRecord, TrialRecord
+from autotune.tuner.compile_cost import compile_note
+from autotune.tuner.finals import FinalsResult
+from autotune.units import format_rate
+
+DISTURBED_SHARE = 0.25
+"""More disturbed trials than this are worth a note: single ones are what the finals are for."""
+WIDE_RATIO = 1.25
+"""From this ratio of its two ends on an interval is worth a note."""
+
+
+def notes_of(
+    status: Status,
+    history: History,
+    winner: FinishedTrial | None,
+    trials: Sequence[TrialRecord],
+    finals: FinalsResult | None,
+) -> tuple[str, ...]:
+    """The notes of a search, as sentences.
+
+    Args:
+        status: How it ended.
+        history: Its finished trials.
+        winner: Of the finals; the best where there were none.
+        trials: All of them, as recorded.
+        finals: How they came out.
+    """
+    records = finals.records if finals is not None else ()
+    return (
+        *_on_trials(status, history.best, trials),
+        *_on_ratio(finals.comparison if finals is not None else None),
+        *_on_winner(winner, history.baseline, trials, records),
+    )
+
+
+def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
+    """What there is to say of a ratio that is known too badly to be of much use."""
+    if comparison is not None and comparison.high > WIDE_RATIO * comparison.low:
+        yield (
+            f"The {comparison.num_rounds} rounds of the finals differ, so the interval is wide. On a quiet machine, or "
+            "with more --time, it is narrower."
+        )
+
+
+def _on_winner(
+    winner: FinishedTrial | None,
+    baseline: FinishedTrial | None,
+    trials: Sequence[TrialRecord],
+    records: Sequence[FinalRecord],
+) -> Iterator[str]:
+    compiling = compile_note(winner, baseline, trials, records)
+    if compiling:
+        yield compiling
+    finals = [record.result for record in records if winner is not None and record.number == winner.number]
+    yield from dict.fromkeys(note for result in finals for note in result.notes if note.startswith(NOT_CLAIMED))
+
+
+def _on_trials(status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord]) -> Iterator[str]:
+    if status is Status.INTERRUPTED and best is not None and best.samples_per_second:
+        rate = format_rate(best.samples_per_second)
+        yield (f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second.")
+    escaped = sorted({path for record in trials for path in record.result.escaped})
+    if escaped:
+        yield (
+            f"Trials wrote to {len(escaped)} files of yours in spite of the layer: {', '.join(escaped[:5])}. "
+            "Look whether they are as they should be; autotune doctor says how layers become possible here."
+        )
+    if any(record.result.measurement and record.result.measurement.is_primed for record in trials):
+        yield (
+            "Some trials were measured with loader queues that may have been full at the start, and may look too fast. "
+            "A torch DataLoader that is built once, before the first epoch, is measured without that doubt."
+        )
+    watched = [record.result.surroundings for record in trials if record.result.surroundings is not None]
+    disturbed = [found.disturbances for found in watched if found.disturbances]
+    if len(disturbed) > DISTURBED_SHARE * len(watched):
+        often = Counter(kind for found in disturbed for kind in found).most_common(1)[0][0]
+        yield (
+            f"{len(disturbed)} of {len(watched)} trials were disturbed, for instance: {often} Single rates are off by "
+            "that; the ratio less so, since its runs took turns. Search again when the machine is quiet."
+        )
+    if any(record.result.is_near_cap for record in trials):
+        yield (
+            "Some trials held all that the cap allows, and lost time by giving memory back and asking again. "
+            "A higher --memory-cap may be faster."
+        )
