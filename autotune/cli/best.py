@@ -18,10 +18,10 @@ def best(study: Study, storage: Storage = None, as_json: Json = False) -> int:
     While a search runs these are the figures of single trials; the finals at its end decide. Exits with 3 when
     everything needs more memory than the cap, and with 4 when no trial could be measured.
     """
-    from autotune.cli.standing import is_final, standing_document, standing_result
     from autotune.report.document import write_document
     from autotune.report.standing import best_text
     from autotune.report.streams import write_result
+    from autotune.tuner.standing import is_final, standing_document, standing_result
 
     with open_repository(storage) as repository:
         record, trials = repository.study(study), repository.trials(study)

@@ -42,8 +42,8 @@ def resume(study: Study, storage: Storage = None, as_json: Json = False, quiet: 
 
 def standing_of(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> Standing:
     """How a stored study stands: what its new trials are to be compared with."""
-    from autotune.cli.standing import baseline_of, best_of
     from autotune.report.lines import Standing
+    from autotune.tuner.standing import baseline_of, best_of
 
     baseline, best = baseline_of(record, trials), best_of(trials)
     measured = baseline.result.measurement if baseline is not None else None

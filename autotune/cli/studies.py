@@ -84,17 +84,18 @@ def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any]:
 @app.command("show")
 def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> int:
     """Show a study: what was asked, what the script is, and how every trial ended."""
-    from autotune.cli.study_page import study_document, study_text
     from autotune.report.document import write_document
     from autotune.report.streams import write_result
+    from autotune.report.study_page import study_document, study_text
+    from autotune.store.secrets import mask_text
+    from autotune.tuner.story import tell
 
     with open_repository(storage) as repository:
-        record, trials, finals = repository.study(study), repository.trials(study), repository.finals(study)
-        is_live = bool(repository.live_owners(study, now=datetime.now(UTC)))
+        story = tell(study, repository)
     if as_json:
-        write_document(study_document(record, trials, finals, is_live=is_live))
+        write_document(study_document(story))
     else:
-        write_result(study_text(record, trials, finals, is_live=is_live))
+        write_result(mask_text(study_text(story)))
     return 0
 
 

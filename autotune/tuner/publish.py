@@ -19,6 +19,9 @@ from autotune.tuner.finals import FinalsResult, published_rate
 from autotune.tuner.notes import notes_of
 from autotune.tuner.site import Site, script_digest
 
+UNKNOWN = Bottleneck(
+    kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
+)
 MEASURING_PARTS = ("warm_up", "compute", "ramp", "window")
 
 
@@ -182,17 +185,20 @@ def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], site: Site)
 def _bottleneck(
     trial: FinishedTrial | None, records: Sequence[FinalRecord], trials: Sequence[TrialRecord], site: Site
 ) -> Bottleneck:
-    """What binds a trial, over its finals where it has been through them, otherwise over its own measurement."""
-    unknown = Bottleneck(
-        kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
-    )
     if trial is None:
-        return unknown
-    results = [record.result for record in records if record.number == trial.number]
-    results = results or [record.result for record in trials if record.number == trial.number]
+        return UNKNOWN
+    return bottleneck_of(trial.number, records, trials, device_is_cpu=site.device.is_cpu)
+
+
+def bottleneck_of(
+    number: int, records: Sequence[FinalRecord], trials: Sequence[TrialRecord], *, device_is_cpu: bool
+) -> Bottleneck:
+    """What binds a trial, over its finals where it has been through them, otherwise over its own measurement."""
+    results = [record.result for record in records if record.number == number]
+    results = results or [record.result for record in trials if record.number == number]
     looks = _measurements(results)
     if not looks:
-        return unknown
+        return UNKNOWN
     # Within an epoch: what an epoch's start costs is no bottleneck of the steps.
     rate = statistics.fmean(look.steady_samples_per_second for look in looks)
     ceilings = [look.compute_samples_per_second for look in looks if look.compute_samples_per_second is not None]
@@ -201,7 +207,7 @@ def _bottleneck(
         # A disturbed moment can only lower what a device was seen to do, so the highest reading is the ceiling.
         max([*ceilings, rate]) if ceilings else None,
         statistics.fmean(look.data_wait_fraction for look in looks),
-        device_is_cpu=site.device.is_cpu,
+        device_is_cpu=device_is_cpu,
         device_busy_fraction=_busy_fraction(results),
     )
 

@@ -71,6 +71,7 @@ SURFACE = {
         "-q",
         "--quiet",
     },
+    "report": {"--format", "--out", "--force", "--storage"},
     "doctor": {"--json"},
     "studies": {"--storage", "--json"},
     "studies list": {"--storage", "--json"},
@@ -109,7 +110,9 @@ def test_help_of_every_verb_is_on_standard_output_and_ends_with_0(capsys, verb):
         assert re.search(rf"(^|[\s,]){option}\b", out), option
 
 
-@pytest.mark.parametrize("verb", ["", "search", "resume", "best", "export", "run", "record", "doctor", "studies"])
+@pytest.mark.parametrize(
+    "verb", ["", "search", "resume", "best", "export", "run", "record", "report", "doctor", "studies"]
+)
 def test_help_shows_examples_one_per_line(capsys, verb):
     main([*verb.split(), "--help"])
     out = capsys.readouterr().out

@@ -1,0 +1,95 @@
+"""`autotune report`: a study as one page to look at, to show, or to read by a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.options import Storage, Study
+from autotune.cli.place import open_repository, working_directory
+from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from autotune.model.story import StudyStory
+
+FORMATS = ("html", "md", "json")
+EXAMPLES = """\b
+Examples:
+  autotune report train
+  autotune report train --out show/train.html
+  autotune report train --format md --out -
+"""
+
+
+def report(
+    study: Study,
+    storage: Storage = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="html|md|json", help="The form. [default: as --out ends, or html]"),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="PATH", help="Where it goes; - is standard output. [default: STUDY.html]"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite whatever is at --out.")] = False,
+) -> int:
+    """Write a study as one page: how it went, memory, each setting, stalls, all trials, and the machine.
+
+    The HTML holds its style and its pictures, and loads nothing: it can be mailed, or kept with the results. A file
+    that is there already is replaced only if it is a report.
+    """
+    from autotune.report.streams import say, write_result
+    from autotune.tuner.story import tell
+
+    kind = _kind(form, out)
+    with open_repository(storage) as repository:
+        text = _text(tell(study, repository, with_importances=True), kind)
+    if out == "-":
+        write_result(text)
+        return 0
+    name = out or "".join(char if char.isalnum() or char in "._-" else "_" for char in study).lstrip(".") + f".{kind}"
+    _write(working_directory() / name, text, kind, force=force)
+    say(f"Written: {name}")
+    return 0
+
+
+def _kind(form: str | None, out: str | None) -> str:
+    ending = Path(out).suffix.lower().lstrip(".") if out not in (None, "-") else ""
+    kind = form or (ending if ending in FORMATS else FORMATS[0])
+    if kind not in FORMATS:
+        raise UsageError(f"{kind!r} is not a form of a report.", f"It is one of {', '.join(FORMATS)}.")
+    if ending in FORMATS and ending != kind:
+        raise UsageError(f"--format {kind} and --out {out} do not go together.", f"Let the file end in .{kind}.")
+    return kind
+
+
+def _text(story: StudyStory, kind: str) -> str:
+    from autotune.report.document import document_text
+    from autotune.report.html import page
+    from autotune.report.markdown import markdown
+    from autotune.report.study_page import report_document
+
+    if kind == "json":
+        return document_text(report_document(story))
+    return page(story) if kind == "html" else markdown(story)
+
+
+def _write(path: Path, text: str, kind: str, *, force: bool) -> None:
+    """Writes the page; what lies there already stays, unless it begins as a report of this form does."""
+    beginning = text[: text.index("\n", text.index("autotune report"))].encode()
+    try:
+        if path.exists() and not force and not (path.is_file() and _starts_with(path, beginning)):
+            hint = "Use another --out, or --force to replace it."
+            raise UsageError(f"{path} is already there, and is no report of autotune in {kind}.", hint)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.", "Choose another place with --out.") from error
+
+
+def _starts_with(path: Path, beginning: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(beginning)) == beginning

@@ -1,0 +1,105 @@
+"""What each setting did to the rate: by pairs of trials that differ in that setting alone. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.model.outcome import Outcome
+from autotune.model.story import TrialStory
+from autotune.report.words import clean, ratio_text, value_text
+from autotune.settings import GROUP_OF_FIELD, Settings
+
+BATCH = "batch_size"
+"""With the accumulation steps, which change with it: `32 x 2`."""
+INERT_WITHOUT_WORKERS = ("prefetch_factor", "persistent_workers")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effect:
+    """What a value of one setting did, compared with another value beside the same other settings."""
+
+    setting: str
+    start: str
+    """Value that it is compared with."""
+    end: str
+    ratio: float
+    """Geometric mean of the rate with `end` over the rate with `start`."""
+    low: float
+    high: float
+    """The smallest and the largest ratio that was seen: single trials, no interval."""
+    num_pairs: int
+
+
+def effect_text(effect: Effect) -> str:
+    """The ratio, and of how many pairs: `1.24x (1 pair)`, `0.76x [0.69, 0.95] (3 pairs)`; the range is no interval."""
+    if effect.num_pairs == 1:
+        return f"{effect.ratio:.2f}x (1 pair)"
+    return f"{ratio_text((effect.ratio, effect.low, effect.high))} ({effect.num_pairs} pairs)"
+
+
+def values_of(settings: Settings) -> dict[str, str]:
+    """Every setting as text; accumulation as a part of the batch, knobs under `knobs.NAME`."""
+    values = {name: value_text(getattr(settings, name)) for name in GROUP_OF_FIELD if name != "grad_accum_steps"}
+    if settings.grad_accum_steps > 1:
+        values[BATCH] += f" x {settings.grad_accum_steps}"
+    values.update({f"knobs.{clean(name)}": value_text(value) for name, value in settings.knobs})
+    return values
+
+
+def varied(trials: Sequence[TrialStory]) -> dict[str, tuple[str, ...]]:
+    """Settings of which several values were tried, with those values: numbers by size, then texts by name."""
+    seen: dict[str, dict[str, None]] = {}
+    for trial in trials:
+        for name, value in values_of(trial.settings).items():
+            seen.setdefault(name, {}).setdefault(value)
+    return {name: tuple(sorted(values, key=_order)) for name, values in seen.items() if len(values) > 1}
+
+
+def effects(trials: Sequence[TrialStory], baseline: Settings) -> tuple[Effect, ...]:
+    """Effects of leaving the baseline's value of one setting, the largest first; of trials measured in full.
+
+    A setting that does nothing without workers is left out of account where one of a pair has none.
+    """
+    measured = [
+        (values_of(trial.settings), trial.result.measurement.samples_per_second, trial.settings.num_workers == 0)
+        for trial in trials
+        if trial.result.outcome is Outcome.OK and trial.result.measurement is not None
+    ]
+    own = values_of(baseline)
+    logs: dict[tuple[str, str], list[float]] = {}
+    for values, rate, is_bare in measured:
+        for others, other_rate, is_other_bare in measured:
+            name = _only_difference(values, others, is_bare or is_other_bare)
+            if name is not None and values.get(name) == own.get(name):
+                logs.setdefault((name, others[name]), []).append(math.log(other_rate / rate))
+    found = [_effect(name, own.get(name, ""), end, ratios) for (name, end), ratios in logs.items()]
+    return tuple(sorted(found, key=lambda effect: -effect.ratio))
+
+
+def _effect(name: str, start: str, end: str, logs: Sequence[float]) -> Effect:
+    return Effect(
+        setting=name,
+        start=start,
+        end=end,
+        ratio=math.exp(sum(logs) / len(logs)),
+        low=math.exp(min(logs)),
+        high=math.exp(max(logs)),
+        num_pairs=len(logs),
+    )
+
+
+def _only_difference(values: Mapping[str, str], others: Mapping[str, str], is_one_bare: bool) -> str | None:
+    ignored = INERT_WITHOUT_WORKERS if is_one_bare else ()
+    names = [name for name in others if values.get(name) != others[name] and name not in ignored]
+    return names[0] if len(names) == 1 else None
+
+
+def _order(value: str) -> tuple[int, float, str]:
+    """Numbers by size, a batch by its size; texts after them, by name."""
+    first = value.split(" x ")[0]
+    try:
+        return 0, float(first), value
+    except ValueError:
+        return 1, 0.0, value

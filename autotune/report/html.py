@@ -1,0 +1,184 @@
+"""A study as one HTML page that needs nothing else: style and pictures are in it, scripts it has none. Pure.
+
+The page is built as a tree of elements and written in one place, which escapes every text and attribute. What it may
+load is forbidden by its own policy: nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from xml.etree.ElementTree import Element, tostring
+
+from autotune.model.story import StudyStory, TrialStory
+from autotune.report.lines import facts_words
+from autotune.report.pictures import MARKS, Picture, kind_of, pictures, setting_pictures
+from autotune.report.summary import headline
+from autotune.report.svg import canvas, element, glyph
+from autotune.report.tables import change_rows, effect_rows, figure_rows, final_rows, machine_rows, trial_cells
+from autotune.report.words import clean, refused_words
+
+MARK = "<!-- autotune report -->"
+"""By which a page of ours is known; it may be replaced."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+MAX_LOG_CHARS = 4000
+"""Of what a failed trial printed last."""
+NUMBER_COLUMNS = ("trial", "samples/s", "steps/s", "ratio", "memory", "waits", "took", "round")
+
+
+def page(story: StudyStory) -> str:
+    """The page, as text in UTF-8."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", f"autotune: {story.study}"),
+        _style(),
+    )
+    body = element("body", *_top(story), *_pictures(story), *_tables(story), *_circumstances(story))
+    root = element("html", head, body, lang="en")
+    return f"<!DOCTYPE html>\n{MARK}\n" + tostring(root, encoding="unicode", method="html") + "\n"
+
+
+def _style() -> Element:
+    node = Element("style")
+    node.text = files("autotune.report").joinpath("page.css").read_text(encoding="utf-8")
+    return node
+
+
+def _top(story: StudyStory) -> Iterator[Element]:
+    state = "searching" if story.is_live else story.status.replace("_", " ")
+    yield element(
+        "p", f"autotune, study {story.study}, {state}, begun {story.created_at:%Y-%m-%d %H:%M} UTC", class_="kicker"
+    )
+    yield element(
+        "h1", headline(story.result) if story.is_final else "This search has not ended: figures of single trials."
+    )
+    if story.effective_batch != "fixed":
+        words = f"The effective batch was not held fixed ({story.effective_batch}): another batch trains differently."
+        yield element("p", words)
+    tiles = (
+        element("div", element("b", value), element("span", name), class_="tile") for name, value in figure_rows(story)
+    )
+    yield element("div", *tiles, class_="tiles")
+    changes = list(change_rows(story))
+    if changes:
+        yield element("h2", "What changed")
+        yield _table(("setting", "yours", "best", "alone it did"), changes)
+    for note in story.result.notes:
+        yield element("p", f"Note: {note}", class_="note-text")
+
+
+def _pictures(story: StudyStory) -> Iterator[Element]:
+    drawn = [_figure(picture) for picture in pictures(story)]
+    if drawn:
+        yield element("h2", "Pictures")
+        yield element("div", *drawn, class_="pictures")
+    small = [_figure(picture) for picture in setting_pictures(story)]
+    if small:
+        yield element("h2", "Each setting")
+        words = "Every trial by the value that it had, whatever its other settings were; the ring is the best."
+        yield element("p", words, class_="caption")
+        yield element("div", *small, class_="pictures small")
+    rows = list(effect_rows(story))
+    if rows:
+        yield element("h2", "What a single change did")
+        words = (
+            "Pairs of trials that differ in one setting only. Single trials: the range is what was seen, no interval."
+        )
+        yield element("p", words, class_="caption")
+        yield _table(("setting", "change", "ratio of the rates"), rows)
+
+
+def _figure(picture: Picture) -> Element:
+    legend = [element("li", _glyph(kind), MARKS[kind]) for kind in picture.kinds]
+    return element(
+        "figure",
+        element("h3", picture.title),
+        picture.drawing,
+        element("ul", *legend, class_="legend") if legend else None,
+        element("figcaption", picture.caption, class_="caption") if picture.caption else None,
+    )
+
+
+def _glyph(kind: str) -> Element:
+    drawing = canvas(MARKS[kind], 12, 12)
+    is_part = kind in ("training", "waiting", "losing")
+    part = element("rect", x=1.0, y=1.0, width=10.0, height=10.0, class_=f"part {kind}") if is_part else None
+    drawing.append(part if part is not None else glyph(kind, 6.0, 6.0))
+    return drawing
+
+
+def _tables(story: StudyStory) -> Iterator[Element]:
+    unit = f"{story.result.samples_unit}/s"
+    finals = list(final_rows(story))
+    if finals:
+        yield element("h2", "Finals")
+        yield _table(("round", "trial", unit, "memory", "waits", "ending"), finals)
+    if story.trials:
+        yield element("h2", "All trials")
+        header = ("trial", "ending", unit, "ratio", "memory", "waits", "took", "settings that differ from yours")
+        rows = [_trial_row(story, trial, header) for trial in story.trials]
+        yield _scrolled(header, rows, "wide")
+
+
+def _trial_row(story: StudyStory, trial: TrialStory, header: Sequence[str]) -> Element:
+    number, ending, *figures, changes = trial_cells(story, trial)
+    kind = kind_of(trial.result.outcome)
+    last = element("td", changes, class_="wide")
+    if trial.result.reason:
+        last.append(element("div", trial.result.reason, class_="caption"))
+    if kind == "failed" and trial.result.log_tail.strip():
+        last.append(element("details", element("summary", "what it printed last"), _log(trial.result.log_tail)))
+    cells = [
+        element("td", number, class_="number"),
+        element("td", ending, class_=f"outcome {kind}"),
+        *(element("td", figure, class_="number") for figure in figures),
+        last,
+    ]
+    return element("tr", *cells, class_="best" if trial.number == story.best_number else "")
+
+
+def _log(text: str) -> Element:
+    """Lines as they were printed, each without control characters."""
+    node = Element("pre")
+    node.text = "\n".join(clean(line) for line in text[-MAX_LOG_CHARS:].splitlines())
+    return node
+
+
+def _circumstances(story: StudyStory) -> Iterator[Element]:
+    yield element("h2", "What was searched")
+    yield element("p", shlex.join(story.command), class_="command")
+    if story.facts is not None and story.natural is not None:
+        yield element("p", facts_words(story.facts, story.natural))
+    left_out = [element("li", words) for words in refused_words(story.refused)]
+    if left_out:
+        yield element("h3", "Left out of the search")
+        yield element("ul", *left_out)
+    yield element("h2", "Machine and environment")
+    yield _table(("what", "value"), [*machine_rows(story), ("folder", story.cwd), ("database", story.storage)])
+    if story.environment:
+        yield element("h3", "Variables of the trials that change speed")
+        yield _table(("variable", "value"), list(story.environment.items()))
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Element:
+    return _scrolled(
+        header,
+        [
+            element("tr", *(element("td", cell, class_=_column(name)) for name, cell in zip(header, row, strict=True)))
+            for row in rows
+        ],
+    )
+
+
+def _scrolled(header: Sequence[str], rows: Sequence[Element], class_: str = "narrow") -> Element:
+    names = element("tr", *(element("th", name, class_=_column(name)) for name in header))
+    table = element("table", element("thead", names), element("tbody", *rows), class_=class_)
+    return element("div", table, class_="scroll")
+
+
+def _column(name: str) -> str:
+    return "number" if name in NUMBER_COLUMNS else ""

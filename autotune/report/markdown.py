@@ -1,0 +1,81 @@
+"""A study as Markdown: for an issue, a pull request or a notebook. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from autotune.model.story import StudyStory
+from autotune.report.lines import facts_words
+from autotune.report.parts import parts_text
+from autotune.report.summary import headline
+from autotune.report.tables import change_rows, figure_rows, final_rows, machine_rows, trial_cells
+from autotune.report.words import bottleneck_text, clean, refused_words
+
+MARK = "<!-- autotune report -->"
+"""By which a page of ours is known; it may be replaced."""
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
+
+
+def markdown(story: StudyStory) -> str:
+    """The study in GitHub's Markdown: the answer, what changed, where the time went, and all trials."""
+    return "\n".join([MARK, *_lines(story)]) + "\n"
+
+
+def _lines(story: StudyStory) -> Iterator[str]:
+    yield f"# autotune: study {_words(story.study)}"
+    yield ""
+    yield _words(headline(story.result)) if story.is_final else "This search has not ended: figures of single trials."
+    yield ""
+    yield from (f"- {_words(value)} {_words(name)}" for name, value in figure_rows(story))
+    yield from _bound(story)
+    changes = list(change_rows(story))
+    if changes:
+        yield from _table("What changed", ("setting", "yours", "best", "alone it did"), changes)
+    yield from (f"\nNote: {_words(note)}" for note in story.result.notes)
+    parts = parts_text(story.results)
+    if parts:
+        yield f"\nThe trials: {_words(parts)}."
+    finals = list(final_rows(story))
+    unit = f"{story.result.samples_unit}/s"
+    if finals:
+        yield from _table("Finals", ("round", "trial", unit, "memory", "waits", "ending"), finals)
+    header = ("trial", "ending", unit, "ratio", "memory", "waits", "took", "settings that differ from yours", "reason")
+    rows = [(*trial_cells(story, trial), trial.result.reason) for trial in story.trials]
+    if rows:
+        yield from _table("All trials", header, rows)
+    yield from _circumstances(story)
+
+
+def _bound(story: StudyStory) -> Iterator[str]:
+    for who, found in (("Your settings are", story.before), ("The best are", story.after)):
+        words = bottleneck_text(found.kind) if found is not None else ""
+        if words:
+            yield f"- {who} bound by {words}"
+
+
+def _circumstances(story: StudyStory) -> Iterator[str]:
+    yield "\n## What was searched\n"
+    yield f"- command: {_words(shlex.join(story.command))}"
+    if story.facts is not None and story.natural is not None:
+        yield f"- script: {_words(facts_words(story.facts, story.natural))}"
+    yield f"- effective batch: {_words(story.effective_batch)}"
+    yield from (f"- left out: {_words(words)}" for words in refused_words(story.refused))
+    yield from _table("Machine and environment", ("what", "value"), [*machine_rows(story), *story.environment.items()])
+
+
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"\n## {title}\n"
+    yield _row([_words(name) for name in header])
+    yield _row(["---"] * len(header))
+    yield from (_row([_words(cell) for cell in row]) for row in rows)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _words(text: str) -> str:
+    """The text on one line, with nothing in it that Markdown or HTML would take for its own."""
+    return _SPECIAL.sub(r"\\\1", clean(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")

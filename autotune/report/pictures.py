@@ -1,0 +1,254 @@
+"""The pictures of a study: how it went, memory, settings, what matters, stalls, and where the time went. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from autotune.measure.bottleneck import Bottleneck
+from autotune.model.outcome import Outcome
+from autotune.model.story import StudyStory, TrialStory
+from autotune.report.effects import values_of, varied
+from autotune.report.parts import MEASURING, seconds_by_part
+from autotune.report.svg import RIGHT, WIDTH, Chart, Point, bars
+from autotune.report.words import OUTCOME_WORDS, changes_text
+from autotune.settings import Settings
+from autotune.units import GIB, MIB, format_bytes, format_rate, format_seconds
+
+HEADROOM = 1.08
+"""How much higher a picture is than its highest value."""
+MOST_CAP_RATIO = 2.5
+"""A cap that is further than this from the largest peak would squeeze all marks into a corner: it is said in words."""
+SMALL = (340.0, 190.0)
+"""Width and height of the picture of one setting."""
+MARKS = {
+    "ok": "measured",
+    "bound": "too slow: at most so much",
+    "memory": "too much memory",
+    "failed": "failed",
+    "training": "training at full speed",
+    "waiting": "waiting for data",
+    "losing": "otherwise slower",
+}
+"""What marks and parts of bars mean."""
+ENDINGS = ("ok", "bound", "memory", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One picture with its words."""
+
+    title: str
+    caption: str
+    drawing: Element
+    kinds: tuple[str, ...] = ()
+    """Marks that its legend explains."""
+
+
+def pictures(story: StudyStory) -> Iterator[Picture]:
+    """The pictures that there is something to show in."""
+    measured = [trial for trial in story.trials if trial.result.measurement is not None]
+    if measured:
+        yield _history(story, measured)
+        if any(trial.result.peak_memory_bytes for trial in measured):
+            yield _memory(story, measured)
+    stalls = [pair for pair in (("yours", story.before), (_best_name(story), story.after)) if pair[1] is not None]
+    if stalls:
+        yield _stalls({name: found for name, found in stalls if found is not None})
+    if story.importances:
+        yield _importance(story)
+    if seconds_by_part(story.results):
+        yield _time(story)
+
+
+def setting_pictures(story: StudyStory) -> Iterator[Picture]:
+    """One small picture per setting of which several values were measured: the rate of each trial by that value."""
+    measured = [trial for trial in story.trials if trial.result.measurement is not None]
+    for name, values in varied(measured).items():
+        chart = Chart(f"Throughput by {name}", (-0.5, len(values) - 0.5), (0.0, _top(story, measured)), *SMALL)
+        chart.y_axis("", tick_words)
+        chart.x_ticks("", list(enumerate(values)))
+        for trial in measured:
+            place = values.index(values_of(trial.settings)[name])
+            _mark(chart, story, trial, place + _spread(trial.number))
+        yield Picture(name, "", chart.root)
+
+
+def tick_words(value: float) -> str:
+    """A round rate, as an axis has it."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:g}"
+
+
+def kind_of(outcome: Outcome) -> str:
+    """The mark of an ending."""
+    if outcome is Outcome.OK:
+        return "ok"
+    if outcome is Outcome.RACED_OUT:
+        return "bound"
+    return "memory" if outcome.is_infeasible else "failed"
+
+
+def _history(story: StudyStory, measured: Sequence[TrialStory]) -> Picture:
+    last = max(trial.number for trial in story.trials)
+    finals = _final_rates(story)
+    end = last + 1.0 + (len(finals) + 1.0) * max(1.0, last / 16) if finals else last + 0.5
+    chart = Chart("Throughput of every trial, in order", (-0.5, end), (0.0, _top(story, measured)))
+    chart.y_axis(f"{story.result.samples_unit} per second", tick_words)
+    chart.x_ticks("trial", [(value, f"{value:g}") for value in chart.across.ticks() if value == int(value) <= last])
+    if story.baseline_rate is not None:
+        chart.level(story.baseline_rate, "yours", "baseline", until=last + 0.5)
+    chart.steps(_best_so_far(measured, last), "line")
+    for trial in story.trials:
+        _mark(chart, story, trial, trial.number)
+    for index, (number, rate, interval) in enumerate(finals):
+        place = last + 1.0 + (index + 1.0) * max(1.0, last / 16)
+        class_ = "final own" if number == story.baseline_number else "final"
+        chart.whisker(place, *interval, class_)
+        chart.mark(place, rate, class_, f"finals, trial {number}: {format_rate(rate)} per second")
+    if finals:
+        chart.plumb(last + 1.0, "finals", "split")
+    caption = "The line is the best so far."
+    if finals:
+        caption += " At the right what the finals gave, with intervals at 95 %: yours and the best, in turns."
+    return Picture("How the search went", caption, chart.root, _kinds(story.trials))
+
+
+def _memory(story: StudyStory, measured: Sequence[TrialStory]) -> Picture:
+    seen = [trial for trial in story.trials if trial.result.peak_memory_bytes]
+    peaks = [trial.result.peak_memory_bytes or 0 for trial in seen]
+    cap = story.memory_cap_bytes or 0
+    shows_cap = 0 < cap <= MOST_CAP_RATIO * max(peaks)
+    low, high = min(peaks), max([*peaks, cap] if shows_cap else peaks)
+    margin = 0.06 * (high - low) or 0.05 * high
+    unit = GIB if high >= GIB else MIB
+    chart = Chart("Throughput against memory", (low - margin, high + margin), (0.0, _top(story, measured)))
+    chart.y_axis(f"{story.result.samples_unit} per second", tick_words)
+    chart.x_axis("peak memory", lambda peak: format_bytes(peak).replace(".0 ", " "), unit=unit)
+    if shows_cap:
+        chart.plumb(cap, f"cap {format_bytes(cap)}", "cap")
+    elif cap:
+        chart.text(WIDTH - RIGHT - 2, 22.0, f"cap {format_bytes(cap)}, far to the right", anchor="end", class_="note")
+    chart.steps([(float(t.result.peak_memory_bytes or 0), _rate(t)) for t in pareto(seen)], "front")
+    for trial in seen:
+        _mark(chart, story, trial, float(trial.result.peak_memory_bytes or 0))
+    caption = "On the line are the trials that no other beats in both: less memory and a higher rate."
+    return Picture("Throughput against memory", caption, chart.root, _kinds(seen))
+
+
+def pareto(trials: Sequence[TrialStory]) -> list[TrialStory]:
+    """The trials measured in full of which no other has less memory and a higher rate, by their memory."""
+    measured = [t for t in trials if t.result.outcome is Outcome.OK and t.result.peak_memory_bytes]
+    front: list[TrialStory] = []
+    for trial in sorted(measured, key=lambda trial: (trial.result.peak_memory_bytes or 0, -_rate(trial))):
+        if not front or _rate(trial) > _rate(front[-1]):
+            front.append(trial)
+    return front
+
+
+def _stalls(found: Mapping[str, Bottleneck]) -> Picture:
+    rows = []
+    for name, bottleneck in found.items():
+        waiting = bottleneck.data_wait_fraction
+        ceiling = min(1.0, bottleneck.ceiling_fraction) if bottleneck.ceiling_fraction is not None else 1.0 - waiting
+        training = min(ceiling, 1.0 - waiting)
+        rest = max(0.0, 1.0 - training - waiting)
+        parts = [
+            (training, "part training", f"training at full speed: {training:.0%}"),
+            (waiting, "part waiting", f"waiting for data: {waiting:.0%}"),
+            (rest, "part losing", f"slower than without a loader: {rest:.0%}"),
+        ]
+        rows.append((name, parts, f"{training:.0%} training"))
+    caption = (
+        "Shares of the time of a step: training as fast as without any loader; waiting for a batch; and what the step "
+        "loses otherwise while the loader works, to shared processors or copies."
+    )
+    drawing = bars("Stalls before and after", rows, total=1.0)
+    return Picture("Stalls, before and after", caption, drawing, ("training", "waiting", "losing"))
+
+
+def _importance(story: StudyStory) -> Picture:
+    shares = list(story.importances.items())
+    rows = [(name, [(share, "part training", f"{name}: {share:.1%}")], f"{share:.0%}") for name, share in shares]
+    caption = (
+        f"Which settings decide whether a trial is among the fastest: Optuna's estimate (PED-ANOVA) from "
+        f"{len(story.trials)} trials. It says what matters, not in which direction."
+    )
+    return Picture("What matters", caption, bars("Importance of settings", rows, total=max(dict(shares).values())))
+
+
+def _time(story: StudyStory) -> Picture:
+    parts = seconds_by_part(story.results)
+    other = story.spent_s - sum(parts.values())
+    rows = [
+        (name, [(spent_s, f"part {'training' if name in MEASURING else 'losing'}", name)], format_seconds(spent_s))
+        for name, spent_s in parts.items()
+    ]
+    if other > 0:
+        tip = "the probe, waiting for quiet, deciding, and writing"
+        rows.append(("probe and between", [(other, "part losing", tip)], format_seconds(other)))
+    longest = max(spent_s for _, ((spent_s, _, _),), _ in rows)
+    caption = (
+        "All trials and finals together. Warm-up and windows are the measuring; a start's other parts are its price."
+    )
+    return Picture("Where the time went", caption, bars("Time spent by part", rows, total=longest))
+
+
+def _mark(chart: Chart, story: StudyStory, trial: TrialStory, x: float) -> None:
+    is_best = trial.number == story.best_number
+    chart.mark(x, _rate(trial), kind_of(trial.result.outcome), trial_tip(story, trial), is_best=is_best)
+
+
+def trial_tip(story: StudyStory, trial: TrialStory) -> str:
+    """What is said of a trial when the pointer rests on it."""
+    measurement, peak = trial.result.measurement, trial.result.peak_memory_bytes
+    words = [f"trial {trial.number}, {OUTCOME_WORDS[trial.result.outcome]}"]
+    if measurement is not None:
+        bound = "at most " if trial.result.outcome is Outcome.RACED_OUT else ""
+        words.append(f"{bound}{format_rate(measurement.samples_per_second)} per second")
+    if peak:
+        words.append(format_bytes(peak))
+    baseline = story.baseline.settings if story.baseline is not None else story.natural or Settings()
+    return f"{', '.join(words)}: {changes_text(trial.settings, baseline) or 'your settings'}"
+
+
+def _best_so_far(measured: Sequence[TrialStory], last: int) -> list[Point]:
+    best, points = 0.0, []
+    for trial in measured:
+        if trial.result.outcome is Outcome.OK and _rate(trial) > best:
+            best = _rate(trial)
+            points.append((float(trial.number), best))
+    return [*points, (last + 0.5, best)] if points else []
+
+
+def _rate(trial: TrialStory) -> float:
+    return trial.result.measurement.samples_per_second if trial.result.measurement is not None else 0.0
+
+
+def _final_rates(story: StudyStory) -> list[tuple[int, float, tuple[float, float]]]:
+    """Trial, rate and interval of the baseline and the best, from the finals."""
+    if not story.is_final:
+        return []
+    found = {}
+    for contender in (story.result.baseline, story.result.best):
+        if contender is not None and contender.trial is not None and contender.interval is not None:
+            found[contender.trial] = (contender.trial, contender.samples_per_second or 0.0, contender.interval)
+    return list(found.values())
+
+
+def _top(story: StudyStory, measured: Sequence[TrialStory]) -> float:
+    return HEADROOM * max([*map(_rate, measured), *(rate for _, rate, _ in _final_rates(story))])
+
+
+def _kinds(trials: Sequence[TrialStory]) -> tuple[str, ...]:
+    seen = {kind_of(trial.result.outcome) for trial in trials}
+    return tuple(kind for kind in ENDINGS if kind in seen)
+
+
+def _best_name(story: StudyStory) -> str:
+    return "yours" if story.best_number == story.baseline_number else f"trial {story.best_number}"
+
+
+def _spread(number: int) -> float:
+    """A small shift to the side, so that trials of one value do not hide each other."""
+    return ((number * 7) % 11 - 5) / 20

@@ -1,0 +1,113 @@
+"""One stored study, gathered for whoever tells it: the terminal, a report, a service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from autotune.measure.bottleneck import Bottleneck, BottleneckKind
+from autotune.model.story import FinalStory, StudyStory, TrialStory
+from autotune.space.space import SPLIT
+from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.store.repository import Repository
+from autotune.store.secrets import mask_text, masked_command
+from autotune.store.url import mask_url
+from autotune.tuner.publish import bottleneck_of
+from autotune.tuner.standing import baseline_of, best_of, is_final, standing_result
+
+
+def tell(name: str, repository: Repository, *, with_importances: bool = False) -> StudyStory:
+    """The study of that name, with secrets masked.
+
+    Args:
+        name: The study.
+        repository: Where it is.
+        with_importances: Ask Optuna how much each parameter matters, too; that takes its import, about a second.
+
+    Raises:
+        StudyNotFoundError: There is no such study.
+        StoreError: The database failed.
+    """
+    record, trials, finals = repository.study(name), repository.trials(name), repository.finals(name)
+    is_live = bool(repository.live_owners(name, now=datetime.now(UTC)))
+    shares: dict[str, float] = {}
+    if with_importances and trials:
+        from autotune.search.importance import importances
+
+        shares = importances(repository.optuna_storage, name)
+        shares = {"batch_size" if name == SPLIT else name: share for name, share in shares.items()}
+    return make_story(record, trials, finals, is_live=is_live, importances=shares)
+
+
+def make_story(
+    record: StudyRecord,
+    trials: Sequence[TrialRecord],
+    finals: Sequence[FinalRecord],
+    *,
+    is_live: bool,
+    importances: dict[str, float],
+) -> StudyStory:
+    """The story of records."""
+    spec, result = record.spec, standing_result(record, trials)
+    baseline = baseline_of(record, trials)
+    baseline_number = baseline.number if baseline is not None else None
+    fastest = best_of(trials)
+    best_number = result.best.trial if result.best is not None else None
+    if best_number is None and fastest is not None:
+        best_number = fastest.number
+    return StudyStory(
+        study=record.name,
+        status=record.status,
+        is_live=is_live,
+        is_final=is_final(record),
+        created_at=record.created_at.astimezone(UTC),
+        command=masked_command(spec),
+        script=mask_text(spec.script),
+        cwd=mask_text(spec.cwd),
+        storage=mask_url(spec.storage),
+        max_trials=spec.max_trials,
+        effective_batch=spec.effective_batch,
+        budget_s=spec.budget_s,
+        spent_s=record.spent_s,
+        memory_cap_bytes=record.memory_cap_bytes,
+        facts=record.facts,
+        natural=record.natural,
+        refused=tuple((name, mask_text(reason)) for name, reason in record.refused),
+        machine=_machine(record.fingerprint),
+        result=result,
+        trials=tuple(_trial(trial) for trial in trials),
+        finals=tuple(FinalStory(round=final.round, number=final.number, result=final.result) for final in finals),
+        baseline_number=baseline_number,
+        best_number=best_number,
+        before=_bottleneck(baseline_number, finals, trials, record),
+        after=_bottleneck(best_number, finals, trials, record),
+        importances=importances,
+    )
+
+
+def _trial(record: TrialRecord) -> TrialStory:
+    return TrialStory(
+        number=record.number,
+        attempt=record.attempt,
+        stage=record.stage,
+        settings=record.settings,
+        result=record.result,
+        started_at=record.started_at,
+        environment=record.environment,
+    )
+
+
+def _machine(fingerprint: dict[str, Any]) -> dict[str, str]:
+    """The host and the versions of a fingerprint, as text; what is not known is left out."""
+    values = {**(fingerprint.get("host") or {}), **(fingerprint.get("versions") or {})}
+    return {str(name): mask_text(str(value)) for name, value in values.items() if value not in ("", None)}
+
+
+def _bottleneck(
+    number: int | None, finals: Sequence[FinalRecord], trials: Sequence[TrialRecord], record: StudyRecord
+) -> Bottleneck | None:
+    if number is None or record.facts is None:
+        return None
+    found = bottleneck_of(number, finals, trials, device_is_cpu=record.facts.device == "cpu")
+    return None if found.kind is BottleneckKind.UNKNOWN and found.ceiling_samples_per_second is None else found
