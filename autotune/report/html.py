@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, tostring
 from autotune.model.story import StudyStory, TrialStory
 from autotune.report.lines import facts_words
 from autotune.report.pictures import MARKS, Picture, kind_of, pictures, setting_pictures
-from autotune.report.summary import headline
+from autotune.report.summary import INDENT, headline, worth_lines
 from autotune.report.svg import canvas, element, glyph
 from autotune.report.tables import change_rows, effect_rows, figure_rows, final_rows, machine_rows, trial_cells
 from autotune.report.words import clean, refused_words
@@ -66,7 +66,9 @@ def _top(story: StudyStory) -> Iterator[Element]:
     changes = list(change_rows(story))
     if changes:
         yield element("h2", "What changed")
-        yield _table(("setting", "yours", "best", "alone it did"), changes)
+        yield _table(("setting", "yours", "best"), changes)
+        for line in worth_lines(story.result):
+            yield element("p", line, class_="factor" if line.startswith(INDENT) else "")
     for note in story.result.notes:
         yield element("p", f"Note: {note}", class_="note-text")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from autotune.model.story import StudyStory
 from autotune.report.lines import facts_words
 from autotune.report.parts import parts_text
-from autotune.report.summary import headline
+from autotune.report.summary import INDENT, headline, worth_lines
 from autotune.report.tables import change_rows, figure_rows, final_rows, machine_rows, trial_cells
 from autotune.report.words import bottleneck_text, clean, refused_words
 
@@ -32,7 +32,10 @@ def _lines(story: StudyStory) -> Iterator[str]:
     yield from _bound(story)
     changes = list(change_rows(story))
     if changes:
-        yield from _table("What changed", ("setting", "yours", "best", "alone it did"), changes)
+        yield from _table("What changed", ("setting", "yours", "best"), changes)
+        yield ""
+        for line in worth_lines(story.result):
+            yield f"- {_words(line)}" if line.startswith(INDENT) else f"{_words(line)}\n"
     yield from (f"\nNote: {_words(note)}" for note in story.result.notes)
     parts = parts_text(story.results)
     if parts:

@@ -54,7 +54,7 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
     page.paragraph([headline(result)], style="bold", indent="")
     page.paragraph(list(_contenders(result)))
     page.paragraph(_changes(result))
-    page.paragraph(_worth(result))
+    page.paragraph(worth_lines(result))
     page.paragraph(list(_explanation(result)))
     page.paragraph(_counts(result))
     page.paragraph([f"note: {clean(note)}" for note in result.notes], style="yellow")
@@ -123,7 +123,7 @@ def _changes(result: SearchResult) -> list[str]:
     return ["What changed:", *lines]
 
 
-def _worth(result: SearchResult) -> list[str]:
+def worth_lines(result: SearchResult) -> list[str]:
     """What each change was worth; nothing where there is only one, whose worth is the headline."""
     along = [factor for factor in result.contributions if factor.is_along]
     beside = [factor for factor in result.contributions if not factor.is_along]

@@ -36,17 +36,13 @@ def _interval(contender: Contender) -> str:
     return f" {interval_text(contender.interval)}" if contender.interval is not None else ""
 
 
-def change_rows(story: StudyStory) -> Iterator[tuple[str, str, str, str]]:
-    """Setting, its value in the baseline and in the best, and what that change did where it was seen alone."""
+def change_rows(story: StudyStory) -> Iterator[tuple[str, str, str]]:
+    """Setting, its value in the baseline and in the best, of those that differ."""
     best = story.result.best
     own = story.baseline.settings if story.baseline is not None else story.natural
-    if best is None or own is None:
-        return
-    alone = {(effect.setting, effect.end): effect for effect in effects(story.trials, own)}
-    for name, (after, before) in best.settings.differences(own).items():
-        effect = alone.get((name, value_text(after)))
-        seen = effect_text(effect) if effect is not None else "not seen alone"
-        yield name, value_text(before), value_text(after), seen
+    if best is not None and own is not None:
+        for name, (after, before) in best.settings.differences(own).items():
+            yield name, value_text(before), value_text(after)
 
 
 def effect_rows(story: StudyStory) -> Iterator[tuple[str, str, str]]:
