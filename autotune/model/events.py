@@ -24,6 +24,8 @@ class SearchStarted:
     """Trials that an earlier run of the same study finished."""
     storage: str
     """Database URL with its secrets masked."""
+    cwd: str = ""
+    """Where the script runs."""
     spent_s: float = 0.0
     """Of the budget, by earlier runs of the same study."""
 

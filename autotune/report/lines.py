@@ -97,11 +97,17 @@ def _started_lines(event: SearchStarted) -> tuple[str, ...]:
     lines = [
         f"study {clean(event.study)}: {clean(PurePath(event.script).name)} on {clean(event.machine)}",
         f"  memory cap {format_bytes(event.memory_cap_bytes)}, at most {trials}{format_seconds(event.budget_s)}",
-        f"  stored in {clean(event.storage)}",
+        f"  stored in {clean(_near(event.storage, event.cwd))}",
     ]
     if event.num_finished:
         lines.append(f"  goes on after {event.num_finished} finished trials")
     return tuple(lines)
+
+
+def _near(url: str, cwd: str) -> str:
+    """The URL of a database file with its path from this folder, where it lies below it."""
+    head, slashes, path = url.partition(":///")
+    return f"{head}{slashes}{path.removeprefix(cwd.rstrip('/') + '/')}" if cwd else url
 
 
 def _probe_lines(event: ProbeFinished) -> tuple[str, ...]:

@@ -301,6 +301,7 @@ class Session:
                 budget_s=spec.budget_s,
                 num_finished=len(finished),
                 storage=mask_url(self._repository.url),
+                cwd=spec.cwd,
                 spent_s=self._study.spent_s,
             )
         )

@@ -24,6 +24,9 @@ def test_the_beginning_names_study_script_machine_cap_budget_and_database():
         "  memory cap 16.0 GiB, at most 40 trials or 15 min 0 s",
         "  stored in sqlite:////home/ada/photos/studies/autotune.db",
     )
+    near = replace(STARTED, cwd="/home/ada/photos")
+    assert "  stored in sqlite:///studies/autotune.db" in event_lines(near, Standing())
+    assert event_lines(replace(STARTED, cwd="/home/ad"), Standing()) == event_lines(STARTED, Standing())
     assert "  goes on after 3 finished trials" in event_lines(replace(STARTED, num_finished=3), Standing())
 
 

@@ -1,0 +1,98 @@
+"""Records the session that the README shows: a real search on a real terminal. 6 minutes.
+
+    python -m tests.docs.record_session [--time 5m] [--columns 100]
+
+The main job of studies/jpeg_cnn runs in a folder of its own under a pseudo-terminal. Written are docs/session.txt and
+docs/session.svg, the screen as it stands at the end, docs/live.svg, the screen in the middle of a trial, and the sample
+in README.md, which is docs/session.txt again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import shutil
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+from rich.console import CONSOLE_SVG_FORMAT, Console
+from rich.text import Text
+
+from tests.pty_session import Session, run_in_terminal
+from tests.screen import Screen
+
+ROOT = Path(__file__).parents[2]
+DOCS, README = ROOT / "docs", ROOT / "README.md"
+STUDY = ROOT / "studies" / "jpeg_cnn"
+COMMAND = "autotune search train.py"
+BEGIN, END = "<!-- docs/session.txt -->", "<!-- end of docs/session.txt -->"
+LIVE = "measuring, "
+"""In a frame that is worth a picture."""
+SVG_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+"""Without rich's fonts, which a viewer would fetch."""
+
+
+def record(options: argparse.Namespace) -> None:
+    """Runs the search, and writes all that is made of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder) / STUDY.name
+        shutil.copytree(STUDY, project, ignore=shutil.ignore_patterns("studies", "autotune.yaml", "data*"))
+        words = COMMAND.split()[1:]
+        command = [sys.executable, "-m", "autotune", *words, "--time", options.time]
+        session = run_in_terminal(
+            command, cwd=project, environment={"PYTHONPATH": str(ROOT)}, columns=options.columns, lines=45
+        )
+    if session.code != 0:
+        raise SystemExit(f"the search ended with {session.code}:\n{session.text[-3000:]}")
+    DOCS.mkdir(exist_ok=True)
+    screen = Screen().feed(session.text)
+    (DOCS / "session.txt").write_text("\n".join(screen.plain) + "\n")
+    (DOCS / "session.svg").write_text(picture("\n".join(screen.lines).rstrip(), options.columns))
+    (DOCS / "live.svg").write_text(picture("\n".join(live_screen(session).lines).rstrip(), options.columns))
+    README.write_text(with_sample(README.read_text(), (DOCS / "session.txt").read_text()))
+
+
+def live_screen(session: Session) -> Screen:
+    """The last screen on which a trial of the plan was in its window."""
+    screen, found = Screen(), Screen()
+    for _, text in session.writes:
+        screen.feed(text.replace("\r\n", "\n"))
+        frame = "\n".join(screen.plain[-10:])
+        if LIVE in frame and "data wait" in frame and "final " not in frame and re.search(r"^best ", frame, re.M):
+            found = Screen()
+            found.lines = list(screen.lines)
+    return found
+
+
+def picture(text: str, columns: int) -> str:
+    """Lines with their colours as SVG, under the command that wrote them."""
+    console = Console(file=io.StringIO(), record=True, width=columns, force_terminal=True, color_system="truecolor")
+    console.print(Text("$ ", style="green").append(COMMAND, style="bold"))
+    console.print(Text.from_ansi(text), soft_wrap=False)
+    return console.export_svg(title=COMMAND, code_format=SVG_FORMAT, unique_id="autotune")
+
+
+def with_sample(readme: str, text: str) -> str:
+    """The README with this text as its sample, between its two marks."""
+    head, rest = readme.split(BEGIN)
+    _, tail = rest.split(END)
+    return f"{head}{BEGIN}\n\n{textwrap.indent(text, '    ').rstrip()}\n\n{END}{tail}"
+
+
+def main() -> None:
+    """Reads the options, and records."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.docs.record_session",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--time", default="5m", help="for the search")
+    parser.add_argument("--columns", type=int, default=100)
+    record(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
