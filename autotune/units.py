@@ -103,6 +103,14 @@ def format_seconds(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def format_age(seconds: float) -> str:
+    """How long ago something was, in one unit: `42 s`, `12 min`, `5 h`, `3 d`."""
+    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {name}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
 def format_rate(per_second: float) -> str:
     """A rate for people with three or four telling digits: `3,118`, `87.3`, `0.412`."""
     if per_second >= 1000:

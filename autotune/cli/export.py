@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.cli.completion import complete_form, complete_study
 from autotune.cli.options import Storage
 from autotune.cli.place import open_repository, working_directory
 from autotune.errors import ConfigError, UsageError
@@ -26,12 +27,18 @@ Examples:
 
 
 def export(
-    study: Annotated[str, typer.Argument(metavar="STUDY|FILE", help="A finished study, or a tuned config.")],
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY|FILE", autocompletion=complete_study, help="A finished study, or a tuned config."
+        ),
+    ],
     to: Annotated[
         str | None,
         typer.Option(
             "--to",
             metavar="FORM",
+            autocompletion=complete_form,
             help="yaml, toml, json, env, hf, lightning, accelerate, deepspeed, hydra. [default: by --out, or yaml]",
         ),
     ] = None,

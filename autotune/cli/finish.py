@@ -6,10 +6,12 @@ import shlex
 import sys
 from pathlib import Path
 
+from autotune.cli.options import Output
 from autotune.cli.place import storage_in_use, working_directory
 from autotune.model.summary import SearchResult, Status
 from autotune.report import streams
 from autotune.report.document import write_document
+from autotune.report.event_stream import EventStream
 from autotune.report.summary import NextCommands, summary
 from autotune.report.terminal import render
 from autotune.spec import DEFAULT_CONFIG, SearchSpec
@@ -21,22 +23,27 @@ NO_GAIN = 7
 """With --require-gain only; a search without a gain is no failure otherwise."""
 
 
-def finish(result: SearchResult, spec: SearchSpec, *, storage: str, as_json: bool, quiet: bool) -> int:
+def finish(
+    result: SearchResult, spec: SearchSpec, output: Output, *, storage: str, stream: EventStream | None = None
+) -> int:
     """Prints the result; the exit code.
 
     Args:
         result: What was found.
         spec: What was asked.
+        output: Where the result goes. With a document or a stream on standard output the summary is talk.
         storage: The database, as the user named it.
-        as_json: One document on standard output, the summary on standard error.
-        quiet: No summary beside the document.
+        stream: Of the events, where there is one.
     """
     text = summary(result, next_commands(result, spec, storage=storage))
-    if as_json:
-        if not quiet:
+    if output.as_json or stream is not None:
+        if not output.quiet:
             talk = streams.Talk(sys.stderr)
             talk.write(render(text, is_terminal=talk.isatty()))
-        write_document(result.document())
+        if stream is not None:
+            stream.finish(result.document())
+        else:
+            write_document(result.document())
     else:
         streams.write_result(render(text, is_terminal=streams.is_watched()))
     if spec.require_gain and result.status is Status.NO_GAIN:

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from autotune.cli.completion import complete_device, complete_study
+from autotune.errors import UsageError
 from autotune.study_file.name import study_name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """What goes to standard output, and how much is said beside it."""
+
+    as_json: bool = False
+    as_jsonl: bool = False
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses two forms at once.
+
+        Raises:
+            UsageError: One document and a stream are asked for.
+        """
+        if self.as_json and self.as_jsonl:
+            hint = "The last line of --jsonl holds what --json prints."
+            raise UsageError("--json and --jsonl exclude each other.", hint)
+
 
 Storage = Annotated[
     str | None,
@@ -18,10 +41,19 @@ Storage = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, all talk on standard error.")]
+JsonLines = Annotated[
+    bool,
+    typer.Option("--jsonl", help="Every event as a line of JSON on standard output, while it runs (docs/events.md)."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings and the result.")]
 Study = Annotated[
     str,
-    typer.Argument(metavar="STUDY", callback=study_name, help="Name of the study; `autotune studies` lists them."),
+    typer.Argument(
+        metavar="STUDY",
+        callback=study_name,
+        autocompletion=complete_study,
+        help="Name of the study; `autotune studies` lists them.",
+    ),
 ]
 Script = Annotated[str | None, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
 Module = Annotated[
@@ -63,7 +95,13 @@ SamplesPerStep = Annotated[
     typer.Option("--samples-per-step", metavar="N", help="Samples per optimizer step, where they cannot be counted."),
 ]
 Device = Annotated[
-    str | None, typer.Option("--device", metavar="auto|cpu|cuda[:N]", help="Where it trains. [default: auto]")
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|cuda[:N]",
+        autocompletion=complete_device,
+        help="Where it trains. [default: auto]",
+    ),
 ]
 ShareGpu = Annotated[bool, typer.Option("--share-gpu", help="Measure although other processes use the device.")]
 AllowBatchnorm = Annotated[

@@ -13,10 +13,12 @@ from autotune.cli.options import (
     Device,
     EffectiveBatch,
     Json,
+    JsonLines,
     Map,
     MemoryCap,
     Module,
     NumProcesses,
+    Output,
     Quiet,
     SamplesPerStep,
     Script,
@@ -85,6 +87,7 @@ def record(
     share_gpu: ShareGpu = False,
     allow_batchnorm_accumulation: AllowBatchnorm = False,
     as_json: Json = False,
+    as_jsonl: JsonLines = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure a complete grid of settings into one file, to compare searches on it.
@@ -113,7 +116,8 @@ def record(
         "allow_batchnorm_accumulation": allow_batchnorm_accumulation,
     }
     limits = {"limit_s": parse_seconds(time), "window_s": parse_seconds(window) if window is not None else None}
-    return _record(flags, tail_of(context), Path(out), repeats, limits, as_json=as_json, quiet=quiet)
+    output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
+    return _record(flags, tail_of(context), Path(out), repeats, limits, output)
 
 
 def _record(
@@ -122,9 +126,7 @@ def _record(
     out: Path,
     repeats: int,
     limits: dict[str, Any],
-    *,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> int:
     from autotune.study_file.command import check_script
     from autotune.study_file.resolve import resolve
@@ -134,20 +136,23 @@ def _record(
     check_script(asked.job, cwd)
 
     from autotune.cli.stopping import stops_on_signal
+    from autotune.cli.subscribers import event_stream, told
     from autotune.report import streams
-    from autotune.report.terminal import Terminal
     from autotune.tuner import record as tuner
     from autotune.tuner.stop import StopRequest
 
     options = tuner.RecordOptions(out=out, repeats=repeats, **limits)
-    stop = StopRequest()
+    stop, stream = StopRequest(), event_stream(output)
     try:
-        with stops_on_signal(stop), Terminal(quiet=quiet, standing=_standing(out)) as talk:
-            recording = tuner.record(asked.spec, options, on_event=talk, stop=stop)
+        with stops_on_signal(stop), told(quiet=output.quiet, stream=stream, standing=_standing(out)) as tell:
+            recording = tuner.record(asked.spec, options, on_event=tell, stop=stop)
     except InterruptedError:
         streams.say("Interrupted before the first cell of this run.")
         return INTERRUPTED
-    _write(recording, as_json=as_json)
+    if stream is not None:
+        stream.finish(_document(recording))
+    else:
+        _write(recording, as_json=output.as_json)
     return INTERRUPTED if recording.is_interrupted and recording.num_left else 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.cli.options import Json, Quiet, Storage, Study
+from autotune.cli.options import Json, JsonLines, Output, Quiet, Storage, Study
 from autotune.cli.place import open_repository, storage_in_use, working_directory
 
 if TYPE_CHECKING:
@@ -18,26 +18,33 @@ Examples:
 """
 
 
-def resume(study: Study, storage: Storage = None, as_json: Json = False, quiet: Quiet = False) -> int:
+def resume(
+    study: Study,
+    storage: Storage = None,
+    as_json: Json = False,
+    as_jsonl: JsonLines = False,
+    quiet: Quiet = False,
+) -> int:
     """Go on with a study, under what is left of its budget.
 
     No finished trial is run again. A study that is finished gives its result once more. A study in a database server
     may be searched from several machines of one class at once, one resume on each.
     """
+    output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
     with open_repository(storage) as repository:
         record = repository.study(study)
         standing = standing_of(record, repository.trials(study))
 
     from autotune.cli.finish import finish
     from autotune.cli.stopping import stops_on_signal
-    from autotune.report.terminal import Terminal
+    from autotune.cli.subscribers import event_stream, told
     from autotune.tuner import search as tuner
     from autotune.tuner.stop import StopRequest
 
-    stop, in_use = StopRequest(), storage_in_use(storage)
-    with stops_on_signal(stop), Terminal(quiet=quiet, standing=standing) as talk:
-        result = tuner.resume(study, storage=in_use, cwd=working_directory(), on_event=talk, stop=stop)
-    return finish(result, record.spec, storage=in_use, as_json=as_json, quiet=quiet)
+    stop, in_use, stream = StopRequest(), storage_in_use(storage), event_stream(output)
+    with stops_on_signal(stop), told(quiet=quiet, stream=stream, standing=standing) as tell:
+        result = tuner.resume(study, storage=in_use, cwd=working_directory(), on_event=tell, stop=stop)
+    return finish(result, record.spec, output, storage=in_use, stream=stream)
 
 
 def standing_of(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> Standing:

@@ -7,15 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.cli.completion import complete_study
 from autotune.cli.options import (
     AllowBatchnorm,
     Device,
     EffectiveBatch,
     Json,
+    JsonLines,
     Map,
     MemoryCap,
     Module,
     NumProcesses,
+    Output,
     Quiet,
     SamplesPerStep,
     Script,
@@ -71,6 +74,7 @@ def search(
         typer.Option(
             "--take-over",
             metavar="STUDY",
+            autocompletion=complete_study,
             help="Count trials of this study too, where they fit: same script and machine, another space or cap.",
         ),
     ] = None,
@@ -84,6 +88,7 @@ def search(
     share_gpu: ShareGpu = False,
     allow_batchnorm_accumulation: AllowBatchnorm = False,
     as_json: Json = False,
+    as_jsonl: JsonLines = False,
     quiet: Quiet = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
     probe: Annotated[
@@ -100,6 +105,8 @@ def search(
     """
     if probe and not dry_run:
         raise UsageError("--probe goes with --dry-run.", "A search runs its probe anyway.")
+    if as_jsonl and dry_run:
+        raise UsageError("--jsonl goes with a search.", "A dry run prints one document: --json.")
     flags = {
         "script": script,
         "module": module,
@@ -124,12 +131,11 @@ def search(
         "share_gpu": share_gpu,
         "allow_batchnorm_accumulation": allow_batchnorm_accumulation,
     }
-    return _search(flags, tail_of(context), as_json=as_json, quiet=quiet, dry_run=dry_run, probe=probe)
+    output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
+    return _search(flags, tail_of(context), output, dry_run=dry_run, probe=probe)
 
 
-def _search(
-    flags: dict[str, Any], tail: tuple[str, ...] | None, *, as_json: bool, quiet: bool, dry_run: bool, probe: bool
-) -> int:
+def _search(flags: dict[str, Any], tail: tuple[str, ...] | None, output: Output, *, dry_run: bool, probe: bool) -> int:
     from autotune.study_file.command import check_script
     from autotune.study_file.resolve import resolve
 
@@ -139,15 +145,15 @@ def _search(
     if dry_run:
         from autotune.cli.dry_run import dry_run as show_plan
 
-        return show_plan(asked.spec, run_probe=probe, as_json=as_json, quiet=quiet)
+        return show_plan(asked.spec, run_probe=probe, as_json=output.as_json, quiet=output.quiet)
 
     from autotune.cli.finish import finish
     from autotune.cli.stopping import stops_on_signal
-    from autotune.report.terminal import Terminal
+    from autotune.cli.subscribers import event_stream, told
     from autotune.tuner import search as tuner
     from autotune.tuner.stop import StopRequest
 
-    stop = StopRequest()
-    with stops_on_signal(stop), Terminal(quiet=quiet) as talk:
-        result = tuner.search(asked.spec, on_event=talk, stop=stop)
-    return finish(result, asked.spec, storage=asked.spec.storage, as_json=as_json, quiet=quiet)
+    stop, stream = StopRequest(), event_stream(output)
+    with stops_on_signal(stop), told(quiet=output.quiet, stream=stream) as tell:
+        result = tuner.search(asked.spec, on_event=tell, stop=stop)
+    return finish(result, asked.spec, output, storage=asked.spec.storage, stream=stream)

@@ -11,6 +11,7 @@ import typer
 from autotune.cli.options import Json, Storage, Study
 from autotune.cli.place import open_repository
 from autotune.errors import UsageError
+from autotune.units import format_age, format_rate
 
 if TYPE_CHECKING:
     from autotune.store.records import StudyRecord, TrialRecord
@@ -22,6 +23,22 @@ Examples:
   autotune studies
   autotune studies show train
   autotune studies delete train
+"""
+
+LIST_EXAMPLES = """\b
+Examples:
+  autotune studies list
+  autotune studies list --json
+"""
+SHOW_EXAMPLES = """\b
+Examples:
+  autotune studies show train
+  autotune studies show train --json
+"""
+DELETE_EXAMPLES = """\b
+Examples:
+  autotune studies delete train
+  autotune studies delete train --yes
 """
 
 app = typer.Typer(help="List, show and delete studies.", rich_markup_mode=None, invoke_without_command=True)
@@ -36,9 +53,12 @@ def _default(context: typer.Context, storage: Storage = None, as_json: Json = Fa
     return 0
 
 
-@app.command("list")
+@app.command("list", epilog=LIST_EXAMPLES)
 def list_studies(storage: Storage = None, as_json: Json = False) -> int:
-    """List the studies in the database, the newest first."""
+    """List the studies in the database, the newest first, with best samples per second, ratio to yours, and age.
+
+    A ratio after ~ is of single trials, before any finals.
+    """
     from autotune.report.document import write_document
     from autotune.report.standing import table_text
     from autotune.report.streams import write_result
@@ -55,33 +75,48 @@ def list_studies(storage: Storage = None, as_json: Json = False) -> int:
                 entry["study"],
                 "searching" if entry["is_live"] else entry["status"],
                 str(entry["num_trials"]),
-                f"{entry['speedup']:.2f}x" if entry["speedup"] is not None else "-",
-                entry["created_at"][:16].replace("T", " "),
+                format_rate(entry["best_samples_per_second"]) if entry["best_samples_per_second"] else "-",
+                _ratio_text(entry),
+                format_age(entry["age_s"]),
                 entry["script"],
             )
             for entry in found
         ]
-        write_result(table_text(("STUDY", "STATUS", "TRIALS", "GAIN", "CREATED (UTC)", "SCRIPT"), rows))
+        write_result(table_text(("STUDY", "STATUS", "TRIALS", "BEST", "RATIO", "AGE", "SCRIPT"), rows))
     return 0
+
+
+def _ratio_text(entry: dict[str, Any]) -> str:
+    if entry["speedup"] is not None:
+        return f"{entry['speedup']:.2f}x"
+    return f"~{entry['ratio_so_far']:.2f}x" if entry["ratio_so_far"] is not None else "-"
 
 
 def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any]:
     """One study of the list."""
-    speedup = (record.result or {}).get("speedup")
-    finished = [trial for trial in repository.trials(record.name) if trial.result.outcome.is_finished]
+    from autotune.tuner.standing import is_final, standing_result
+
+    trials, now = repository.trials(record.name), datetime.now(UTC)
+    finished = [trial for trial in trials if trial.result.outcome.is_finished]
+    standing = standing_result(record, trials)
+    best = standing.best.samples_per_second if standing.best is not None else None
+    own = standing.baseline.samples_per_second if standing.baseline is not None else None
     return {
         "study": record.name,
         "status": record.status,
-        "is_live": bool(repository.live_owners(record.name, now=datetime.now(UTC))),
+        "is_live": bool(repository.live_owners(record.name, now=now)),
         "num_trials": len(finished),
-        "speedup": speedup["ratio"] if speedup else None,
+        "best_samples_per_second": best,
+        "speedup": standing.speedup[0] if standing.speedup is not None else None,
+        "ratio_so_far": best / own if best and own and not is_final(record) else None,
+        "age_s": max(0.0, (now - record.created_at).total_seconds()),
         "created_at": record.created_at.astimezone(UTC).isoformat(timespec="seconds"),
         "script": record.spec.script,
         "config": (record.result or {}).get("config"),
     }
 
 
-@app.command("show")
+@app.command("show", epilog=SHOW_EXAMPLES)
 def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> int:
     """Show a study: what was asked, what the script is, and how every trial ended."""
     from autotune.report.document import write_document
@@ -99,7 +134,7 @@ def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> 
     return 0
 
 
-@app.command("delete")
+@app.command("delete", epilog=DELETE_EXAMPLES)
 def delete_study(
     study: Study,
     storage: Storage = None,

@@ -6,10 +6,10 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
-from autotune.model.result import TrialResult
 from autotune.model.story import StudyStory, TrialStory
 from autotune.plain import to_plain
 from autotune.report.effects import effects
+from autotune.report.event_stream import result_document
 from autotune.report.lines import HEADER, facts_words, trial_line
 from autotune.report.parts import parts_text, seconds_by_part
 from autotune.report.pictures import pareto
@@ -94,7 +94,7 @@ def report_document(story: StudyStory) -> dict[str, Any]:
             "after": to_plain(story.after) if story.after is not None else None,
         },
         "finals": [
-            {"round": final.round, **_result_document(final.result), "trial": final.number} for final in story.finals
+            {"round": final.round, **result_document(final.result), "trial": final.number} for final in story.finals
         ],
         "machine": dict(story.machine),
         "environment": story.environment,
@@ -107,21 +107,5 @@ def _trial_document(trial: TrialStory) -> dict[str, Any]:
         "attempt": trial.attempt,
         "stage": trial.stage,
         "settings": trial.settings.to_dict(),
-        **_result_document(trial.result),
-    }
-
-
-def _result_document(result: TrialResult) -> dict[str, Any]:
-    measurement = result.measurement
-    return {
-        "outcome": result.outcome.value,
-        "reason": result.reason,
-        "samples_per_second": measurement.samples_per_second if measurement is not None else None,
-        "interval": [measurement.low, measurement.high] if measurement is not None else None,
-        "data_wait_fraction": measurement.data_wait_fraction if measurement is not None else None,
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "wall_s": result.wall_s,
-        "durations_s": dict(result.durations_s),
-        "start": result.start,
-        "start_reason": result.start_reason,
+        **result_document(trial.result),
     }

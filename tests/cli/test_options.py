@@ -38,12 +38,13 @@ SURFACE = {
         "--share-gpu",
         "--allow-batchnorm-accumulation",
         "--json",
+        "--jsonl",
         "-q",
         "--quiet",
         "--dry-run",
         "--probe",
     },
-    "resume": {"--storage", "--json", "-q", "--quiet"},
+    "resume": {"--storage", "--json", "--jsonl", "-q", "--quiet"},
     "best": {"--storage", "--json"},
     "export": {"--to", "--out", "--force", "--storage"},
     "run": {"-m", "--module", "--nproc-per-node", "--config", "--share"},
@@ -68,6 +69,7 @@ SURFACE = {
         "--share-gpu",
         "--allow-batchnorm-accumulation",
         "--json",
+        "--jsonl",
         "-q",
         "--quiet",
     },
@@ -110,9 +112,7 @@ def test_help_of_every_verb_is_on_standard_output_and_ends_with_0(capsys, verb):
         assert re.search(rf"(^|[\s,]){option}\b", out), option
 
 
-@pytest.mark.parametrize(
-    "verb", ["", "search", "resume", "best", "export", "run", "record", "report", "doctor", "studies"]
-)
+@pytest.mark.parametrize("verb", SURFACE)
 def test_help_shows_examples_one_per_line(capsys, verb):
     main([*verb.split(), "--help"])
     out = capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_help_shows_examples_one_per_line(capsys, verb):
 
 
 def test_every_option_of_a_search_is_a_key_of_the_study_file_or_of_this_run_alone():
-    of_this_run = {"study_file", "json", "quiet", "dry_run", "probe"}
+    of_this_run = {"study_file", "json", "jsonl", "quiet", "dry_run", "probe"}
     options = {name[2:].replace("-", "_") for name in SURFACE["search"] if name.startswith("--")}
     assert options - of_this_run == set(KEYS) - {"script", "command", "args"}
     assert set(NO_VARIABLE) < set(KEYS)

@@ -69,6 +69,24 @@ def test_quiet_json_says_nothing_beside_the_document(cli, tuner):
     assert err == ""
 
 
+def test_events_are_lines_of_json_and_the_last_one_is_the_document(cli, tuner):
+    code, out, err = cli("search", "train.py", "--jsonl")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["event"] for line in lines] == ["search_started", "probe_finished", "trial_finished", "result"]
+    assert {**lines[-1], "event": None, "at": None} == {**search_result().document(), "event": None, "at": None}
+    assert "These settings train 2.41x" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [(["--json"], "--json and --jsonl exclude each other"), (["--dry-run"], "goes with a search")]
+)
+def test_a_stream_goes_with_no_document(cli, tuner, words, message):
+    code, out, err = cli("search", "train.py", "--jsonl", *words)
+    assert (code, out) == (2, "")
+    assert message in err and tuner.specs == []
+
+
 def test_quiet_still_prints_the_result(cli, tuner):
     _, out, err = cli("search", "train.py", "-q")
     assert out.startswith("These settings") and err == ""

@@ -15,10 +15,11 @@ from autotune.spec import DEFAULT_STORAGE
 from autotune.store.records import Owner
 from autotune.store.repository import Repository
 from autotune.store.url import resolve_url
+from autotune.units import format_age
 
 from ..unit.emit.example import tuned_config
 from ..unit.report.examples import BASELINE, NATURAL, TUNED, failed, measured, search_result
-from .conftest import trial_record
+from .conftest import CREATED, trial_record
 
 TRIALS = (
     trial_record(0, NATURAL, measured(1000.0)),
@@ -48,6 +49,15 @@ def test_a_resume_prints_a_document(cli, tuner, stored):
     stored()
     _, out, _ = cli("resume", "train", "--json", "--quiet")
     assert json.loads(out)["status"] == "improved"
+
+
+def test_a_resume_streams_its_events_and_ends_with_its_result(cli, tuner, stored):
+    stored()
+    code, out, _ = cli("resume", "train", "--jsonl", "--quiet")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["event"] for line in lines] == ["trial_finished", "result"]
+    assert lines[-1]["status"] == "improved"
 
 
 def test_a_resume_keeps_what_the_search_required(cli, tuner, stored):
@@ -223,15 +233,17 @@ def test_export_of_a_missing_file_is_no_search_for_a_study(cli):
 @pytest.mark.parametrize("words", [["studies"], ["studies", "list"]])
 def test_studies_are_listed_with_their_standing(cli, stored, folder, words):
     stored("first", trials=TRIALS, result=search_result())
-    stored("second")
+    stored("second", trials=TRIALS[:2])
+    stored("third")
     code, out, _ = cli(*words)
     assert code == 0
     header, *rows = out.splitlines()
-    assert header.split() == ["STUDY", "STATUS", "TRIALS", "GAIN", "CREATED", "(UTC)", "SCRIPT"]
-    script = str(folder / "train.py")
+    assert header.split() == ["STUDY", "STATUS", "TRIALS", "BEST", "RATIO", "AGE", "SCRIPT"]
+    script, age = str(folder / "train.py"), format_age((datetime.now(UTC) - CREATED).total_seconds()).split()
     assert sorted(row.split() for row in rows) == [
-        ["first", "improved", "3", "2.41x", "2026-11-20", "10:30", script],
-        ["second", "running", "0", "-", "2026-11-20", "10:30", script],
+        ["first", "improved", "3", "3,118", "2.41x", *age, script],
+        ["second", "running", "2", "2,410", "~2.41x", *age, script],
+        ["third", "running", "0", "-", "-", *age, script],
     ]
 
 
@@ -242,6 +254,9 @@ def test_studies_as_a_document(cli, stored):
         assert document["studies"][0]["study"] == "train"
         assert document["studies"][0]["num_trials"] == 3
         assert document["studies"][0]["is_live"] is False
+        assert document["studies"][0]["best_samples_per_second"] == 3118.0
+        assert (document["studies"][0]["speedup"], document["studies"][0]["ratio_so_far"]) == (2.41, None)
+        assert document["studies"][0]["age_s"] >= 0.0
 
 
 def test_a_study_that_is_searched_is_called_so(cli, stored, folder):

@@ -1,0 +1,97 @@
+"""`--jsonl`: the events of a search on standard output while it runs, one JSON object per line; see docs/events.md."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from autotune.model.events import Event, ProbeFinished
+from autotune.model.result import TrialResult
+from autotune.plain import to_plain
+from autotune.report.streams import Talk
+from autotune.settings import Settings
+
+SCHEMA = 1
+LONG_FACTS = ("imports", "modules")
+"""Lists of every module that a script imports."""
+
+
+class EventStream:
+    """A subscriber of a search's events. A reader that has left is no reason to end a search.
+
+    Args:
+        mask: Hides what is secret in every text of a document.
+        stream: Where the lines go; None = standard output.
+        now: The time.
+    """
+
+    def __init__(
+        self,
+        *,
+        mask: Callable[[Any], Any] = lambda document: document,
+        stream: Talk | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._mask, self._now = mask, now
+        self._stream = stream or Talk(sys.stdout)
+
+    def __call__(self, event: Event) -> None:
+        """Writes one event."""
+        self._write(event_name(event), event_document(event))
+
+    def finish(self, document: Mapping[str, Any]) -> None:
+        """Writes the last line, `result`: the document that `--json` prints."""
+        self._write("result", document)
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> None:
+        head = {"schema": SCHEMA, "event": name, "at": self._now().isoformat(timespec="milliseconds")}
+        line = json.dumps({**self._mask(dict(document)), **head}, ensure_ascii=True, allow_nan=False)
+        self._stream.write(f"{line}\n")
+
+
+def event_name(event: Event) -> str:
+    """The name of an event in the stream: `trial_finished`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """An event as plain values: its own fields, settings as in a tuned config, a result by `result_document`."""
+    document: dict[str, Any] = {}
+    for name in type(event).__dataclass_fields__:
+        value = getattr(event, name)
+        if isinstance(value, Settings):
+            document[name] = value.to_dict()
+        elif isinstance(value, TrialResult):
+            document.update(result_document(value))
+        else:
+            document[name] = to_plain(value)
+    if isinstance(event, ProbeFinished):
+        document["refused"] = dict(event.refused)
+        document["facts"] = {name: fact for name, fact in document["facts"].items() if name not in LONG_FACTS}
+    return document
+
+
+def result_document(result: TrialResult) -> dict[str, Any]:
+    """How a trial ended as plain values, without its raw blocks and its log; texts are as they are, secrets too."""
+    measurement = result.measurement
+    return {
+        "outcome": result.outcome.value,
+        "reason": result.reason,
+        "samples_per_second": measurement.samples_per_second if measurement is not None else None,
+        "interval": [_finite(measurement.low), _finite(measurement.high)] if measurement is not None else None,
+        "data_wait_fraction": measurement.data_wait_fraction if measurement is not None else None,
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "wall_s": result.wall_s,
+        "durations_s": dict(result.durations_s),
+        "start": result.start,
+        "start_reason": result.start_reason,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
