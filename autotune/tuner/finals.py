@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from autotune.measure.interval import student_t_quantile
 from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
@@ -17,9 +18,11 @@ from autotune.settings import Precision
 from autotune.store.records import FinalRecord
 from autotune.store.repository import Repository
 from autotune.tuner.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
-from autotune.tuner.loop import TrialLoop
 from autotune.tuner.stop import StopRequest
 from autotune.units import format_seconds
+
+if TYPE_CHECKING:  # what was measured is also told where nothing is searched, which loads no Optuna
+    from autotune.tuner.loop import TrialLoop
 
 OVERRUN_SHARE = 0.02
 """Of the time that was given: an overrun that is worth a word."""
