@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autotune import host
 from autotune.emit.mismatch import mismatches
 from autotune.errors import ConfigError
+from autotune.model.maps import mapped_settings
 from autotune.settings import OmpWaitPolicy, Settings
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def doubts(config: TunedConfig, call: Settings, *, path: str, share: bool) -> It
             f"The call of autotune.load says batch_size={call.batch_size}; {path} was tuned when it said {natural}, "
             "and the file holds. Run `autotune search` again for another batch size."
         )
-    known = {*dict(call.knobs), *(name.removeprefix("knobs.") for name in config.script.maps)}
+    known = {*dict(call.knobs), *mapped_settings(config.script.maps.items())}
     for name, value in config.settings.knobs:
         if name not in known and value:
             yield f"{path} has the knob {name}={value}, which autotune.load was not told of, so it is ignored."

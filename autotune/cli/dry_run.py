@@ -9,7 +9,7 @@ from typing import Any
 from autotune.model.events import ProbeFinished
 from autotune.plain import to_plain
 from autotune.report.document import write_document
-from autotune.report.lines import facts_words
+from autotune.report.lines import argument_words, facts_words
 from autotune.report.streams import say, write_result
 from autotune.report.terminal import Terminal
 from autotune.report.words import changes_text, clean, refused_words, value_text
@@ -78,6 +78,8 @@ def _probed_lines(plan: Preview, probe: ProbeFinished | None) -> list[str]:
         lines.append(f"  {plan.num_settings:,} combinations")
     if probe.refused:
         lines += ["", "left out:", *(f"  {words}" for words in refused_words(probe.refused))]
+    if probe.facts.arguments:
+        lines += ["", *argument_words(probe.facts)]
     lines += ["", "first, if all were equally fast:"]
     lines += [
         f"  {clean(stage)}: {changes_text(settings, probe.natural) or 'your settings'}"

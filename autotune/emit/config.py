@@ -21,6 +21,7 @@ from autotune.emit.headline import headline
 from autotune.errors import AutotuneError, ConfigError
 from autotune.host import HostFingerprint
 from autotune.model.facts import ScriptFacts
+from autotune.model.maps import check_map
 from autotune.plain import from_plain, to_plain
 from autotune.settings import Settings
 from autotune.units import MIB, format_bytes
@@ -99,15 +100,17 @@ class TunedScript:
     natural: Settings
     """What the script does by itself."""
     maps: Mapping[str, str] = field(default_factory=dict)
-    """Setting -> template of the script's own argument, such as `--batch-size={}`."""
+    """Setting -> template of the script's own argument, such as `--batch-size={}`; see `autotune.model.maps`."""
     facts: ScriptFacts | None = None
     """What the probe learned; None where nothing was injected."""
 
     def __post_init__(self) -> None:
         """Refuses templates that could not be filled in."""
         for name, template in self.maps.items():
-            if "{}" not in template:
-                raise ValueError(f"maps.{name} {template!r} has no {{}} for the value")
+            try:
+                check_map(name, template)
+            except AutotuneError as error:
+                raise ValueError(f"maps.{name} {error.message}".rstrip(".")) from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

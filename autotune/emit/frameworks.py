@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.emit.config import TunedConfig
 from autotune.errors import ConfigError
+from autotune.model.maps import template_for
 from autotune.settings import GROUP_OF_FIELD, LOADER_FIELDS, Precision, Settings
 
 LIGHTNING_PRECISION: Mapping[Precision, str] = {
@@ -200,8 +201,8 @@ def _left_out(config: TunedConfig, taken: set[str]) -> tuple[str, ...]:
         if matters and name not in taken and plain[name] is not None:
             sentences.append(f"{name}={_said(plain[name])}: {_ELSEWHERE[name]}.")
     for name, value in settings.knobs:
-        template = config.script.maps.get(name)
-        how = f"an argument of the script, {template.replace('{}', value)}" if template else "a knob of the script"
+        words = template_for(name, value, config.script.maps)
+        how = f"an argument of the script, {words}" if words else "a knob of the script"
         if value and f"knobs.{name}" not in taken:
             sentences.append(f"{name}={value}: {how}.")
     if config.settings.batch_size is None:

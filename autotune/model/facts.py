@@ -68,6 +68,18 @@ class LoaderFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ArgumentFacts:
+    """An argument of the script that looks like one for a setting."""
+
+    name: str
+    """As before the `=` of --map: the setting, or `SETTING.VALUE` for an argument that stands for one value."""
+    template: str
+    """As after it: `--batch-size={}`."""
+    is_taken: bool
+    """The training loader was seen to be built from this very argument, so that it is used without being asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptFacts:
     """The script, as one run under its own settings showed it."""
 
@@ -134,6 +146,8 @@ class ScriptFacts:
     validation_bytes: int | None = None
     """Most device memory in use while the script ran its model without gradients; trials end before they come to that.
     None where it did not, or on a CPU."""
+    arguments: tuple[ArgumentFacts, ...] = ()
+    """Arguments of the script that can stand for a setting."""
     notes: tuple[str, ...] = ()
     """`several_loaders` take part in training alike; `reads_ahead`: the training loader is read in a thread of its own,
     so that batches cannot be assigned to steps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -114,7 +115,20 @@ def _probe_lines(event: ProbeFinished) -> tuple[str, ...]:
     words = clean(facts_words(event.facts, event.natural))
     lines = [f"probe done in {format_seconds(event.wall_s)}: {words}"]
     lines += [f"  left out {words}" for words in refused_words(event.refused)]
+    lines += [f"  {words}" for words in argument_words(event.facts)]
     return (*lines, HEADER)
+
+
+def argument_words(facts: ScriptFacts) -> tuple[str, ...]:
+    """Arguments of the script that settings are given by, and options for those that they can be given by."""
+    taken = [f"{clean(it.name)} by {clean(it.template)}" for it in facts.arguments if it.is_taken]
+    options = [shlex.join(["--map", clean(f"{it.name}={it.template}")]) for it in facts.arguments if not it.is_taken]
+    lines = [f"given by your script's own arguments: {', '.join(taken)}"] if taken else []
+    if options:
+        lines.append(
+            f"to search by your script's own arguments, where only that follows from them: {' '.join(options)}"
+        )
+    return tuple(lines)
 
 
 def facts_words(facts: ScriptFacts, natural: Settings) -> str:

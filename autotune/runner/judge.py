@@ -259,9 +259,15 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
     asked = job.settings.canonical(device_is_cpu=is_cpu)
     for name in GROUP_OF_FIELD:
         seen = rank.observed.get(name)
-        if seen is None or _is_excused(name, asked, job):
-            continue
         value = getattr(asked, name)
+        if _is_excused(name, asked, job):
+            continue
+        if seen is None:
+            if name in job.mapped and value != getattr(job.natural, name):
+                return (
+                    f"Asked for {name} {value} through the script's argument, and whether it is in force was not seen."
+                )
+            continue
         if name == "memory_fraction":
             value = min(asked.memory_fraction, job.cap_fraction)
             if _is_close(seen, value):

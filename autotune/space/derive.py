@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from autotune.errors import SearchSpaceError
 from autotune.host import DeviceInfo
 from autotune.model.facts import ScriptFacts
+from autotune.model.maps import all_maps, mapped_settings, mapped_values
 from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, Group, OmpWaitPolicy, Precision
 from autotune.space.natural import natural_settings
 from autotune.space.ranges import parse_range, parse_value
@@ -57,7 +58,8 @@ class _Derivation:
     def __init__(self, facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> None:
         self._facts, self._machine, self._spec = facts, machine, spec
         self._natural = natural_settings(facts)
-        self._mapped = {name for name, _ in spec.maps}
+        self._maps = all_maps(spec.maps, facts)
+        self._mapped = mapped_settings(self._maps)
         self._refused: dict[str, str] = {}
         self._is_fixed_batch = spec.effective_batch == "fixed"
         self._batch = self._batch_per_device()
@@ -99,6 +101,7 @@ class _Derivation:
         self._kernels(allowed)
         self._threads(allowed)
         self._device_settings(allowed)
+        self._arguments(allowed)
 
     def _refuse(self, allowed: dict[str, list[Value]], name: str, reason: str) -> None:
         """Leaves a parameter at the script's own value."""
@@ -205,6 +208,14 @@ class _Derivation:
             allowed, "expandable_segments", "it is the allocator's, and is tried when a trial ran out of memory"
         )
 
+    def _arguments(self, allowed: dict[str, list[Value]]) -> None:
+        """Leaves of a mapped setting only the values that the script has an argument for."""
+        for name in self._mapped & DOMAINS.keys():
+            values = mapped_values(name, self._maps)
+            for value in list(allowed[name]) if values is not None else ():
+                if str(value).lower() not in (values or ()):
+                    self._drop(allowed, name, value, "the script's arguments cannot say it")
+
     # The batch ------------------------------------------------------------------------------------------------
 
     def _batch_per_device(self) -> int | None:
@@ -215,7 +226,7 @@ class _Derivation:
         reason = why_no_split(
             self._facts,
             splits_batch_norm=self._spec.allow_batchnorm_accumulation,
-            is_size_mapped="batch_size" in self._mapped,
+            mapped=self._mapped,
         )
         if self._batch is None or (reason and not self._is_fixed_batch):
             self._refused.setdefault("batch_size", reason)

@@ -1,13 +1,9 @@
-"""What the script does by itself as settings, and settings as the arguments that it takes."""
+"""What the script does by itself, as settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from autotune.errors import SearchSpaceError
 from autotune.model.facts import ScriptFacts
 from autotune.settings import Settings
-from autotune.space.space import SCRIPTS_OWN
 
 
 def natural_settings(facts: ScriptFacts) -> Settings:
@@ -32,23 +28,3 @@ def natural_settings(facts: ScriptFacts) -> Settings:
             batch_size=loader.batch_size,
         )
     return Settings.from_dict(values)
-
-
-def mapped_arguments(settings: Settings, natural: Settings, maps: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Arguments that give the script its mapped settings; none for values that are the script's own.
-
-    Raises:
-        SearchSpaceError: A template has no `{}`.
-    """
-    plain: Mapping[str, object] = settings.to_dict()
-    own: Mapping[str, object] = natural.to_dict()
-    knobs = dict(settings.knobs)
-    arguments = []
-    for name, template in maps:
-        if "{}" not in template:
-            raise SearchSpaceError(f"--map {name}={template} has no place for the value.", "Put {} where it goes.")
-        value = plain.get(name, knobs.get(name, SCRIPTS_OWN))
-        if value == SCRIPTS_OWN or (name in own and value == own[name]):
-            continue
-        arguments.append(template.replace("{}", str(value)))
-    return tuple(arguments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from autotune.model.facts import BatchSamplerKind, LossReduction, ScriptFacts
 from autotune.settings import Group
 
@@ -28,13 +30,13 @@ def why_no_single_step(facts: ScriptFacts) -> str:
     return ""
 
 
-def why_no_split(facts: ScriptFacts, *, splits_batch_norm: bool, is_size_mapped: bool) -> str:
+def why_no_split(facts: ScriptFacts, *, splits_batch_norm: bool, mapped: Collection[str]) -> str:
     """Why the batch cannot be divided into micro-batches soundly; empty when it can.
 
     Args:
         facts: Of the script.
         splits_batch_norm: The user allows that BatchNorm sees smaller batches.
-        is_size_mapped: The script is given the batch size as an argument.
+        mapped: Settings that the script is given as arguments.
     """
     loader = facts.loader
     if facts.num_batch_norms and not splits_batch_norm:
@@ -48,8 +50,10 @@ def why_no_split(facts: ScriptFacts, *, splits_batch_norm: bool, is_size_mapped:
         return "the batch size is not known from a torch DataLoader"
     if "several_loaders" in facts.notes:
         return "several loaders train side by side"
-    if loader.batch_sampler is BatchSamplerKind.CUSTOM and not is_size_mapped:
+    if loader.batch_sampler is BatchSamplerKind.CUSTOM and "batch_size" not in mapped:
         return "the script has a batch sampler of its own"
+    if "grad_accum_steps" in mapped:
+        return ""  # The script accumulates as it is told.
     if facts.num_micro_batches_per_step > 1:
         return f"the script accumulates by itself, {facts.num_micro_batches_per_step} micro-batches per step"
     if facts.schedule_follows_length:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError, ConfigError, UsageError
+from autotune.model.maps import check_map, target_of
 from autotune.settings import GROUP_OF_FIELD
 from autotune.space.ranges import parse_range, parse_value
 from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_CONFIG, DEFAULT_STORAGE, SearchSpec
 from autotune.study_file.command import ScriptCommand, module_command, script_command, whole_command
 from autotune.study_file.file import PREFIX, StudyFile, find_study_file, rebase_storage
+from autotune.study_file.knobs import unknown_names
 from autotune.study_file.name import study_name
 from autotune.study_file.schema import KEYS, TABLES, read_wishes
 
@@ -79,6 +81,9 @@ def resolve(flags: Mapping[str, Any], tail: Sequence[str] | None, *, environ: Ma
     _leave_out_what_is_about_another_script(flags_said, whole, said[Origin.FILE], cwd)
     values, origins = _merge(said)
     job = whole or _job(values, cwd)
+    for key, sentence in unknown_names(values, job, cwd):
+        problems.add(origins[key], key, sentence, file)
+    problems.check()
     spec = _spec(values, job, cwd)
     return Resolved(spec=spec, job=job, origins=origins, file=file.path if file is not None else None)
 
@@ -173,6 +178,22 @@ def _check_settings(said: Mapping[Origin, dict[str, Any]], file: StudyFile | Non
                 except AutotuneError as error:
                     sentence = f"{text!r}: {error}".rstrip(".")
                     problems.add(origin, f"{table}.{key}", sentence, file)
+        for key, template in values.get("map", {}).items():
+            sentence = _why_no_map(key, template)
+            if sentence:
+                problems.add(origin, f"map.{key}", sentence, file)
+
+
+def _why_no_map(key: str, template: str) -> str:
+    """What is wrong with a map by itself; empty when nothing is."""
+    try:
+        check_map(key, template)
+        setting, value = target_of(key, template)
+        if value is not None and setting in GROUP_OF_FIELD:
+            parse_value(setting, value)
+    except AutotuneError as error:
+        return str(error).rstrip(".")
+    return ""
 
 
 def _take_tail(flags: dict[str, Any], tail: Sequence[str] | None) -> Sequence[str] | None:
@@ -197,6 +218,9 @@ def _leave_out_what_is_about_another_script(
     about_it = ABOUT_SCRIPT if names_another else ("args", "nproc_per_node") if whole is not None else ()
     for key in (*WHAT_TO_RUN, *about_it):
         in_file.pop(key, None)
+    for table in ("set", "fix") if names_another else ():
+        # Its knobs are those of the other script too.
+        in_file[table] = {name: text for name, text in in_file.get(table, {}).items() if name in GROUP_OF_FIELD}
 
 
 def _script_of(values: Mapping[str, Any], cwd: Path) -> str | None:

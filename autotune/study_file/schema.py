@@ -75,12 +75,6 @@ def _device(value: str) -> str:
     return value
 
 
-def _template(value: str) -> str:
-    if "{}" not in value:
-        raise _refuse(UsageError(f"{value!r} has no {{}} where the value goes."))
-    return value
-
-
 def _text(value: object) -> object:
     """A value of a setting as it is written on the command line; lists become `a,b,c`."""
     if isinstance(value, bool):
@@ -130,7 +124,7 @@ class Wishes(BaseModel):
     effective_batch: Annotated[str, AfterValidator(_effective_batch)] | None = None
     set: dict[Name, SettingText] | None = None
     fix: dict[Name, SettingText] | None = None
-    map: dict[Name, Annotated[str, AfterValidator(_template)]] | None = None
+    map: dict[Name, SettingText] | None = None
     samples_per_step: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     out: Text | None = None
     force: bool | None = None

@@ -98,7 +98,7 @@ class AppliedSettings:
             return arguments
         changes: dict[str, Any] = {}
         if Group.LOADER not in self.claims and self._differs(*LOADER_FIELDS):
-            changes = {name: getattr(self._asked, name) for name in LOADER_FIELDS}
+            changes = {name: getattr(self._asked, name) for name in LOADER_FIELDS if name not in self._job.mapped}
             if self._is_cpu:
                 changes.pop("pin_memory")
         if Group.BATCH not in self.claims and self._differs("batch_size"):

@@ -50,9 +50,14 @@ class LoaderWitness:
         self._seen: dict[str, _Seen] = {}
         self._num_deliveries = 0
 
-    def attach(self) -> None:
-        """Attaches to the loaders' seam, before that is installed."""
+    def attach(self, also_built: Callable[[str], None]) -> None:
+        """Attaches to the loaders' seam, before that is installed.
+
+        Args:
+            also_built: Called with the key of each loader while that is built.
+        """
         self._loaders.built = self._built
+        self._also_built = also_built
         self._loaders.iterates = self._iterates
         self._loaders.taker = lambda record: functools.partial(self._next_batch, self._of(record))
         self._loaders.length_asked = self._length_asked
@@ -139,6 +144,7 @@ class LoaderWitness:
 
     def _built(self, record: LoaderRecord, loader: Any) -> None:
         self._of(record).dataset = loader.dataset
+        self._also_built(record.key)
 
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
         seen = self._of(record)

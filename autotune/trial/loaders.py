@@ -10,8 +10,10 @@ import inspect
 import os
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -143,7 +145,7 @@ class Loaders:
         The ordinal counts distinct datasets, so a loader per epoch keeps its key. A dataset that is built anew each
         time is taken for the one before when it is of the same class and length, and that one was in use.
         """
-        nearest, chain = _user_frames()
+        nearest, chain = _site()
         site = f"{nearest}~{zlib.crc32(chain.encode()):08x}"
         places = self._places.setdefault(site, [])
         likeness = (type(dataset), length_of(dataset))
@@ -164,15 +166,20 @@ def length_of(sized: Any) -> int | None:
         return None
 
 
-def _user_frames() -> tuple[str, str]:
-    """Nearest frame of the user's code, and the chain of its callers."""
-    places: list[str] = []
-    current: Any = sys._getframe(2)
-    while current is not None and len(places) < CHAIN_FRAMES:
+def user_frames() -> Iterator[FrameType]:
+    """Frames that are neither ours, nor torch's, nor the standard library's, the nearest first."""
+    current: FrameType | None = sys._getframe(1)
+    while current is not None:
         name = current.f_code.co_filename
         if not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name):
-            places.append(f"{Path(name).name}:{current.f_lineno}")
+            yield current
         current = current.f_back
+
+
+def _site() -> tuple[str, str]:
+    """The place in the user's code where something is built, and the chain of its callers."""
+    frames = islice(user_frames(), CHAIN_FRAMES)
+    places = [f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" for frame in frames]
     return (places[0] if places else "unknown:0"), "<".join(places)
 
 

@@ -15,6 +15,7 @@ import torch
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.settings import Group, OmpWaitPolicy, Precision
 from autotune.trial import schedulers, torch_names
+from autotune.trial.arguments import ArgumentWitness
 from autotune.trial.gradients import gradient_norm
 from autotune.trial.imports import early_environment, installed_modules
 from autotune.trial.loader_witness import LoaderWitness
@@ -47,6 +48,7 @@ class Witness:
         self._steps, self._roots = steps, roots
         self._started_at, self._num_steps = started_at, num_steps
         self._loaders = LoaderWitness(loaders, steps)
+        self._arguments = ArgumentWitness()
         self._operands = OperandWitness()
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
@@ -60,7 +62,8 @@ class Witness:
 
     def attach(self) -> None:
         """Attaches to everything that decides what may be tuned; before the seams are installed."""
-        self._loaders.attach()
+        self._loaders.attach(self._arguments.built)
+        self._arguments.attach()
         self._steps.on_backward.append(self._backward)
         self._steps.on_step.append(self._step)
         self._roots.prepare.append(self._operands.attach)
@@ -150,6 +153,7 @@ class Witness:
         parameters = {id(p): p for root in self._roots.modules for p in root.parameters()}
         optimizer = self._steps.primary
         ends = self._step_ends or self._backward_ends
+        loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step(len(self._step_ends))
         notes = {
             "several_loaders": self._loaders.num_training() > 1,
             "reads_ahead": self._loaders.is_read_ahead,
@@ -157,8 +161,8 @@ class Witness:
         return ScriptFacts(
             device=self._device(list(parameters.values())),
             world_size=world_size,
-            loader=self._loaders.facts(),
-            num_micro_batches_per_step=self._loaders.batches_per_step(len(self._step_ends)),
+            loader=loader,
+            num_micro_batches_per_step=accumulation,
             num_backwards_per_step=self._backwards_per_step(),
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
@@ -191,6 +195,7 @@ class Witness:
             num_steps=len(ends),
             leading_size=self._loaders.leading_size,
             schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,
+            arguments=self._arguments.facts(loader, num_micro_batches=accumulation, own_autocast=self._autocast_dtype),
             notes=tuple(name for name, is_so in notes.items() if is_so),
         )
 

@@ -10,10 +10,10 @@ from autotune.emit.config import TunedConfig
 from autotune.errors import ConfigError
 from autotune.measure.stopping import SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.job import Mode, TrialJob
+from autotune.model.maps import mapped_arguments, mapped_settings
 from autotune.plain import to_plain
 from autotune.runner.cold import INJECT
 from autotune.runner.device import cuda_devices
-from autotune.space.natural import mapped_arguments
 from autotune.tuner.jobs import environment_for
 
 
@@ -42,12 +42,12 @@ def run_command(
     device = facts.device
     job = TrialJob(
         mode=Mode.RUN,
-        command=(*command, *mapped_arguments(config.settings, natural, tuple(config.script.maps.items()))),
+        command=(*command, *mapped_arguments(config.settings, natural, config.script.maps.items())),
         cwd=str(cwd),
         settings=config.settings,
         natural=natural,
         facts=facts,
-        mapped=tuple(config.script.maps),
+        mapped=tuple(sorted(mapped_settings(config.script.maps.items()))),
         device=device,
         world_size=config.provenance.world_size,
         cap_bytes=config.memory_cap_bytes,

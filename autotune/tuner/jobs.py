@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from autotune.measure.stopping import FINALS_HALF_WIDTH_RATIO, SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.job import Mode, TrialJob
+from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
 from autotune.settings import OmpWaitPolicy, Settings
-from autotune.space.natural import mapped_arguments
 from autotune.spec import SearchSpec
 from autotune.tuner.budget import LEAST_FINAL_WINDOW_S
 from autotune.tuner.site import Site
@@ -39,6 +39,11 @@ class Jobs:
     facts: ScriptFacts | None = None
     natural: Settings | None = None
 
+    @property
+    def maps(self) -> tuple[tuple[str, str], ...]:
+        """Settings that reach the script through its own arguments."""
+        return all_maps(self.spec.maps, self.facts)
+
     def probe(self) -> TrialJob:
         """The script as it is."""
         return self._job(
@@ -66,7 +71,7 @@ class Jobs:
         """A measurement under these settings; finals measure longer and never race, within the time that is left."""
         assert self.facts is not None and self.natural is not None
         start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s
-        arguments = mapped_arguments(settings, self.natural, self.spec.maps)
+        arguments = mapped_arguments(settings, self.natural, self.maps)
         return self._job(
             mode=Mode.TRIAL,
             command=(*self.spec.command, *arguments),
@@ -115,7 +120,7 @@ class Jobs:
             settings=settings,
             natural=self.natural,
             facts=self.facts,
-            mapped=tuple(name for name, _ in self.spec.maps),
+            mapped=tuple(sorted(mapped_settings(self.maps))),
             environment=environment,
             device=self.site.device.kind,
             devices=self.site.devices if self.spec.num_processes_per_node == 1 else (),

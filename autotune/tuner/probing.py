@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
 from autotune.model.events import Event
-from autotune.model.facts import LossReduction, ScriptFacts
+from autotune.model.facts import ArgumentFacts, LossReduction, ScriptFacts
 from autotune.model.job import TrialJob
+from autotune.model.maps import all_maps, mapped_settings, target_of
 from autotune.model.result import ProbeResult
 from autotune.runner.protocol import Runner
 from autotune.settings import Group
@@ -63,11 +64,19 @@ def probe_script(
         raise EveryTrialFailedError(
             f"The script did not train in its probe: {result.reason}", _what_to_do(result, jobs)
         )
-    facts = replace(facts, outside_allocator_bytes=result.outside_allocator_bytes)
+    facts = replace(
+        facts, outside_allocator_bytes=result.outside_allocator_bytes, arguments=_not_mapped(facts, jobs.spec.maps)
+    )
     is_through()
     if not _is_split_of_use(facts, jobs):
         return facts
     return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop, progress))
+
+
+def _not_mapped(facts: ScriptFacts, maps: tuple[tuple[str, str], ...]) -> tuple[ArgumentFacts, ...]:
+    """Arguments for settings that the user did not map."""
+    asked = mapped_settings(maps)
+    return tuple(it for it in facts.arguments if target_of(it.name, it.template)[0] not in asked)
 
 
 def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
@@ -94,6 +103,7 @@ def _is_split_of_use(facts: ScriptFacts, jobs: Jobs) -> bool:
         and loader.batch_size is not None
         and loader.batch_size > 1
         and Group.BATCH not in facts.claims
+        and "grad_accum_steps" not in mapped_settings(all_maps(jobs.spec.maps, facts))
         and facts.num_optimizers == 1
         and facts.num_micro_batches_per_step == 1
         and facts.num_backwards_per_step == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import autotune
 from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript, check_overwrite, write_config
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
+from autotune.model.maps import all_maps
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
 from autotune.search.contributions import contributions
@@ -157,7 +158,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
             path=spec.script,
             digest=script_digest(spec),
             natural=study.natural,
-            maps=dict(spec.maps),
+            maps=dict(all_maps(spec.maps, study.facts)),
             facts=study.facts,
         ),
     )

@@ -140,3 +140,34 @@ def test_a_second_tuner_on_the_same_study_is_refused(project):
         first.send_signal(signal.SIGINT)
         first.communicate(timeout=60)
     assert first.returncode == 130
+
+
+@pytest.mark.slow
+def test_a_declared_choice_is_searched_with_the_rest_and_trains_as_the_scripts_argument(project):
+    script = project / "train.py"
+    slow = "time.sleep(0.002)"
+    assert slow in script.read_text()
+    script.write_text(
+        script.read_text()
+        .replace(slow, "time.sleep(0.0005 if STORAGE == 'lmdb' else 0.004)")
+        .replace(
+            "options = parser.parse_args()",
+            "options = parser.parse_args()\n    global STORAGE; STORAGE = options.storage",
+        )
+    )
+    search = autotune(
+        *(project, "search", "train.py", "--trials", "4", "--time", "5m", "--json", *NARROW),
+        *("--fix", "num_workers=0", "--set", "storage=folder,lmdb", "--map", "storage=--storage={}"),
+    )
+    code, output, talk = finished(search)
+    assert code == 0, talk
+    assert json.loads(output)["best"]["settings"]["knobs"] == {"storage": "lmdb"}, talk
+    code, output, talk = finished(autotune(project, "run", "train.py", "--", "--seconds", "1"))
+    assert (code, "storage=lmdb" in output) == (0, True), talk
+
+
+def test_a_name_that_is_no_setting_is_refused_before_anything_is_started(project):
+    code, _, talk = finished(autotune(project, "search", "train.py", "--set", "num_worker=0,2"))
+    assert (code, "probe" in talk) == (2, False)
+    assert "did you mean num_workers?" in talk
+    assert not (project / "studies").exists()

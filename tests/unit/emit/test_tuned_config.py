@@ -278,7 +278,7 @@ def test_a_newer_schema_is_refused_by_its_number_before_its_fields_are_looked_at
         ("provenance.created_at", "yesterday", "Invalid isoformat"),
         ("provenance.world_size", 0, "is impossible"),
         ("provenance.host.cpu", 7, "cpu must be str"),
-        ("script.maps", {"batch_size": "--batch-size"}, "has no {} for the value"),
+        ("script.maps", {"batch_size": "--batch-size"}, "has no {} where the value goes"),
         ("script.maps", ["batch_size"], "maps must be a mapping"),
         ("script.facts.device", None, "device must be str"),
         ("script.facts.loader.keys", "train.py", "keys must be a list"),

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, Notice, ProbeStarted, TrialStarted
+from autotune.model.facts import ArgumentFacts
 from autotune.model.outcome import Outcome
 from autotune.report.lines import HEADER, Standing, event_lines, trial_line
 from autotune.report.words import OUTCOME_WORDS, changes_text, refused_words, value_text
@@ -38,6 +39,17 @@ def test_the_probe_tells_what_it_learned_and_what_is_left_out():
     )
     assert left_out == "  left out split: BatchNorm would see smaller batches"
     assert header == HEADER
+
+
+def test_arguments_that_can_stand_for_settings_are_told_in_words_to_copy():
+    arguments = (
+        ArgumentFacts(name="num_workers", template="--workers={}", is_taken=True),
+        ArgumentFacts(name="batch_size", template="--batch-size={}", is_taken=False),
+        ArgumentFacts(name="precision.bf16", template="--dtype bfloat16", is_taken=False),
+    )
+    *_, taken, proposed, _ = event_lines(replace(PROBED, facts=script_facts(arguments=arguments)), PROBED_STANDING)
+    assert taken == "  given by your script's own arguments: num_workers by --workers={}"
+    assert proposed.endswith(": --map 'batch_size=--batch-size={}' --map 'precision.bf16=--dtype bfloat16'")
 
 
 def test_what_is_left_out_for_one_reason_is_told_once():

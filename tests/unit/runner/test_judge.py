@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -201,6 +202,13 @@ def test_inert_settings_are_not_compared() -> None:
 
 def test_what_could_not_be_seen_is_not_compared() -> None:
     assert not_in_force(job(settings=Settings(batch_size=64, num_workers=4)), rank(observed={})) == ""
+
+
+def test_a_mapped_setting_that_nobody_saw_in_force_is_a_difference() -> None:
+    asked = replace(job(settings=Settings(batch_size=64, num_workers=4)), mapped=("num_workers",))
+    assert "num_workers 4 through the script's argument" in not_in_force(asked, rank(observed={}))
+    assert not_in_force(asked, rank(observed={"num_workers": "4"})) == ""
+    assert not_in_force(replace(asked, settings=asked.natural), rank(observed={})) == ""
 
 
 def test_a_precision_that_is_not_in_force_is_a_difference() -> None:

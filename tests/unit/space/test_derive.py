@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 
 from autotune.errors import SearchSpaceError
-from autotune.model.facts import BatchSamplerKind, LossReduction
+from autotune.model.facts import ArgumentFacts, BatchSamplerKind, LossReduction
+from autotune.model.maps import all_maps, mapped_arguments
 from autotune.settings import Group, Settings
 from autotune.space.derive import derive_space
-from autotune.space.natural import mapped_arguments, natural_settings
+from autotune.space.natural import natural_settings
 from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
 
 
@@ -187,8 +188,30 @@ def test_a_mapped_batch_size_reaches_the_arguments():
 
 
 def test_a_template_without_a_place_is_refused():
-    with pytest.raises(SearchSpaceError, match="no place"):
+    with pytest.raises(SearchSpaceError, match=r"has no \{\} where the value goes"):
         mapped_arguments(Settings(), Settings(), (("batch_size", "--batch-size"),))
+
+
+def test_a_setting_of_which_the_script_can_be_given_some_values_has_only_those():
+    space = space_of(maps=(("precision.bf16", "--amp --dtype=bfloat16"),), machine=gpu_machine())
+    assert space.allowed["precision"] == ("fp32", "bf16")
+    assert dict(space.refused)["precision=fp16"] == "the script's arguments cannot say it"
+
+
+def test_a_script_that_is_told_how_to_accumulate_may_have_any_loss():
+    maps = (("batch_size", "--batch={}"), ("grad_accum_steps", "--accum={}"))
+    facts = script_facts(loss_reduction=LossReduction.UNKNOWN, schedule_follows_length=True, uses_closure=True)
+    assert "batch_size" in dict(space_of(facts).refused)
+    space = space_of(facts, maps=maps)
+    assert len(space.allowed["split"]) > 1 and "batch_size" not in dict(space.refused)
+
+
+def test_an_argument_that_was_seen_to_be_taken_is_used_without_being_asked_for():
+    taken = ArgumentFacts(name="num_workers", template="--workers={}", is_taken=True)
+    other = ArgumentFacts(name="batch_size", template="--batch-size={}", is_taken=False)
+    facts = script_facts(arguments=(other, taken))
+    assert all_maps((), facts) == (("num_workers", "--workers={}"),)
+    assert all_maps((("num_workers", "-j {}"),), facts) == (("num_workers", "-j {}"),)
 
 
 def test_a_free_batch_has_its_own_parameters():

@@ -26,7 +26,7 @@ require_gain = true
 share_gpu = true
 allow_batchnorm_accumulation = true
 nproc_per_node = 2
-set = { num_workers = "0..4", prefetch_factor = [2, 4] }
+set = { num_workers = "0..4", prefetch_factor = [2, 4], storage = "jpeg,npy" }
 fix = { precision = "fp32", pin_memory = true }
 map = { storage = "--storage={}" }
 """
@@ -71,7 +71,7 @@ def test_a_file_can_say_everything(folder):
         max_trials=12,
         budget_s=600.0,
         effective_batch="64..1024",
-        ranges=(("num_workers", "0..4"), ("prefetch_factor", "2,4")),
+        ranges=(("num_workers", "0..4"), ("prefetch_factor", "2,4"), ("storage", "jpeg,npy")),
         fixed=(("precision", "fp32"), ("pin_memory", "true")),
         maps=(("storage", "--storage={}"),),
         samples_per_step=32.0,

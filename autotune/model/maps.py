@@ -1,0 +1,97 @@
+"""Settings that reach the script through its own arguments. Pure.
+
+A map is a pair of name and template: `batch_size` and `--batch-size={}` for whatever the value is, or `precision.bf16`
+and `--amp --dtype=bfloat16` for one value of a setting whose others the script says by other words, or cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from autotune.errors import SearchSpaceError
+from autotune.model.facts import ScriptFacts
+from autotune.settings import GROUP_OF_FIELD, Settings
+
+PLACE = "{}"
+Maps = Iterable[tuple[str, str]]
+UNSEEN_FIELDS = ("expandable_segments", "non_blocking", "stream_prefetch")
+"""Nothing shows from outside whether a script applies them, so a trial of them could not be trusted."""
+
+
+def check_map(name: str, template: str) -> None:
+    """Refuses a map that could give the script nothing.
+
+    Raises:
+        SearchSpaceError: There is no place for the value and no value in the name, or the setting cannot be observed.
+    """
+    setting, value = target_of(name, template)
+    if value is None and PLACE not in template:
+        raise SearchSpaceError(
+            f"{template!r} has no {PLACE} where the value goes.", f"Put it there, or write {name}.VALUE={template}."
+        )
+    if setting in UNSEEN_FIELDS:
+        raise SearchSpaceError(f"{setting} cannot be mapped: nothing shows whether the script applies it.")
+
+
+def target_of(name: str, template: str) -> tuple[str, str | None]:
+    """The setting or knob that a map is for, and the value where it is for one only."""
+    if PLACE in template or "." not in name:
+        return name, None
+    setting, _, value = name.partition(".")
+    return setting, value
+
+
+def mapped_settings(maps: Maps) -> frozenset[str]:
+    """Settings and knobs that have a map."""
+    return frozenset(target_of(name, template)[0] for name, template in maps)
+
+
+def mapped_values(setting: str, maps: Maps) -> frozenset[str] | None:
+    """Values that the script can be given of a setting, as text; None for any."""
+    targets = [target_of(name, template) for name, template in maps]
+    values = [value for target, value in targets if target == setting]
+    return None if None in values else frozenset(value for value in values if value is not None)
+
+
+def all_maps(asked: Maps, facts: ScriptFacts | None) -> tuple[tuple[str, str], ...]:
+    """The maps that the user asked for, then those that the probe saw to work, of settings without one."""
+    asked = tuple(asked)
+    taken = mapped_settings(asked)
+    found = facts.arguments if facts is not None else ()
+    return (
+        *asked,
+        *((it.name, it.template) for it in found if it.is_taken and target_of(it.name, it.template)[0] not in taken),
+    )
+
+
+def mapped_arguments(settings: Settings, natural: Settings, maps: Maps) -> tuple[str, ...]:
+    """Arguments that give the script its mapped settings; none for values that are the script's own.
+
+    Raises:
+        SearchSpaceError: A map has no place for the value.
+    """
+    plain, own, knobs = settings.to_dict(), natural.to_dict(), dict(settings.knobs)
+    arguments: list[str] = []
+    for name, template in maps:
+        check_map(name, template)
+        setting, value = target_of(name, template)
+        is_field = setting in GROUP_OF_FIELD
+        asked = _text(plain[setting]) if is_field else knobs.get(setting, "")
+        is_own = asked == _text(own[setting]) if is_field else not asked
+        if setting in ("prefetch_factor", "persistent_workers") and settings.num_workers == 0:
+            continue  # torch, and what is built on it, refuses them
+        if not is_own and value in (None, asked):
+            arguments += [word.replace(PLACE, asked) for word in template.split()]
+    return tuple(arguments)
+
+
+def template_for(setting: str, value: str, maps: Mapping[str, str]) -> str:
+    """The words that give the script this value; empty where there is no map for it."""
+    for name, template in maps.items():
+        if target_of(name, template) in ((setting, None), (setting, value)):
+            return template.replace(PLACE, value)
+    return ""
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,77 @@
+"""Names in --set, --fix and --map that are no setting: whether the script can have such a knob at all."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.model.maps import mapped_settings
+from autotune.settings import GROUP_OF_FIELD
+from autotune.study_file.command import ScriptCommand
+
+MAX_FILES = 2000
+"""Source files that are looked at; a larger project is left to the probe."""
+MAX_FILE_BYTES = 1 << 20
+
+
+def unknown_names(values: Mapping[str, Any], job: ScriptCommand, cwd: Path) -> Iterator[tuple[str, str]]:
+    """Pairs of key and sentence for names that are neither a setting, nor mapped, nor in the user's own source.
+
+    A knob is declared in the script's call of `autotune.load`, which only its run shows; but then its name stands in a
+    file that names autotune too, and that is looked for before anything is started.
+
+    Args:
+        values: `set`, `fix` and `map` as they were merged.
+        job: What is run.
+        cwd: Where it is run.
+    """
+    mapped = mapped_settings(values["map"].items())
+    searched = {**values["set"], **values["fix"]}
+    folders = dict.fromkeys((cwd, *(() if job.is_module else (Path(job.script).parent,))))
+    for name in searched:
+        if name not in GROUP_OF_FIELD and name not in mapped and not _is_in_source(name, tuple(folders)):
+            table = "set" if name in values["set"] else "fix"
+            yield f"{table}.{name}", f"is no setting, and no knob of the script{_what_to_do(name)}"
+    for key, template in values["map"].items():
+        (name,) = mapped_settings([(key, template)])
+        if name not in GROUP_OF_FIELD and name not in searched and not _is_in_source(name, tuple(folders)):
+            yield f"map.{key}", f"maps no setting, and a knob without values{_what_to_do(name, is_mapped=True)}"
+
+
+def _what_to_do(name: str, *, is_mapped: bool = False) -> str:
+    close = difflib.get_close_matches(name, GROUP_OF_FIELD, n=1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    if is_mapped:
+        return f"; give it some with --set {name}=a,b"
+    return f"; declare it with --map {name}=--{name}={{}} where the script has such an argument"
+
+
+def _is_in_source(name: str, folders: tuple[Path, ...]) -> bool:
+    """Whether a source file below these folders names both the knob and autotune; also where there are too many."""
+    word = re.compile(rf"\b{re.escape(name)}\b".encode())
+    num_files = 0
+    for folder in folders:
+        for path in _sources(folder):
+            num_files += 1
+            if num_files > MAX_FILES:
+                return True
+            try:
+                with path.open("rb") as file:
+                    content = file.read(MAX_FILE_BYTES)
+            except OSError:
+                continue
+            if b"autotune" in content and word.search(content):
+                return True
+    return False
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    """Python files below a folder, but for hidden folders and environments."""
+    for here, inner, files in os.walk(folder):
+        inner[:] = [name for name in inner if not name.startswith(".") and not Path(here, name, "pyvenv.cfg").exists()]
+        yield from (Path(here, name) for name in files if name.endswith(".py"))
