@@ -19,6 +19,7 @@ from autotune.report.lines import HEADER, NARROW_HEADER, SETTINGS_COLUMN, Standi
 from autotune.report.live import LiveView, frame
 from autotune.report.streams import Talk
 
+PASTED = " " * 4
 FRAMES_PER_SECOND = 1.0
 """The tuner shares its processors with what it measures."""
 
@@ -99,10 +100,25 @@ class Terminal:
 
 
 def render(text: Text, *, is_terminal: bool) -> str:
-    """The text as it is written: with colours for a terminal (not under NO_COLOR), plain for anything else."""
+    """The text as it is written: folded and with colours for a terminal (not under NO_COLOR), plain for anything else.
+
+    What is indented by four or more is there to be pasted, and stays whole.
+    """
     page = io.StringIO()
-    Console(file=page, force_terminal=is_terminal, highlight=False).print(text, soft_wrap=True, end="")
+    console = Console(file=page, force_terminal=is_terminal, highlight=False)
+    if is_terminal:
+        lines = [part for line in text.split("\n", allow_blank=True) for part in _folded_text(line, console.width)]
+        text = Text("\n").join(lines)
+    console.print(text, soft_wrap=True, end="")
     return page.getvalue()
+
+
+def _folded_text(line: Text, width: int) -> list[Text]:
+    if len(line) <= width or line.plain.startswith(PASTED):
+        return [line]
+    # A line of a summary has one style.
+    style = line.spans[0].style if line.spans else line.style
+    return [Text(part, style=style) for part in fold(line.plain, width)]
 
 
 def _style(event: Event, line: str) -> str:

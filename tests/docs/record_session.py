@@ -29,6 +29,7 @@ DOCS, README = ROOT / "docs", ROOT / "README.md"
 STUDY = ROOT / "studies" / "jpeg_cnn"
 COMMAND = "autotune search train.py"
 BEGIN, END = "<!-- docs/session.txt -->", "<!-- end of docs/session.txt -->"
+LINES = 45
 LIVE = "measuring, "
 """In a frame that is worth a picture."""
 SVG_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
@@ -43,7 +44,7 @@ def record(options: argparse.Namespace) -> None:
         words = COMMAND.split()[1:]
         command = [sys.executable, "-m", "autotune", *words, "--time", options.time]
         session = run_in_terminal(
-            command, cwd=project, environment={"PYTHONPATH": str(ROOT)}, columns=options.columns, lines=45
+            command, cwd=project, environment={"PYTHONPATH": str(ROOT)}, columns=options.columns, lines=LINES
         )
     if session.code != 0:
         raise SystemExit(f"the search ended with {session.code}:\n{session.text[-3000:]}")
@@ -61,9 +62,9 @@ def live_screen(session: Session) -> Screen:
     for _, text in session.writes:
         screen.feed(text.replace("\r\n", "\n"))
         frame = "\n".join(screen.plain[-10:])
-        if LIVE in frame and "data wait" in frame and "final " not in frame and re.search(r"^best ", frame, re.M):
+        if all(words in frame for words in (LIVE, "data wait", "best ")) and "final " not in frame:
             found = Screen()
-            found.lines = list(screen.lines)
+            found.lines = screen.lines[-LINES:]
     return found
 
 

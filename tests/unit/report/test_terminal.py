@@ -149,6 +149,18 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(monkeypatch, va
     assert "\r" not in page.getvalue() and "[2K" not in page.getvalue()
 
 
+def test_a_summary_is_folded_on_a_terminal_but_for_what_is_there_to_be_pasted(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = (
+        Text().append("  " + "word " * 30 + "\n", style="yellow").append("    autotune run " + "x" * 90 + "\n\nend\n")
+    )
+    lines = render(text, is_terminal=True).split("\n")
+    assert len(lines) == 6 and lines[-3:] == ["", "end", ""]
+    assert all("\x1b[33m" in line for line in lines[:2])
+    assert "    autotune run " + "x" * 90 in lines[2]
+    assert render(text, is_terminal=False) == text.plain
+
+
 def test_no_color_is_respected(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[3" not in render(Text("x", style="yellow"), is_terminal=True)
