@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from autotune.measure.paired import Final, compare
@@ -88,8 +89,7 @@ def rate(trials: Trials, drain: Drain | None) -> float:
     for _ in range(MAX_TRIES):
         with talk(drain, trials) as view:
             run = trials.forked.start(trials.job)
-            progress = ProgressTeller(view)
-            wait_for(run, StopRequest(), now_and_then=lambda: progress.look(run))
+            wait_for(run, StopRequest(), now_and_then=partial(ProgressTeller(view).look, run))
         result = run.result()
         if result.measurement is not None:
             return result.measurement.samples_per_second
