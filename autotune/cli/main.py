@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import best, doctor, export, record, report, resume, run, search, studies
+from autotune.cli import best, compare, doctor, export, record, report, resume, run, search, studies
 from autotune.cli.tail import TailCommand
 from autotune.errors import AutotuneError
 from autotune.report import streams
@@ -41,6 +41,7 @@ app.command("best", epilog=best.EXAMPLES)(best.best)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("run", cls=TailCommand, epilog=run.EXAMPLES)(run.run)
 app.command("record", cls=TailCommand, epilog=record.EXAMPLES)(record.record)
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(studies.app, name="studies", epilog=studies.EXAMPLES)

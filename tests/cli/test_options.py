@@ -73,6 +73,7 @@ SURFACE = {
         "-q",
         "--quiet",
     },
+    "compare": {"--storage", "--json"},
     "report": {"--format", "--out", "--force", "--storage"},
     "doctor": {"--json"},
     "studies": {"--storage", "--json"},

@@ -1,0 +1,63 @@
+"""`autotune compare`: words and document for two studies, two configs, and one of each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from autotune.emit.config import config_text
+from autotune.model.summary import Status
+
+from ..unit.emit.example import tuned_config
+from ..unit.report.examples import BASELINE, BEST, search_result
+
+
+def test_two_studies_are_compared_in_one_sentence_and_a_table(cli, stored):
+    slower = replace(BEST, samples_per_second=1560.0, interval=(1550.0, 1570.0))
+    stored("old", result=search_result(speedup=(1.2, 1.19, 1.21), best=slower))
+    stored("new", result=search_result())
+    code, out, err = cli("compare", "old", "new")
+    assert (code, err) == (0, "")
+    assert out.startswith("new trains 2.01x [1.96, 2.06] as many samples per second as old.\n")
+    assert "against its baseline  1.20x [1.19, 1.21]    2.41x [2.35, 2.47]\n" in out
+    assert "samples per second    1,560 [1,550, 1,570]  3,118 [3,097, 3,140]\n" in out
+    assert out.endswith("By their gains over the same baseline, which was measured in turns with each.\n")
+    _, out, _ = cli("compare", "new", "old")
+    assert out.startswith("new trains 2.01x [1.96, 2.06] as many samples per second as old.\n"), "the faster is named"
+
+
+def test_noise_is_called_noise(cli, stored):
+    stored("old", result=search_result())
+    stored("new", result=search_result(speedup=(2.40, 2.30, 2.50)))
+    _, out, _ = cli("compare", "old", "new")
+    assert out.startswith("No difference beyond the noise: new trains 1.00x [0.95, 1.04] as fast as old.")
+
+
+def test_a_comparison_is_a_document_too(cli, stored):
+    stored("old", result=search_result(status=Status.NO_GAIN, best=BASELINE, speedup=None))
+    stored("new", result=search_result())
+    _, out, _ = cli("compare", "old", "new", "--json")
+    document = json.loads(out)
+    assert document["ratio"] == pytest.approx({"value": 2.41, "low": 2.35, "high": 2.47})
+    assert document["is_beyond_noise"] is True and document["by"] == "gain"
+    assert document["second"]["settings"]["num_workers"] == 4
+
+
+def test_configs_of_another_machine_are_refused_by_field(cli, folder):
+    config = tuned_config()
+    (folder / "here.yaml").write_text(config_text(config, "yaml"))
+    there = tuned_config(provenance_host=replace(config.provenance.host, device="NVIDIA H100", torch="2.14.0"))
+    (folder / "there.toml").write_text(config_text(there, "toml"))
+    assert cli("compare", "here.yaml", "here.yaml")[0] == 0
+    code, out, err = cli("compare", "here.yaml", "there.toml")
+    assert (code, out) == (2, "")
+    assert "device: NVIDIA H200, not NVIDIA H100" in err and "torch: 2.13.0, not 2.14.0" in err
+
+
+def test_an_unfinished_study_is_no_side_of_a_comparison(cli, stored):
+    stored("old", result=search_result())
+    stored("new")
+    code, _, err = cli("compare", "old", "new")
+    assert code == 2 and "'new' (running) has no finals yet" in err and "autotune resume new" in err
