@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.cli.completion import complete_study
 from autotune.cli.options import Json, Storage
 from autotune.cli.place import open_repository, working_directory
 from autotune.study_file.name import study_name
@@ -23,8 +24,8 @@ _HELP = "A finished study, or a tuned config."
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help=_HELP)],
-    second: Annotated[str, typer.Argument(metavar="B", help=_HELP)],
+    first: Annotated[str, typer.Argument(metavar="A", autocompletion=complete_study, help=_HELP)],
+    second: Annotated[str, typer.Argument(metavar="B", autocompletion=complete_study, help=_HELP)],
     storage: Storage = None,
     as_json: Json = False,
 ) -> int:

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import best, compare, doctor, export, record, report, resume, run, search, studies
+from autotune.cli import best, compare, config, doctor, export, record, report, resume, run, search, studies
 from autotune.cli.tail import TailCommand
 from autotune.errors import AutotuneError
 from autotune.report import streams
 
 INTERRUPTED = 130
-WITH_SCRIPT = ("autotune search", "autotune run", "autotune record")
+WITH_SCRIPT = ("autotune search", "autotune run", "autotune record", "autotune config show")
 COMPLETION_VARIABLE = "_AUTOTUNE_COMPLETE"
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__base__ or Exception
 """The parser's own error; typer brings its parser along, or has it from a package of its own, by its release."""
@@ -44,6 +44,7 @@ app.command("record", cls=TailCommand, epilog=record.EXAMPLES)(record.record)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.add_typer(config.app, name="config", epilog=config.EXAMPLES)
 app.add_typer(studies.app, name="studies", epilog=studies.EXAMPLES)
 
 

@@ -41,8 +41,10 @@ class Resolved:
 
     spec: SearchSpec
     job: ScriptCommand
+    values: Mapping[str, Any]
+    """What was said, by key; of a table by `set.KEY`. A key that nobody named is missing."""
     origins: Mapping[str, Origin]
-    """By key; of a table by `set.KEY`."""
+    """By key, those with a default too; of a table by `set.KEY`."""
     file: Path | None
     """The study file that was read."""
 
@@ -85,7 +87,8 @@ def resolve(flags: Mapping[str, Any], tail: Sequence[str] | None, *, environ: Ma
         problems.add(origins[key], key, sentence, file)
     problems.check()
     spec = _spec(values, job, cwd)
-    return Resolved(spec=spec, job=job, origins=origins, file=file.path if file is not None else None)
+    path = file.path if file is not None else None
+    return Resolved(spec=spec, job=job, values=_flat(values), origins=origins, file=path)
 
 
 class _Problems:
@@ -250,6 +253,12 @@ def _merge(said: Mapping[Origin, dict[str, Any]]) -> tuple[dict[str, Any], dict[
         if key not in TABLES and key not in WHAT_TO_RUN:
             origins.setdefault(key, Origin.DEFAULT)
     return values, origins
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with those of tables under `set.KEY`."""
+    flat = {key: value for key, value in values.items() if key not in TABLES}
+    return flat | {f"{table}.{name}": text for table in TABLES for name, text in values[table].items()}
 
 
 def _job(values: Mapping[str, Any], cwd: Path) -> ScriptCommand:

@@ -75,6 +75,8 @@ SURFACE = {
     },
     "compare": {"--storage", "--json"},
     "report": {"--format", "--out", "--force", "--storage"},
+    "config": set(),
+    "config show": {"--origin", "--json"},
     "doctor": {"--json"},
     "studies": {"--storage", "--json"},
     "studies list": {"--storage", "--json"},

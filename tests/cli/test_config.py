@@ -1,0 +1,89 @@
+"""`autotune config show`: what holds, and where it is said."""
+
+import json
+import re
+
+import pytest
+
+
+def rows(out):
+    """Key, value and origin of every line below the header."""
+    return {key: (value, *rest) for key, value, *rest in (re.split(r"  +", line) for line in out.splitlines()[1:])}
+
+
+@pytest.fixture
+def said_everywhere(folder, monkeypatch):
+    """A study file, a variable and a default, beside what a test gives as options."""
+    (folder / "study.toml").write_text(
+        "script = 'train.py'\ntime = '5m'\ntrials = 9\nmemory_cap = '4GiB'\n"
+        "set = { num_workers = '0..2', batch_size = '8,16' }\nfix = { precision = 'fp32' }\n"
+    )
+    monkeypatch.setenv("AUTOTUNE_TRIALS", "7")
+    monkeypatch.setenv("AUTOTUNE_MEMORY_CAP", "8GiB")
+
+
+def test_every_value_has_the_place_that_says_it(cli, said_everywhere):
+    words = ("--memory-cap", "16GiB", "--set", "num_workers=0,4", "--origin", "--", "--epochs", "3")
+    code, out, err = cli("config", "show", *words)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split() == ["KEY", "VALUE", "FROM"]
+    found = rows(out)
+    assert found["memory_cap"] == ("16GiB", "--memory-cap"), "an option before a variable and a file"
+    assert found["trials"] == ("7", "AUTOTUNE_TRIALS"), "a variable before a file"
+    assert found["time"] == ("5 min 0 s", "study.toml")
+    assert found["effective_batch"] == ("fixed", "default")
+    assert found["set.num_workers"] == ("0,4", "--set num_workers")
+    assert found["set.batch_size"] == ("8,16", "study.toml")
+    assert found["fix.precision"] == ("fp32", "study.toml")
+    assert found["args"] == ("--epochs 3", "after --")
+    assert found["script"] == ("train.py", "study.toml")
+
+
+def test_without_origin_there_are_only_values(cli, said_everywhere):
+    _, out, _ = cli("config", "show")
+    assert out.splitlines()[0].split() == ["KEY", "VALUE"]
+    assert rows(out)["memory_cap"] == ("8GiB",)
+
+
+def test_it_takes_what_a_search_takes(cli, folder):
+    (folder / "other.toml").write_text("seed = 5\n")
+    _, out, _ = cli("config", "show", "train.py", "--origin", "--study-file", "other.toml", "--share-gpu", "--force")
+    found = rows(out)
+    assert found["script"] == ("train.py", "SCRIPT")
+    assert found["seed"] == ("5", "other.toml")
+    assert found["share_gpu"] == ("true", "--share-gpu") and found["force"] == ("true", "--force")
+    assert found["storage"] == ("sqlite:///studies/autotune.db", "default")
+    _, out, _ = cli("config", "show", "-m", "json.tool", "--origin")
+    assert rows(out)["module"] == ("json.tool", "--module")
+    _, out, _ = cli("config", "show", "--origin", "--", "python", "train.py", "--epochs", "3")
+    assert rows(out)["command"][1] == "after --"
+
+
+def test_secrets_are_masked(cli, folder):
+    (folder / "study.toml").write_text("script = 'train.py'\nstorage = 'postgresql://ada:hunter2@db/studies'\n")
+    for form in ((), ("--json",)):
+        _, out, _ = cli("config", "show", *form, "--", "--api-key", "hunter2", "--epochs", "3")
+        assert "hunter2" not in out and "***" in out and "--epochs" in out
+
+
+def test_it_is_a_document_too(cli, said_everywhere, folder):
+    _, out, _ = cli("config", "show", "--json", "--seed", "3")
+    document = json.loads(out)
+    assert document["file"] == str(folder / "study.toml")
+    assert document["values"]["seed"] == {"value": 3, "origin": "flag", "where": "--seed"}
+    assert document["values"]["time"] == {"value": 300.0, "origin": "file", "where": "study.toml"}
+    assert document["values"]["trials"]["origin"] == "environment"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train.py", "--epochs", "3"], "No such option: --epochs"),
+        (["train.py", "photos"], "unexpected extra argument"),
+        (["train.py", "--trials", "none"], "--trials"),
+        ([], "no script to search"),
+    ],
+)
+def test_what_a_search_would_refuse_is_refused(cli, words, message):
+    code, out, err = cli("config", "show", *words)
+    assert (code, out) == (2, "") and message in err
