@@ -6,16 +6,35 @@ tuner.
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autotune.api import Config, load, micro_batches
+    from autotune.model.summary import SearchResult
+    from autotune.tuner.public import resume, search
 
     __version__: str
 
-__all__ = ["Config", "__version__", "load", "micro_batches"]
+__all__ = ["Config", "SearchResult", "__version__", "load", "micro_batches", "resume", "search"]
 
 DISTRIBUTION = "torch-autotune"
+_HOMES = {"SearchResult": "model.summary", "resume": "tuner.public", "search": "tuner.public"}
+"""Modules of the public names; those without one are of `api`."""
+
+
+class _Package(ModuleType):
+    """This package, whose `search` is the function: the import system would put the room of that name in its place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "search" and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
@@ -27,9 +46,7 @@ def __getattr__(name: str) -> Any:
         except PackageNotFoundError:
             value = "0+unknown"
     elif name in __all__:
-        from autotune import api
-
-        value = getattr(api, name)
+        value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'api')}"), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,13 +127,9 @@ def _record(
     limits: dict[str, Any],
     output: Output,
 ) -> int:
-    from autotune.study_file.command import check_script
-    from autotune.study_file.resolve import resolve
+    from autotune.study_file.asked import asked
 
-    cwd = working_directory()
-    asked = resolve(flags, tail, environ=os.environ, cwd=cwd)
-    check_script(asked.job, cwd)
-
+    spec = asked(flags, tail, working_directory()).spec
     from autotune.cli.stopping import stops_on_signal
     from autotune.cli.subscribers import event_stream, told
     from autotune.report import streams
@@ -145,7 +140,7 @@ def _record(
     stop, stream = StopRequest(), event_stream(output)
     try:
         with stops_on_signal(stop), told(quiet=output.quiet, stream=stream, standing=_standing(out)) as tell:
-            recording = tuner.record(asked.spec, options, on_event=tell, stop=stop)
+            recording = tuner.record(spec, options, on_event=tell, stop=stop)
     except InterruptedError:
         streams.say("Interrupted before the first cell of this run.")
         return INTERRUPTED

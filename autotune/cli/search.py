@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
@@ -136,16 +135,13 @@ def search(
 
 
 def _search(flags: dict[str, Any], tail: tuple[str, ...] | None, output: Output, *, dry_run: bool, probe: bool) -> int:
-    from autotune.study_file.command import check_script
-    from autotune.study_file.resolve import resolve
+    from autotune.study_file.asked import asked
 
-    cwd = working_directory()
-    asked = resolve(flags, tail, environ=os.environ, cwd=cwd)
-    check_script(asked.job, cwd)
+    spec = asked(flags, tail, working_directory()).spec
     if dry_run:
         from autotune.cli.dry_run import dry_run as show_plan
 
-        return show_plan(asked.spec, run_probe=probe, as_json=output.as_json, quiet=output.quiet)
+        return show_plan(spec, run_probe=probe, as_json=output.as_json, quiet=output.quiet)
 
     from autotune.cli.finish import finish
     from autotune.cli.stopping import stops_on_signal
@@ -155,5 +151,5 @@ def _search(flags: dict[str, Any], tail: tuple[str, ...] | None, output: Output,
 
     stop, stream = StopRequest(), event_stream(output)
     with stops_on_signal(stop), told(quiet=output.quiet, stream=stream) as tell:
-        result = tuner.search(asked.spec, on_event=tell, stop=stop)
-    return finish(result, asked.spec, output, storage=asked.spec.storage, stream=stream)
+        result = tuner.search(spec, on_event=tell, stop=stop)
+    return finish(result, spec, output, storage=spec.storage, stream=stream)

@@ -61,3 +61,8 @@ def test_loading_a_file_needs_no_torch_and_nothing_of_a_search(always: set[str],
 def test_loading_without_a_file_needs_nothing_of_others(always: set[str], tmp_path: Path) -> None:
     code = f"import autotune\nautotune.load({str(tmp_path / 'none.yaml')!r}, num_workers=0).loader_kwargs()"
     assert loaded_after(code) - always == {"autotune"}
+
+
+def test_naming_the_search_loads_neither_torch_nor_what_users_may_lack(always: set[str]) -> None:
+    assert "torch" not in loaded_after("import autotune\nautotune.search") - always
+    assert loaded_after("import autotune\nautotune.SearchResult") - always == {"autotune"}

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "api": BASE | {"emit"},
     "tuner": BASE | {"space", "study_file", "runner", "search", "store", "emit", "__init__"},
     "cli": BASE | {"space", "study_file", "tuner", "report", "emit", "store", "__init__"},
-    "__init__": {"api"},
+    "__init__": {"api", "model", "tuner"},
     "__main__": {"cli"},
 }
 """Rooms that each room may import from, beside itself."""

@@ -171,3 +171,25 @@ def test_a_name_that_is_no_setting_is_refused_before_anything_is_started(project
     assert (code, "probe" in talk) == (2, False)
     assert "did you mean num_workers?" in talk
     assert not (project / "studies").exists()
+
+
+@pytest.mark.slow
+def test_a_search_from_python_gives_the_document_of_the_command(project):
+    program = (
+        "import autotune, json, sys\n"
+        "events = []\n"
+        "result = autotune.search('train.py', trials=2, time=300, set={'num_workers': [0, 2]},\n"
+        "    on_event=events.append, fix={'intra_op_threads': 1, 'omp_wait_policy': 'default', 'precision': 'fp32'})\n"
+        "assert isinstance(result, autotune.SearchResult) and events\n"
+        "assert autotune.resume('train') == result\n"
+        "print(json.dumps(result.document()))\n"
+    )
+    environment = {**os.environ, "HOME": str(project / "home"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    code, output, talk = finished(autotune(project, "resume", "train", "--json"))
+    assert (code, json.loads(output)) == (0, json.loads(done.stdout)), talk
