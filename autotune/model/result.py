@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -191,6 +192,15 @@ class TrialResult:
         """A complete trial has a rate, no other has."""
         if self.outcome.is_complete and self.measurement is None:
             raise ValueError(f"a trial that ended {self.outcome} needs a measurement")
+
+    @property
+    def rate_or_bound(self) -> float | None:
+        """Samples per second; of a trial that was stopped early the most that it could have reached."""
+        if self.measurement is None or self.outcome is not Outcome.RACED_OUT:
+            return self.measurement.samples_per_second if self.measurement is not None else None
+        bounds = (self.measurement.high, self.measurement.compute_samples_per_second)
+        finite = (bound for bound in bounds if bound is not None and 0 < bound < math.inf)
+        return next(finite, self.measurement.samples_per_second)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

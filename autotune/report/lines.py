@@ -159,10 +159,9 @@ def trial_line(
         baseline_rate: Samples per second of the baseline, when it was measured.
     """
     rate, ratio = "-", "-"
-    if result.measurement is not None:
-        # The figure of a trial that was stopped early is the most that it could have reached.
+    per_second = result.rate_or_bound
+    if per_second is not None:
         bound = "<" if result.outcome is Outcome.RACED_OUT else ""
-        per_second = result.measurement.samples_per_second
         rate = bound + format_rate(per_second)
         ratio = f"{bound}{per_second / baseline_rate:.2f}x" if baseline_rate else "-"
     memory = "-"

@@ -201,11 +201,11 @@ def _mark(chart: Chart, story: StudyStory, trial: TrialStory, x: float) -> None:
 
 def trial_tip(story: StudyStory, trial: TrialStory) -> str:
     """What is said of a trial when the pointer rests on it."""
-    measurement, peak = trial.result.measurement, trial.result.peak_memory_bytes
+    rate, peak = trial.result.rate_or_bound, trial.result.peak_memory_bytes
     words = [f"trial {trial.number}, {OUTCOME_WORDS[trial.result.outcome]}"]
-    if measurement is not None:
+    if rate is not None:
         bound = "at most " if trial.result.outcome is Outcome.RACED_OUT else ""
-        words.append(f"{bound}{format_rate(measurement.samples_per_second)} per second")
+        words.append(f"{bound}{format_rate(rate)} per second")
     if peak:
         words.append(format_bytes(peak))
     baseline = story.baseline.settings if story.baseline is not None else story.natural or Settings()
@@ -222,7 +222,7 @@ def _best_so_far(measured: Sequence[TrialStory], last: int) -> list[Point]:
 
 
 def _rate(trial: TrialStory) -> float:
-    return trial.result.measurement.samples_per_second if trial.result.measurement is not None else 0.0
+    return trial.result.rate_or_bound or 0.0
 
 
 def _final_rates(story: StudyStory) -> list[tuple[int, float, tuple[float, float]]]:

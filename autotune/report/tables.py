@@ -28,8 +28,10 @@ def figure_rows(story: StudyStory) -> Iterator[tuple[str, str]]:
         share = result.best.peak_memory_bytes / story.memory_cap_bytes
         words = f"peak memory of the best, {share:.0%} of the cap of {format_bytes(story.memory_cap_bytes)}"
         yield words, format_bytes(result.best.peak_memory_bytes)
-    num_finished = sum(trial.result.outcome.is_finished for trial in story.trials)
-    yield f"trials in {format_seconds(story.spent_s)}", str(num_finished)
+    counts = story.result.trials
+    kinds = ((counts.infeasible, "over the cap"), (counts.failed, "failed"), (counts.gated, "not run: too large"))
+    told = "".join(f", {count} {words}" for count, words in kinds if count)
+    yield f"trials in {format_seconds(story.spent_s)}{told}", str(counts.total)
 
 
 def _interval(contender: Contender) -> str:
@@ -64,9 +66,9 @@ def machine_rows(story: StudyStory) -> Iterator[tuple[str, str]]:
 def trial_cells(story: StudyStory, trial: TrialStory) -> tuple[str, ...]:
     """Number, ending, rate, ratio, memory, wait for data, time, and the settings that differ from the baseline's."""
     result, rate, ratio = trial.result, "-", "-"
-    if result.measurement is not None:
+    per_second = result.rate_or_bound
+    if per_second is not None:
         bound = "<" if result.outcome is Outcome.RACED_OUT else ""
-        per_second = result.measurement.samples_per_second
         rate = bound + format_rate(per_second)
         ratio = f"{bound}{per_second / story.baseline_rate:.2f}x" if story.baseline_rate else "-"
     baseline = story.baseline.settings if story.baseline is not None else story.natural or Settings()

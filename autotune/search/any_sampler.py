@@ -20,7 +20,7 @@ from autotune.search.memory_model import MemoryModel
 from autotune.search.quiet import quiet
 from autotune.search.search import Proposal, SearchExhausted
 from autotune.search.stopping import SAMPLED_STAGE, finalists
-from autotune.search.verdict import told_rate, verdict
+from autotune.search.verdict import verdict
 from autotune.search.walk import PlanLimits, ordered
 from autotune.settings import Settings
 from autotune.space.space import SearchSpace
@@ -162,7 +162,7 @@ def _finished(number: int, settings: Settings, result: TrialResult) -> FinishedT
         settings=settings,
         stage=SAMPLED_STAGE if number else "baseline",
         outcome=result.outcome,
-        samples_per_second=told_rate(result),
+        samples_per_second=result.rate_or_bound,
         peak_memory_bytes=result.peak_memory_bytes,
         compute_samples_per_second=measurement.compute_samples_per_second if measurement is not None else None,
         data_wait_fraction=measurement.data_wait_fraction if measurement is not None else None,

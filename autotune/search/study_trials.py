@@ -20,7 +20,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.history import FinishedTrial
 from autotune.search.quiet import quiet
-from autotune.search.verdict import Verdict, told_rate
+from autotune.search.verdict import Verdict
 from autotune.search.walk import Candidate
 from autotune.settings import Settings
 from autotune.space.space import SPLIT, SearchSpace
@@ -270,7 +270,7 @@ def _plain_result(result: TrialResult) -> dict[str, Any]:
     measurement = result.measurement
     plain: dict[str, Any] = {
         "outcome": result.outcome.value,
-        "samples_per_second": told_rate(result),
+        "samples_per_second": result.rate_or_bound,
         "peak_memory_bytes": result.peak_memory_bytes,
         "is_near_cap": result.is_near_cap,
         "lacks_host_memory": result.lacks_host_memory,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -37,19 +36,8 @@ def verdict(result: TrialResult, cap_bytes: int) -> Verdict | None:
         case Outcome.INTERRUPTED:
             return None
         case Outcome.OK | Outcome.RACED_OUT:
-            return Verdict(value=told_rate(result) or 0.0, memory=min(excess, 0.0), valid=-1.0)
+            return Verdict(value=result.rate_or_bound or 0.0, memory=min(excess, 0.0), valid=-1.0)
         case Outcome.OVER_CAP | Outcome.OUT_OF_MEMORY:
             return Verdict(value=0.0, memory=max(excess, LEAST_EXCESS), valid=-1.0)
         case Outcome.INVALID | Outcome.CRASHED | Outcome.TIMED_OUT:
             return Verdict(value=0.0, memory=min(excess, 0.0), valid=1.0)
-
-
-def told_rate(result: TrialResult) -> float | None:
-    """Samples per second of a result: the rate, or of a raced-out trial what it could have reached at most."""
-    measurement = result.measurement
-    if measurement is None:
-        return None
-    if result.outcome is not Outcome.RACED_OUT:
-        return measurement.samples_per_second
-    bounds = (measurement.high, measurement.compute_samples_per_second, measurement.samples_per_second)
-    return next(bound for bound in bounds if bound is not None and 0 < bound < math.inf)

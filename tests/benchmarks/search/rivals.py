@@ -23,7 +23,7 @@ from optuna.trial import Trial, TrialState
 from autotune.model.result import TrialResult
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
-from autotune.search.verdict import told_rate, verdict
+from autotune.search.verdict import verdict
 from autotune.settings import Settings
 from autotune.space.space import SearchSpace, Value
 from tests.benchmarks.search.problem import NUM_FINALISTS, Problem, Run, RunLog, Strategy
@@ -148,7 +148,7 @@ class _Rival:
                 settings=settings,
                 stage="",
                 outcome=result.outcome,
-                samples_per_second=told_rate(result),
+                samples_per_second=result.rate_or_bound,
                 peak_memory_bytes=result.peak_memory_bytes,
                 compute_samples_per_second=measurement.compute_samples_per_second if measurement else None,
                 data_wait_fraction=measurement.data_wait_fraction if measurement else None,

@@ -47,6 +47,7 @@ def test_the_page_holds_the_answer_the_figures_and_every_trial():
     body = read.text()
     assert "python train.py --data photos" in body and "compile: no compiler" in body and "2.13.0" in body
     assert "75% of the cap of 16.0 GiB" in body
+    assert "trials in 1 min 0 s, 4 over the cap, 3 failed, 2 not run: too large" in body
     assert "What each was worth, by single trials one after the other" in body
     table = read.text("table")
     for words in (

@@ -97,7 +97,7 @@ def test_a_new_best_is_marked_and_the_baseline_is_not():
 def test_an_early_stop_shows_its_bound_as_a_bound():
     result = measured(800.0, outcome=Outcome.RACED_OUT, reason="It could not reach the best.")
     (line,) = lines_after(MEASURED, finished(3, TUNED, result))
-    assert "  <800  <0.80x" in line
+    assert "  <808  <0.81x" in line, "the upper end of its interval, as the search is told"
     assert line.endswith("(It could not reach the best.)")
 
 
