@@ -6,12 +6,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from autotune.cli.subscribers import told
 from autotune.model.events import ProbeFinished
 from autotune.plain import to_plain
 from autotune.report.document import write_document
 from autotune.report.lines import argument_words, facts_words
 from autotune.report.streams import say, write_result
-from autotune.report.terminal import Terminal
 from autotune.report.words import changes_text, clean, refused_words, value_text
 from autotune.space.space import SPLIT, Value
 from autotune.spec import SearchSpec
@@ -27,13 +27,12 @@ INTERRUPTED = 130
 
 def dry_run(spec: SearchSpec, *, run_probe: bool, as_json: bool, quiet: bool) -> int:
     """Prints what a search would do; the exit code."""
-    from autotune.cli.stopping import stops_on_signal
     from autotune.tuner.stop import StopRequest
 
     stop = StopRequest()
     try:
-        with stops_on_signal(stop), Terminal(quiet=quiet) as talk:
-            plan = tuner.preview(spec, run_probe=run_probe, on_event=talk, stop=stop)
+        with told(stop, quiet=quiet) as tell:
+            plan = tuner.preview(spec, run_probe=run_probe, on_event=tell, stop=stop)
     except InterruptedError:
         say("Interrupted; nothing was stored.")
         return INTERRUPTED

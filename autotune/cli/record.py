@@ -130,7 +130,6 @@ def _record(
     from autotune.study_file.asked import asked
 
     spec = asked(flags, tail, working_directory()).spec
-    from autotune.cli.stopping import stops_on_signal
     from autotune.cli.subscribers import event_stream, told
     from autotune.report import streams
     from autotune.tuner import record as tuner
@@ -139,7 +138,7 @@ def _record(
     options = tuner.RecordOptions(out=out, repeats=repeats, **limits)
     stop, stream = StopRequest(), event_stream(output)
     try:
-        with stops_on_signal(stop), told(quiet=output.quiet, stream=stream, standing=_standing(out)) as tell:
+        with told(stop, quiet=output.quiet, stream=stream, standing=_standing(out)) as tell:
             recording = tuner.record(spec, options, on_event=tell, stop=stop)
     except InterruptedError:
         streams.say("Interrupted before the first cell of this run.")

@@ -36,13 +36,12 @@ def resume(
         standing = standing_of(record, repository.trials(study))
 
     from autotune.cli.finish import finish
-    from autotune.cli.stopping import stops_on_signal
     from autotune.cli.subscribers import event_stream, told
     from autotune.tuner import search as tuner
     from autotune.tuner.stop import StopRequest
 
     stop, in_use, stream = StopRequest(), storage_in_use(storage), event_stream(output)
-    with stops_on_signal(stop), told(quiet=quiet, stream=stream, standing=standing) as tell:
+    with told(stop, quiet=quiet, stream=stream, standing=standing) as tell:
         result = tuner.resume(study, storage=in_use, cwd=working_directory(), on_event=tell, stop=stop)
     return finish(result, record.spec, output, storage=in_use, stream=stream)
 

@@ -144,12 +144,11 @@ def _search(flags: dict[str, Any], tail: tuple[str, ...] | None, output: Output,
         return show_plan(spec, run_probe=probe, as_json=output.as_json, quiet=output.quiet)
 
     from autotune.cli.finish import finish
-    from autotune.cli.stopping import stops_on_signal
     from autotune.cli.subscribers import event_stream, told
     from autotune.tuner import search as tuner
     from autotune.tuner.stop import StopRequest
 
     stop, stream = StopRequest(), event_stream(output)
-    with stops_on_signal(stop), told(quiet=output.quiet, stream=stream) as tell:
+    with told(stop, quiet=output.quiet, stream=stream) as tell:
         result = tuner.search(spec, on_event=tell, stop=stop)
     return finish(result, spec, output, storage=spec.storage, stream=stream)

@@ -28,11 +28,15 @@ class Stoppable(Protocol):
 
 
 @contextlib.contextmanager
-def stops_on_signal(stop: Stoppable) -> Iterator[None]:
+def stops_on_signal(stop: Stoppable, *, is_shown: bool = False) -> Iterator[None]:
     """Inside the block the signals ask for a stop; after it they do what they did before.
 
     One that is ignored stays ignored, as after `nohup`. In another thread than the main one, which gets no signals,
     nothing is changed.
+
+    Args:
+        stop: What is asked.
+        is_shown: Somebody else shows that it was; otherwise a line says so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -43,6 +47,8 @@ def stops_on_signal(stop: Stoppable) -> Iterator[None]:
             raise KeyboardInterrupt
         words = _WORDS[stop.level]
         stop.request()
+        if is_shown:
+            return
         # Not through sys.stderr: the signal may have come in the middle of a write to it.
         with contextlib.suppress(OSError):
             os.write(2, words)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from autotune.cli.options import Output
+from autotune.cli.stopping import Stoppable, stops_on_signal
 from autotune.model.events import Event
 from autotune.report.event_stream import EventStream
 from autotune.report.lines import Standing
@@ -20,10 +21,20 @@ def event_stream(output: Output) -> EventStream | None:
 
 @contextmanager
 def told(
-    *, quiet: bool, stream: EventStream | None = None, standing: Standing | None = None
+    stop: Stoppable, *, quiet: bool, stream: EventStream | None = None, standing: Standing | None = None
 ) -> Iterator[Callable[[Event], None]]:
-    """What is to be called with every event, for as long as the search runs."""
-    with Terminal(quiet=quiet, standing=standing) as talk:
+    """What is to be called with every event, for as long as the search runs; signals ask it to stop meanwhile.
+
+    Args:
+        stop: What they ask.
+        quiet: Say only warnings.
+        stream: Is told as well.
+        standing: What an earlier run of the same study found.
+    """
+    with (
+        Terminal(quiet=quiet, standing=standing, num_stops=lambda: stop.level) as talk,
+        stops_on_signal(stop, is_shown=talk.is_live),
+    ):
 
         def tell(event: Event) -> None:
             talk(event)

@@ -42,7 +42,12 @@ NUM_RECENT = 8
 """Runs that tell how long the next one takes."""
 RUNS_IN_FINALS = 12
 """Runs of the finals that are still to come while trials run: three finalists and the baseline, three rounds."""
-HINT = "Ctrl-C ends after the running trial; what is finished is saved"
+HINTS = (
+    "Ctrl-C ends after the running trial; what is finished is saved",
+    "Ending after the running trial; Ctrl-C once more ends that too",
+    "Ending the running trial",
+)
+"""By how often a stop was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,8 +128,15 @@ def left_s(view: LiveView, now: float) -> float | None:
     return min(budget_s, (num_trials + RUNS_IN_FINALS) * run_s)
 
 
-def frame(view: LiveView, now: float, width: int) -> Text:
-    """The view as it is drawn, under a blank line: plain ASCII, no line longer than the terminal."""
+def frame(view: LiveView, now: float, width: int, *, num_stops: int = 0) -> Text:
+    """The view as it is drawn, under a blank line: plain ASCII, no line longer than the terminal.
+
+    Args:
+        view: What is shown.
+        now: On the clock of the view.
+        width: Columns of the terminal.
+        num_stops: How often a stop was asked for.
+    """
     if view.started is None:
         return Text("starting", style="dim")
     groups = [
@@ -133,7 +145,7 @@ def frame(view: LiveView, now: float, width: int) -> Text:
         (_rates(view.standing), ""),
         (_running(view, now), ""),
         (_gauges(view.gauges, view.started.memory_cap_bytes), ""),
-        ([Text(HINT)], "dim"),
+        ([Text(HINTS[min(num_stops, len(HINTS) - 1)])], "bold" if num_stops else "dim"),
     ]
     lines = [Text()]
     for parts, style in groups:

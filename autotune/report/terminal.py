@@ -31,6 +31,7 @@ class Terminal:
         quiet: Say only warnings.
         standing: What an earlier run of the same study found.
         stream: Where the talk goes; None = standard error.
+        num_stops: How often a stop was asked for, until now.
         now: The monotonic clock, in seconds.
     """
 
@@ -40,10 +41,11 @@ class Terminal:
         quiet: bool = False,
         standing: Standing | None = None,
         stream: Talk | None = None,
+        num_stops: Callable[[], int] = lambda: 0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._quiet = quiet
-        self._now = now
+        self._num_stops, self._now = num_stops, now
         self._view = LiveView(began_at=now(), standing=standing or Standing())
         talk = stream or Talk(sys.stderr)
         self._console = Console(file=cast("IO[str]", talk), force_terminal=talk.isatty(), highlight=False)
@@ -96,7 +98,12 @@ class Terminal:
 
     def frame(self) -> Text:
         """How the search stands at this moment, in a few lines that fit the terminal."""
-        return frame(self._view, self._now(), self._console.width)
+        return frame(self._view, self._now(), self._console.width, num_stops=self._num_stops())
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a live view is drawn: what writes to the terminal past it garbles the picture."""
+        return self._live is not None
 
 
 def render(text: Text, *, is_terminal: bool) -> str:

@@ -124,6 +124,14 @@ def test_a_signal_that_is_ignored_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_stop_that_is_shown_elsewhere_is_not_told_on_top_of_it(capfd):
+    stop = StopRequest()
+    with stops_on_signal(stop, is_shown=True):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.level == 1
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_once_the_second_twice_and_the_third_leaves(capfd, number):
     stop = StopRequest()

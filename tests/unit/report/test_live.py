@@ -93,6 +93,13 @@ def test_gauges_that_nobody_reads_are_not_drawn():
     assert "trial 2  starting, 5.0 s" in text
 
 
+def test_a_stop_that_was_asked_for_is_shown():
+    view = view_after(*RUNNING)
+    assert "Ctrl-C ends after" in frame(view, 130.0, 80).plain
+    assert "Ctrl-C once more" in frame(view, 130.0, 80, num_stops=1).plain
+    assert frame(view, 130.0, 80, num_stops=9).plain.endswith("Ending the running trial")
+
+
 def test_every_phase_has_words():
     assert set(PHASE_WORDS) == set(TrialPhase)
 
