@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-_NUM_LIST_FIELDS = 8
-
 
 class Phase(StrEnum):
     """Part of the trial in which a block was measured."""
@@ -46,6 +44,9 @@ class Block:
     num_built: float | None = None
     """Micro-batches that the loader's workers built in this time, delivered or not, those they are at counted in part;
     may be a little below 0, since such a part is an estimate. None where nobody saw the workers."""
+    longest_step_s: float | None = None
+    """Time of the longest optimizer step, > 0; a pause that the block's own time averages away shows here. None where
+    single steps were not timed."""
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_micro_batches", "num_samples", "duration_s"):
@@ -56,47 +57,10 @@ class Block:
             raise ValueError(f"data_wait_s of a block must be finite and not negative, not {self.data_wait_s!r}")
         if self.num_built is not None and not math.isfinite(self.num_built):
             raise ValueError(f"num_built of a block must be finite, not {self.num_built!r}")
+        if self.longest_step_s is not None and not (math.isfinite(self.longest_step_s) and self.longest_step_s > 0):
+            raise ValueError(f"longest_step_s of a block must be finite and positive, not {self.longest_step_s!r}")
         if not 0 <= self.num_skipped_steps <= self.num_steps:
             raise ValueError(f"num_skipped_steps must be 0 to {self.num_steps}, not {self.num_skipped_steps!r}")
-
-    def to_list(self) -> list[str | int | float | None]:
-        """The block as a list of 8 JSON values, in the order of the fields; `from_list` reads it back."""
-        return [
-            self.phase.value,
-            self.num_steps,
-            self.num_micro_batches,
-            self.num_samples,
-            self.duration_s,
-            self.data_wait_s,
-            self.num_skipped_steps,
-            self.num_built,
-        ]
-
-    @classmethod
-    def from_list(cls, data: object) -> "Block":
-        """The block that `to_list` wrote.
-
-        Args:
-            data: What a JSON reader gave, of any type: it may come from a damaged file.
-
-        Raises:
-            ValueError: When it is not a list of 8 with the right types, or the values are impossible.
-        """
-        if not isinstance(data, list) or len(data) != _NUM_LIST_FIELDS:
-            raise ValueError(f"a block must be a list of {_NUM_LIST_FIELDS}, not {data!r}")
-        phase, num_steps, num_micro_batches, num_samples, duration_s, data_wait_s, num_skipped_steps, num_built = data
-        if not isinstance(phase, str):
-            raise ValueError(f"phase of a block must be a string, not {phase!r}")
-        return cls(
-            phase=Phase(phase),
-            num_steps=_read_int("num_steps", num_steps),
-            num_micro_batches=_read_int("num_micro_batches", num_micro_batches),
-            num_samples=_read_float("num_samples", num_samples),
-            duration_s=_read_float("duration_s", duration_s),
-            data_wait_s=_read_float("data_wait_s", data_wait_s),
-            num_skipped_steps=_read_int("num_skipped_steps", num_skipped_steps),
-            num_built=None if num_built is None else _read_float("num_built", num_built),
-        )
 
 
 def merge(blocks: Sequence[Block], factor: int) -> tuple[Block, ...]:
@@ -146,6 +110,7 @@ def _merge_group(group: Sequence[Block]) -> Block:
     if len(phases) > 1:
         raise ValueError(f"blocks of different phases cannot be merged: {', '.join(sorted(phases))}")
     num_built = [block.num_built for block in group if block.num_built is not None]
+    longest_s = [block.longest_step_s for block in group if block.longest_step_s is not None]
     return Block(
         phase=group[0].phase,
         num_steps=sum(block.num_steps for block in group),
@@ -155,19 +120,5 @@ def _merge_group(group: Sequence[Block]) -> Block:
         data_wait_s=sum(block.data_wait_s for block in group),
         num_skipped_steps=sum(block.num_skipped_steps for block in group),
         num_built=sum(num_built) if len(num_built) == len(group) else None,
+        longest_step_s=max(longest_s) if len(longest_s) == len(group) else None,
     )
-
-
-def _read_int(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} of a block must be an integer, not {value!r}")
-    return value
-
-
-def _read_float(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} of a block must be a number, not {value!r}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} of a block is too large for a number") from None

@@ -20,6 +20,9 @@ class Clock(Protocol):
     def mark(self) -> Any:
         """A mark at this place of the device's work."""
 
+    def release(self, mark: Any) -> None:
+        """Takes back a reached mark that is asked for no more."""
+
     def is_reached(self, mark: Any) -> bool:
         """Whether the device has come to the mark."""
 
@@ -38,6 +41,9 @@ class HostClock:
 
     mark = staticmethod(time.perf_counter)
 
+    def release(self, mark: float) -> None:
+        """Nothing to take back."""
+
     def is_reached(self, mark: float) -> bool:
         """Always."""
         return True
@@ -54,17 +60,25 @@ class HostClock:
 
 
 class CudaClock:
-    """Events on the current stream of the current device."""
+    """Events on the current stream of the current device, each used again once it is released.
+
+    So there are never more of them than steps that the host is ahead of its device, and those of one block.
+    """
 
     def __init__(self) -> None:
         torch.cuda.synchronize()
         self._new_event: Any = torch.cuda.Event
+        self._free: list[Any] = []
 
     def mark(self) -> Any:
         """An event behind all work queued so far."""
-        event = self._new_event(enable_timing=True)
+        event = self._free.pop() if self._free else self._new_event(enable_timing=True)
         event.record()
         return event
+
+    def release(self, mark: Any) -> None:
+        """The next mark may be this event."""
+        self._free.append(mark)
 
     def is_reached(self, mark: Any) -> bool:
         """Whether the event has happened; does not wait."""

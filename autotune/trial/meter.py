@@ -14,7 +14,7 @@ from autotune.measure.epoch import is_worth_restarting, restart_micro_batches
 from autotune.measure.stopping import StopReason, block_size, decide, warmed_up
 from autotune.trial.clock import Clock
 from autotune.trial.measuring_plan import Epochs, Plan
-from autotune.trial.ranks import Agreement, Lockstep, Mark
+from autotune.trial.ranks import MAX_STEPS_AHEAD, Agreement, Mark
 from autotune.trial.recorder import Recorder
 from autotune.trial.steps import Steps
 
@@ -82,8 +82,7 @@ class Meter:
         """Why the window ended."""
         self.epoch_end_s: float | None = None
         """What the end of an epoch took, where one was begun on purpose."""
-        self._recorder = Recorder(clock, num_built)
-        self._lockstep = Lockstep(clock) if agreement.is_shared else None
+        self._recorder = Recorder(clock, num_built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
         self._is_queue_empty = plan.has_loader or plan.num_queued == 0
         self.num_epoch_ends = 0
         """Epochs that ended since real batches are trained on; from the second one on they are a part of the window."""
@@ -125,8 +124,6 @@ class Meter:
         if not self._plan.has_loader:
             count.num_micro_batches += num_updates - self._num_seen
         self._num_seen = num_updates
-        if self._lockstep is not None:
-            self._lockstep.stepped()
         if count.num_micro_batches >= self._block_micro_batches:
             count.num_skipped_steps = self._steps.num_skipped - self._num_seen_skips
             self._num_seen_skips = self._steps.num_skipped
@@ -136,9 +133,11 @@ class Meter:
             self._at_block_end(self.phase)
             self._agreement.done(self._steps.num_steps, num_samples=self._num_samples_done, wait_s=self._waited_s)
             self._after_step(is_block_end=True)
-        elif self._lockstep is not None:
-            # Blocks of other ranks end elsewhere: what rank 0 has decided is looked for after every step.
-            self._after_step(is_block_end=False)
+        else:
+            self._recorder.end_step()
+            if self._agreement.is_shared:
+                # Blocks of other ranks end elsewhere: what rank 0 has decided is looked for after every step.
+                self._after_step(is_block_end=False)
 
     def pass_begins(self) -> None:
         """The script begins to iterate anew: batches of the pass before that it only read do not count.

@@ -10,12 +10,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections import deque
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
-
-from autotune.trial.clock import Clock
 
 MAX_STEPS_AHEAD = 2
 """Steps that a rank's host may have queued beyond what its device has done. Without a bound a rank that waits for
@@ -106,17 +102,3 @@ class Agreement:
             self._progress.put(Mark.STEPS, num_steps)
             self._progress.put(Mark.SAMPLES, round(num_samples))
             self._progress.put(Mark.WAIT_US, round(1e6 * wait_s))
-
-
-class Lockstep:
-    """Keeps the host of a rank from running ahead of its device by more than a few steps."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._marks: deque[Any] = deque()
-
-    def stepped(self) -> None:
-        """To be called after every step; waits for the device where the host is too far ahead."""
-        self._marks.append(self._clock.mark())
-        if len(self._marks) > MAX_STEPS_AHEAD:
-            self._clock.wait(self._marks.popleft())

@@ -1,7 +1,8 @@
-"""Blocks as they end: marks on the device's clock, turned into durations once the device has come to them."""
+"""Steps and blocks as they end: marks on the device's clock, turned into durations once the device has come to them."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,36 +30,59 @@ class Recorder:
     Args:
         clock: The clock of the device that trains.
         num_built: Batches that the loader's workers have built until now; None where nobody sees them.
+        max_steps_ahead: Steps that the host may have queued beyond what the device has done; None does not bound it.
     """
 
-    def __init__(self, clock: Clock, num_built: Callable[[], float | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        num_built: Callable[[], float | None] = lambda: None,
+        *,
+        max_steps_ahead: int | None = None,
+    ) -> None:
         self.count = Count()
         self.phase = Phase.WARMUP
         self._clock = clock
         self._num_built = num_built
+        self._max_steps_ahead = max_steps_ahead
         self._last_num_built: float | None = None
-        self._last_mark: Any = None
-        self._pending: list[tuple[Any, Phase, Count]] = []
+        self._pending: deque[tuple[Any, Count | None]] = deque()
+        """Marks of the steps that the device had not come to when it was asked last; with what a block holds that ends
+        there."""
+        self._block_mark: Any = None
+        """Where the oldest block begins that is not settled."""
+        self._step_mark: Any = None
+        """The last mark that the device has come to."""
+        self._longest_step_s = 0.0
         self._blocks: list[Block] = []
         self._of_phase: dict[Phase, list[Block]] = {phase: [] for phase in Phase}
 
     def begin(self, phase: Phase) -> None:
-        """Starts a phase here; a block that was not ended is dropped."""
+        """Starts a phase here, once the device is there; a block that was not ended is dropped."""
         self.finish()
         self.phase = phase
         self.count = Count()
         self._last_num_built = self._seen_built()
-        self._last_mark = self._clock.mark()
+        self._begin_block(self._clock.mark())
+
+    def end_step(self) -> None:
+        """Ends a step here that ends no block; waits for the device where the host is too far ahead of it."""
+        self._pending.append((self._clock.mark(), None))
+        if self._max_steps_ahead is not None:
+            self._settle()
+            self._keep_up(self._max_steps_ahead)
 
     def end_block(self) -> None:
-        """Ends the running block here."""
+        """Ends a step here, and with it the running block."""
         num_built = self._seen_built()
         if num_built is not None and self._last_num_built is not None:
             self.count.num_built = num_built - self._last_num_built
         self._last_num_built = num_built
-        self._pending.append((self._clock.mark(), self.phase, self.count))
+        self._pending.append((self._clock.mark(), self.count))
         self.count = Count()
         self._settle()
+        if self._max_steps_ahead is not None:
+            self._keep_up(self._max_steps_ahead)
 
     def blocks(self, phase: Phase) -> Sequence[Block]:
         """Blocks of a phase that the device has finished; asked for at the end of every block, so never copied."""
@@ -74,21 +98,41 @@ class Recorder:
         """In the window alone: the blocks before it may be single steps, and nothing is concluded from them."""
         return self._num_built() if self.phase is Phase.WINDOW else None
 
+    def _keep_up(self, max_steps_ahead: int) -> None:
+        if len(self._pending) > max_steps_ahead:
+            self._clock.wait(self._pending[-1 - max_steps_ahead][0])
+            self._settle()
+
     def _settle(self) -> None:
-        while self._pending and self._clock.is_reached(self._pending[0][0]):
-            mark, phase, count = self._pending.pop(0)
-            duration_s = max(self._clock.seconds(self._last_mark, mark), 1e-9)
-            self._last_mark = mark
-            if count.num_steps and count.num_samples:
-                block = Block(
-                    phase=phase,
-                    num_steps=count.num_steps,
-                    num_micro_batches=max(1, count.num_micro_batches),
-                    num_samples=count.num_samples,
-                    duration_s=duration_s,
-                    data_wait_s=count.wait_s,
-                    num_skipped_steps=count.num_skipped_steps,
-                    num_built=count.num_built,
-                )
-                self._blocks.append(block)
-                self._of_phase[phase].append(block)
+        """Turns the marks that the device has come to into durations, and gives them back to the clock."""
+        clock, pending = self._clock, self._pending
+        while pending and clock.is_reached(pending[0][0]):
+            mark, count = pending.popleft()
+            self._longest_step_s = max(self._longest_step_s, clock.seconds(self._step_mark, mark))
+            if self._step_mark is not self._block_mark:
+                clock.release(self._step_mark)
+            self._step_mark = mark
+            if count is not None:
+                self._add(count, clock.seconds(self._block_mark, mark))
+                clock.release(self._block_mark)
+                self._begin_block(mark)
+
+    def _begin_block(self, mark: Any) -> None:
+        self._block_mark = self._step_mark = mark
+        self._longest_step_s = 0.0
+
+    def _add(self, count: Count, duration_s: float) -> None:
+        if count.num_steps and count.num_samples:
+            block = Block(
+                phase=self.phase,
+                num_steps=count.num_steps,
+                num_micro_batches=max(1, count.num_micro_batches),
+                num_samples=count.num_samples,
+                duration_s=max(duration_s, 1e-9),
+                data_wait_s=count.wait_s,
+                num_skipped_steps=count.num_skipped_steps,
+                num_built=count.num_built,
+                longest_step_s=max(self._longest_step_s, 1e-9),
+            )
+            self._blocks.append(block)
+            self._of_phase[self.phase].append(block)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -11,7 +15,7 @@ from autotune.host import DeviceInfo
 from autotune.measure.block import Phase
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from tests.gpu.bench import Bench, note, rank_of, said
+from tests.gpu.bench import SCRIPTS, Bench, note, rank_of, said
 
 pytestmark = pytest.mark.gpu
 
@@ -31,6 +35,21 @@ def test_events_agree_with_the_wall_clock(plain: TrialResult) -> None:
     note("window of 3 s, by events and by the wall clock", f"{by_events_s:.3f} s {by_wall_s:.3f} s")
     assert by_events_s == pytest.approx(by_wall_s, rel=0.1)
     assert by_events_s < by_wall_s * 1.01
+    assert all(block.longest_step_s is not None for block in rank.blocks)
+    assert all((block.longest_step_s or 0.0) <= 1.001 * block.duration_s for block in rank.blocks)
+
+
+def test_one_event_per_step_is_used_again_and_neither_waits_nor_piles_up(device: DeviceInfo) -> None:
+    command = [sys.executable, str(SCRIPTS / "marks.py")]
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parents[2])}
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(ended.stdout)
+    assert found["num_blocks"] == 200
+    assert found["by_events_s"] == pytest.approx(found["wall_s"], rel=0.05)
+    # What the driver queues bounds how far the host runs ahead: about a thousand launches, at several per step.
+    assert found["num_events"] < 1100
+    note("events for 4000 steps, the host ahead", str(found["num_events"]))
+    note("marking a step", f"median {found['median_cost_us']:.1f} us, mean {found['mean_cost_us']:.1f} us")
 
 
 def test_the_state_of_the_device_is_written_with_the_trial(plain: TrialResult) -> None:

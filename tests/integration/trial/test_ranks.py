@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from autotune.space.natural import natural_settings
 from autotune.trial.clock import HostClock
 from autotune.trial.measuring_plan import Plan
 from autotune.trial.meter import Meter
-from autotune.trial.ranks import LEAD_STEPS, MAX_STEPS_AHEAD, Agreement, Lockstep, Mark, Progress
+from autotune.trial.ranks import LEAD_STEPS, Agreement, Mark, Progress
 from autotune.trial.steps import Steps
 from tests.integration.trial.ground import INJECT, QUICK, SCRIPTS
 
@@ -152,19 +151,6 @@ def test_only_the_first_rank_decides(tmp_path: Path) -> None:
     assert not first.reached(Mark.STOP, wanted=True, num_steps=10, since=0)
     assert not second.reached(Mark.STOP, wanted=False, num_steps=10 + LEAD_STEPS - 1, since=0)
     assert second.reached(Mark.STOP, wanted=False, num_steps=10 + LEAD_STEPS, since=0)
-
-
-def test_a_host_waits_for_its_device_when_it_is_two_steps_ahead() -> None:
-    waited: list[float] = []
-    clock = HostClock()
-    marks: Iterator[float] = iter(map(float, range(9)))
-    clock.mark = lambda: next(marks)  # type: ignore[method-assign]
-    clock.wait = waited.append  # type: ignore[method-assign]
-    lockstep = Lockstep(clock)
-    for _ in range(5):
-        lockstep.stepped()
-    assert waited == [0.0, 1.0, 2.0]
-    assert MAX_STEPS_AHEAD == 2
 
 
 # In processes ----------------------------------------------------------------------------------------------------

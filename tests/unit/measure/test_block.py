@@ -1,4 +1,3 @@
-import json
 import math
 from dataclasses import replace
 
@@ -17,8 +16,8 @@ BLOCK = Block(
     data_wait_s=0.1,
     num_skipped_steps=1,
     num_built=8.5,
+    longest_step_s=0.3,
 )
-AS_LIST = ["window", 2, 8, 250.5, 0.4, 0.1, 1, 8.5]
 
 
 @pytest.mark.parametrize("name", ["num_steps", "num_micro_batches", "num_samples", "duration_s"])
@@ -45,6 +44,11 @@ def test_what_was_built_is_unknown_of_a_group_that_was_not_seen_whole():
     assert merge([BLOCK, replace(BLOCK, num_built=None)], 2)[0].num_built is None
 
 
+def test_the_longest_step_of_a_group_is_the_longest_of_all_and_unknown_where_one_was_not_timed():
+    merged = merge([BLOCK, replace(BLOCK, longest_step_s=0.4), BLOCK, replace(BLOCK, longest_step_s=None)], 2)
+    assert [block.longest_step_s for block in merged] == [0.4, None]
+
+
 def test_no_more_steps_are_skipped_than_taken():
     assert replace(BLOCK, num_skipped_steps=2).num_skipped_steps == 2
     with pytest.raises(ValueError, match="num_skipped_steps must be 0 to 2, not 3"):
@@ -53,50 +57,27 @@ def test_no_more_steps_are_skipped_than_taken():
         replace(BLOCK, num_skipped_steps=-1)
 
 
-def test_the_list_has_the_fields_in_order():
-    assert BLOCK.to_list() == AS_LIST
-
-
-def test_a_block_survives_json():
-    assert Block.from_list(json.loads(json.dumps(BLOCK.to_list()))) == BLOCK
-
-
-def test_whole_numbers_in_json_are_read_as_floats():
-    block = Block.from_list(["ramp", 1, 1, 32, 1, 0, 0, None])
-    assert (block.num_samples, block.duration_s, block.data_wait_s) == (32.0, 1.0, 0.0)
-    assert all(type(value) is float for value in (block.num_samples, block.duration_s, block.data_wait_s))
-
-
-@pytest.mark.parametrize("data", [None, 7, "window", {}, [], AS_LIST[:7], [*AS_LIST, 0], tuple(AS_LIST)])
-def test_anything_but_a_list_of_eight_is_refused(data):
-    with pytest.raises(ValueError, match="list of 8"):
-        Block.from_list(data)
-
-
-@pytest.mark.parametrize("index", range(7))
-@pytest.mark.parametrize("value", [None, "many", True, [], {}, -1, math.nan, 10**400])
-def test_a_wrong_value_in_any_place_is_refused(index, value):
-    if value == 10**400 and index in (1, 2):
-        return  # an absurd count, but a whole positive number
-    damaged = list(AS_LIST)
-    damaged[index] = value
-    with pytest.raises(ValueError):
-        Block.from_list(damaged)
-
-
-@pytest.mark.parametrize("index", [1, 2, 6])
-def test_a_count_is_not_a_float(index):
-    damaged = list(AS_LIST)
-    damaged[index] = 1.0
-    with pytest.raises(ValueError, match=r"must be an integer, not 1\.0"):
-        Block.from_list(damaged)
+@pytest.mark.parametrize("value", [0.0, -0.1, math.nan, math.inf])
+def test_the_longest_step_takes_some_time(value):
+    with pytest.raises(ValueError, match="longest_step_s"):
+        replace(BLOCK, longest_step_s=value)
 
 
 def test_merging_adds_up_and_drops_the_trailing_group():
     merged = merge([BLOCK] * 5, 2)
     assert len(merged) == 2
     assert merged[0] == merged[1]
-    assert merged[0].to_list() == ["window", 4, 16, 501.0, 0.8, 0.2, 2, 17.0]
+    assert merged[0] == Block(
+        phase=Phase.WINDOW,
+        num_steps=4,
+        num_micro_batches=16,
+        num_samples=501.0,
+        duration_s=0.8,
+        data_wait_s=0.2,
+        num_skipped_steps=2,
+        num_built=17.0,
+        longest_step_s=0.3,
+    )
 
 
 def test_merging_keeps_the_order_of_time():
