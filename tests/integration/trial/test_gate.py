@@ -58,6 +58,14 @@ def ramp_at(job: Job, run: Run) -> float:
     return job.began + sum(parts[name] for name in ("start", "imports", "preparation", "warm_up", "compute"))
 
 
+def built_per_second(job: Job, run: Run) -> float:
+    """Samples that the workers wrote down while the window was open, per second."""
+    parts = run.rank.durations_s
+    began = ramp_at(job, run) + parts["ramp"]
+    built = [at for at, _ in job.built() if began <= at < began + parts["window"]]
+    return len(built) / parts["window"]
+
+
 def test_this_torch_has_all_that_the_seams_are_built_on() -> None:
     """A torch without them is measured less well, and says so; the one of the tests is to have them all."""
     assert torch_names.ITERATOR is not None
@@ -122,10 +130,12 @@ def test_the_rate_of_a_job_that_waits_for_its_loader_is_the_loaders(
     job = Job(ground, "--sleep", str(sleep_s))
     run = job.trial(num_workers=num_workers, prefetch_factor=prefetch_factor, job={"window": SCREENING})
     assert run.verdict is not None and run.verdict.measurement is not None
-    rate = run.verdict.measurement.samples_per_second
-    print(f"W={num_workers} P={prefetch_factor}: {rate / (num_workers / sleep_s):.3f} of the loader's rate")
-    assert rate == pytest.approx(num_workers / sleep_s, rel=0.25)
-    assert run.verdict.measurement.data_wait_fraction > 0.8
+    rate, truth = run.verdict.measurement.samples_per_second, built_per_second(job, run)
+    print(f"W={num_workers} P={prefetch_factor}: {rate / truth:.3f} of the loader's rate, {truth:.0f} samples/s")
+    # What was built in the window and not what sleeping alone would allow: others may keep the cores busy.
+    assert rate == pytest.approx(truth, rel=0.15)
+    assert truth < 1.05 * num_workers / sleep_s
+    assert run.verdict.measurement.data_wait_fraction > 0.7
     window = [block for block in run.rank.blocks if block.phase == "window"]
     num_built = [block.num_built for block in window if block.num_built is not None]
     assert len(num_built) == len(window)
@@ -167,4 +177,4 @@ def test_without_a_gate_the_queue_is_drained_and_the_result_marked(ground: Groun
     assert run.verdict is not None and run.verdict.measurement is not None
     assert run.verdict.measurement.is_primed
     assert {block.num_built for block in run.rank.blocks} == {None}
-    assert run.verdict.measurement.samples_per_second == pytest.approx(2 / sleep_s, rel=0.25)
+    assert run.verdict.measurement.samples_per_second == pytest.approx(built_per_second(job, run), rel=0.15)
