@@ -34,9 +34,21 @@ def steady_factor(blocks: Sequence[Block]) -> float:
     Raises:
         ValueError: When there is no block.
     """
-    bound = (data_wait_fraction(blocks) - UNBOUND_WAIT) / (BOUND_WAIT - UNBOUND_WAIT)
     num_built = [block.num_built for block in blocks if block.num_built is not None]
     if len(num_built) < len(blocks):
         return 1.0
     ahead = max(0.0, sum(num_built)) / sum(block.num_micro_batches for block in blocks) - 1.0
-    return 1.0 + BUILT_WEIGHT * min(1.0, max(0.0, bound)) * ahead
+    return 1.0 + BUILT_WEIGHT * binding_share(blocks) * ahead
+
+
+def binding_share(blocks: Sequence[Block]) -> float:
+    """How far the loader binds, by the time that is waited for data: 0 where compute does, 1 where the loader does.
+
+    Args:
+        blocks: Consecutive blocks of one window, at least 1.
+
+    Raises:
+        ValueError: When there is no block.
+    """
+    share = (data_wait_fraction(blocks) - UNBOUND_WAIT) / (BOUND_WAIT - UNBOUND_WAIT)
+    return min(1.0, max(0.0, share))

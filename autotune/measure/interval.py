@@ -1,8 +1,7 @@
 """How well a rate is known: Student-t intervals over blocks that may be correlated in time.
 
 The interval speaks of repeatability within one trial. What is slower than the window is not in it: interference of
-another job, or waits rarer than the window is long, as where loader and step are nearly in balance (there a simulated
-95 % interval over 64 steps covered 55 to 80 %). Only measuring again at another time shows that.
+another job, or waits so rare that the window saw none. Only measuring again at another time shows that.
 """
 
 import math
@@ -13,6 +12,7 @@ from itertools import pairwise
 
 from autotune.measure.block import Block, merge, rate_samples_per_second
 from autotune.measure.building import steady_factor
+from autotune.measure.rare_waits import rare_wait_error
 
 MIN_MERGED_BLOCKS = 8
 """Merging stops before fewer blocks would be left: a t-interval on fewer is wide for want of blocks, not for noise."""
@@ -75,7 +75,7 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
     """Throughput over the blocks with a t-interval that allows for correlation between neighbours.
 
     Neighbouring blocks are merged in pairs, again and again, while their rates correlate and at least 8 blocks would
-    be left.
+    be left. Where waits for data are rare, more of them than were seen are allowed for (`rare_wait_error`).
 
     Args:
         blocks: Consecutive blocks of one phase, in the order of time; at least 2. They may differ in samples and
@@ -94,7 +94,8 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
     merged, factor = _merge_until_uncorrelated(blocks)
     # The centre is of all blocks: a trailing one that merging drops still counts in the rate, only not in its error.
     rate = rate_samples_per_second(blocks) * steady_factor(blocks)
-    half_width_ratio = student_t_quantile((1 + confidence) / 2, len(merged) - 1) * _relative_standard_error(merged)
+    standard_error = math.hypot(_relative_standard_error(merged), rare_wait_error(blocks))
+    half_width_ratio = student_t_quantile((1 + confidence) / 2, len(merged) - 1) * standard_error
     return RateEstimate(
         samples_per_second=rate,
         interval=Interval(low=max(0.0, rate * (1 - half_width_ratio)), high=rate * (1 + half_width_ratio)),
