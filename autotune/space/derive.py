@@ -8,21 +8,20 @@ from autotune.errors import SearchSpaceError
 from autotune.host import DeviceInfo
 from autotune.model.facts import ScriptFacts
 from autotune.model.maps import all_maps, mapped_settings, mapped_values
-from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, Group, OmpWaitPolicy, Precision
+from autotune.settings import INERT_ON_CPU, Group, OmpWaitPolicy, Precision
 from autotune.space.natural import natural_settings
-from autotune.space.ranges import parse_range, parse_value
+from autotune.space.ranges import parse_range
 from autotune.space.refusals import why_no_loader, why_no_single_step, why_no_split
 from autotune.space.space import (
     DOMAINS,
     FREE_ACCUMULATION,
     FREE_BATCH_SIZES,
-    KNOB_PREFIX,
-    SCRIPTS_OWN,
     SPLIT,
     SearchSpace,
     Value,
     divisors_of,
 )
+from autotune.space.wishes import Wishes, asks_for
 from autotune.spec import SearchSpec
 
 WORKERS_PER_CPU = 2
@@ -68,8 +67,11 @@ class _Derivation:
         domains, allowed = self._own_values()
         self._refuse_values(allowed)
         self._batch_parameters(domains, allowed)
-        self._knobs(domains, allowed)
-        self._narrow(domains, allowed)
+        wishes = Wishes(
+            spec=self._spec, natural=self._natural, mapped=self._mapped, refused=self._refused, batch=self._batch
+        )
+        wishes.add_knobs(dict(self._facts.knobs), domains, allowed)
+        wishes.narrow(domains, allowed)
         loader = self._facts.loader
         batch_size = self._natural.batch_size
         return SearchSpace(
@@ -177,7 +179,7 @@ class _Derivation:
             self._refuse(allowed, "compile", "the script compiles by itself")
         elif facts.num_root_modules != 1:
             self._refuse(allowed, "compile", f"the script trains {facts.num_root_modules} models side by side")
-        elif self._machine.device.is_cpu and not self._asks("compile"):
+        elif self._machine.device.is_cpu and not asks_for(self._spec, "compile"):
             self._refuse(allowed, "compile", "on a CPU it builds for minutes with a C++ compiler; ask with --set")
 
     def _threads(self, allowed: dict[str, list[Value]]) -> None:
@@ -200,13 +202,13 @@ class _Derivation:
             return
         if self._facts.own_memory_fraction:
             self._refuse(allowed, "memory_fraction", "the script sets it by itself")
-        elif not self._asks("memory_fraction"):
+        elif not asks_for(self._spec, "memory_fraction"):
             # In force is the cap's share in any case; a smaller one only lowers what the winner may hold.
             allowed["memory_fraction"] = [1.0]
         self._refuse(allowed, "stream_prefetch", "a copy on a side stream needs the script's own loop")
-        self._refuse(
-            allowed, "expandable_segments", "it is the allocator's, and is tried when a trial ran out of memory"
-        )
+        if not asks_for(self._spec, "expandable_segments"):
+            reason = "it changes what fits rather than how fast it trains; ask with --set"
+            self._refuse(allowed, "expandable_segments", reason)
 
     def _arguments(self, allowed: dict[str, list[Value]]) -> None:
         """Leaves of a mapped setting only the values that the script has an argument for."""
@@ -257,67 +259,3 @@ class _Derivation:
         sizes = [n for n in domains["batch_size"] if isinstance(n, int) and low <= n * self._facts.world_size <= high]
         allowed["batch_size"] = list(sizes) or [own.batch_size]
         allowed["grad_accum_steps"] = [own.grad_accum_steps]
-
-    # The user's wishes ----------------------------------------------------------------------------------------
-
-    def _asks(self, name: str) -> bool:
-        return any(asked == name for asked, _ in (*self._spec.ranges, *self._spec.fixed))
-
-    def _knobs(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
-        declared = dict(self._facts.knobs)
-        wishes = {name: text for name, text in (*self._spec.ranges, *self._spec.fixed) if name not in GROUP_OF_FIELD}
-        for name, text in wishes.items():
-            if name not in declared and name not in self._mapped:
-                raise SearchSpaceError(
-                    f"{name!r} is neither a setting nor a knob of the script.",
-                    f"Settings are {', '.join(GROUP_OF_FIELD)}; declare a knob with --map {name}=--{name}={{}}.",
-                )
-            values: list[Value] = [part.strip() for part in text.split(",") if part.strip()]
-            if not values:
-                raise SearchSpaceError(f"The range {text!r} of {name} is empty.", f"Write {name}=a,b.")
-            own = declared.get(name, SCRIPTS_OWN)
-            domains[KNOB_PREFIX + name] = list(dict.fromkeys([own, *values]))
-            allowed[KNOB_PREFIX + name] = values if (name, text) in self._spec.fixed else domains[KNOB_PREFIX + name]
-
-    def _narrow(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
-        wishes = [(name, parse_range(name, text)) for name, text in self._spec.ranges if name in GROUP_OF_FIELD]
-        wishes += [(name, (parse_value(name, text),)) for name, text in self._spec.fixed if name in GROUP_OF_FIELD]
-        for name, values in wishes:
-            if name in ("batch_size", "grad_accum_steps") and self._is_fixed_batch:
-                self._narrow_split(allowed, name, values)
-            else:
-                self._narrow_field(domains, allowed, name, values)
-
-    def _narrow_field(
-        self,
-        domains: dict[str, list[Value]],
-        allowed: dict[str, list[Value]],
-        name: str,
-        values: tuple[Value, ...],
-    ) -> None:
-        reason = self._refused.get(name)
-        for value in values:
-            dropped = self._refused.get(f"{name}={value}", reason)
-            if dropped and value != self._natural.to_dict()[name]:
-                raise SearchSpaceError(f"{name} {value} cannot be searched: {dropped}.", f"Leave {name} out.")
-        domains[name] = list(dict.fromkeys([*domains[name], *values]))
-        allowed[name] = list(values)
-
-    def _narrow_split(self, allowed: dict[str, list[Value]], name: str, values: tuple[Value, ...]) -> None:
-        batch, reason = self._batch, self._refused.get("batch_size")
-        own = {"batch_size": self._natural.batch_size, "grad_accum_steps": self._natural.grad_accum_steps}[name]
-        if (reason or batch is None) and set(values) != {own}:
-            raise SearchSpaceError(f"{name} cannot be searched: {reason}.", f"Leave {name} out.")
-        if batch is None:
-            return
-        divisors = divisors_of(batch)
-        exact = [int(value) for value in values if batch % int(value) == 0]
-        if not exact or (len(values) <= 4 and len(exact) < len(values)):
-            wrong = next(value for value in values if batch % int(value))
-            raise SearchSpaceError(
-                f"{name} {wrong} does not divide the effective batch of {batch} on one device.",
-                f"Its divisors are {', '.join(map(str, divisors))}; or search with --effective-batch free.",
-            )
-        sizes = exact if name == "batch_size" else [batch // value for value in exact]
-        kept = {divisors.index(size) for size in sizes}
-        allowed[SPLIT] = [index for index in allowed[SPLIT] if index in kept] or sorted(kept)

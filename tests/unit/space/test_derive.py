@@ -237,3 +237,9 @@ def test_a_split_is_encoded_as_an_index_into_the_divisors():
     settings = space.settings({"split": 4})
     assert (settings.batch_size, settings.grad_accum_steps) == (16, 4)
     assert space.params(settings)["split"] == 4
+
+
+def test_segments_that_expand_are_searched_only_where_asked_for():
+    assert "ask with --set" in refusals(space_of(machine=gpu_machine()))["expandable_segments"]
+    asked = space_of(machine=gpu_machine(), ranges=(("expandable_segments", "false,true"),))
+    assert asked.allowed["expandable_segments"] == (False, True)
