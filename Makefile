@@ -60,7 +60,7 @@ bench-measure: setup
 ## bench-search: our search against Optuna's samplers, on simulated jobs and recorded grids; writes
 ## tests/benchmarks/search/RESULTS.md. An hour, most of it the GP's; SEARCH="--keep runs.jsonl" goes on where it stopped.
 bench-search: setup
-	$(PIP_INSTALL) --quiet scipy
+	$(PIP_INSTALL) --quiet --editable '.[bench]'
 	$(BIN)/python -m tests.benchmarks.search $(SEARCH)
 
 ## bench-startup: what a trial costs beside its measurement, forked against cold; writes

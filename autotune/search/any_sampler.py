@@ -67,7 +67,7 @@ class SamplerSearch:
 
     def finalists(self, num: int) -> tuple[FinishedTrial, ...]:
         """At most `num` trials that may be the fastest, as `Search.finalists`."""
-        return finalists(self.history, num, noise_ratio=self._limits.noise_ratio)
+        return finalists(self.history, noise_ratio=self._limits.noise_ratio)[:num]
 
     def ask(self) -> Proposal | SearchExhausted:
         """The next trial: the baseline first, then what the sampler suggests."""

@@ -6,11 +6,11 @@ missing settings are the proposal. So a search resumes anywhere, and the plan ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
-from autotune.search.history import History
-from autotune.search.walk import HALF, Candidate, NeedsTrial, PlanLimits, Walk
+from autotune.search.history import FinishedTrial, History
+from autotune.search.walk import HALF, Candidate, NeedsTrial, PlanLimits, Walk, ordered
 from autotune.search.worker_stages import feed, share_cores, workers_for_usual_gains
 from autotune.settings import Settings
 from autotune.space.space import KNOB_PREFIX, SearchSpace, Value
@@ -39,6 +39,12 @@ class PlanFinished:
 
     best: Settings
     """The fastest settings that it saw; the script's own when none was feasible."""
+    visited: tuple[FinishedTrial, ...] = ()
+    """The trials that it rests on."""
+
+    def holds_for(self, history: History) -> bool:
+        """Whether the plan over these trials ends here as well: it looks at none but those that it visits."""
+        return all(history.get(trial.settings) == trial for trial in self.visited)
 
 
 def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate | PlanFinished:
@@ -59,47 +65,25 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
         else:
             _on_accelerator(walk)
         _own_knobs(walk)
-        _around_the_best(walk)
-        _smallest_memory_fraction(walk)
+        if space.device_is_cpu:
+            _around_the_best(walk)
     except NeedsTrial as need:
         return need.candidate
-    return PlanFinished(best=walk.best)
+    return PlanFinished(best=walk.best, visited=walk.visited.trials)
 
 
 def _on_accelerator(walk: Walk) -> None:
-    """First what computes fastest, by the compute-only rate that every trial tells; then the loader that feeds it."""
+    """What usually helps, and how large a micro-batch may be: from these the rest is forecast (`after_plan`)."""
     _usual_gains(walk)
     if _is_loader_limited(walk):
         feed(walk)
     grow_micro_batch(walk)
-    _compute_ladder(walk)
-    grow_micro_batch(walk)
-    feed(walk)
 
 
 def _is_loader_limited(walk: Walk) -> bool:
     """Whether no loader keeps up with what computes fastest, so far: then faster compute is not what is missing."""
     most, compute = walk.bounds.most_loaded(walk.limits.usable_cpus), walk.bounds.compute_rate(walk.lead)
     return most is not None and compute is not None and compute > most
-
-
-def _compute_ladder(walk: Walk) -> None:
-    """Changes that a step on a cached batch feels, those that usually gain most first."""
-    is_narrow = walk.lead.precision.value in HALF
-    if not is_narrow:
-        for value in walk.choices("precision"):
-            walk.lead_with({"precision": value}, "precision")
-    for value in walk.choices("compile"):
-        walk.lead_with({"compile": value}, "kernels")
-    if is_narrow:
-        for value in HALF:
-            walk.lead_with({"precision": value}, "precision")
-    for name in ("channels_last", "cudnn_benchmark"):
-        for value in walk.choices(name):
-            walk.lead_with({name: value}, "kernels")
-    for name in ("stream_prefetch", "non_blocking"):
-        for value in walk.choices(name):
-            walk.lead_with({name: value}, "transfer")
 
 
 def _on_cpu(walk: Walk) -> None:
@@ -138,10 +122,8 @@ def _usual_gains(walk: Walk) -> None:
 
 
 def _precision(walk: Walk) -> None:
-    """Other formats; on an accelerator the wide ones are not gone back to once a narrow one is ahead."""
-    is_narrow = walk.best.precision.value in HALF and not walk.space.device_is_cpu
-    for value in HALF if is_narrow else walk.choices("precision"):
-        walk.consider({"precision": value}, "precision")
+    """Other formats."""
+    walk.try_others("precision", "precision")
 
 
 def _own_knobs(walk: Walk) -> None:
@@ -152,56 +134,45 @@ def _own_knobs(walk: Walk) -> None:
 
 
 def _around_the_best(walk: Walk) -> None:
-    """Every change of one setting that could be worth more than the noise, until nothing moves."""
+    """On a CPU: every change of one setting that could be worth more than the noise, until nothing moves."""
     for _ in range(MAX_PASSES):
         start = walk.best
-        if walk.space.device_is_cpu:
-            share_cores(walk)
-        else:
-            feed(walk)
-        _loader_details(walk)
+        share_cores(walk)
+        if not walk.is_fed(ratio=NEARLY_FED) and walk.best.num_workers:
+            walk.climb("prefetch_factor", "loader", steps=(1,))
+            walk.consider({"persistent_workers": True}, "loader")
         _precision(walk)
         grow_micro_batch(walk)
-        if walk.space.device_is_cpu:
-            shrink_micro_batch(walk)
-            walk.try_others("omp_wait_policy", "threads")
-        for name in ("compile", "channels_last", "cudnn_benchmark"):
+        shrink_micro_batch(walk)
+        walk.try_others("omp_wait_policy", "threads")
+        for name in ("compile", "channels_last"):
             walk.try_others(name, "kernels")
-        for name in ("stream_prefetch", "non_blocking", "expandable_segments"):
-            walk.try_others(name, "transfer")
         walk.climb("grad_accum_steps", "accumulation")
         _own_knobs(walk)
         if walk.best == start:
             break
 
 
-def _loader_details(walk: Walk) -> None:
-    if walk.is_fed(ratio=NEARLY_FED):
-        if not walk.space.device_is_cpu and not walk.is_at_ceiling():
-            # It does not wait, and yet does not reach what it computes alone: workers and pinning are in its way.
-            walk.climb("num_workers", "workers", steps=(-1,))
-            walk.try_others("pin_memory", "loader")
-        return
-    if walk.best.num_workers:
-        walk.climb("prefetch_factor", "loader", steps=(1,))
-        walk.consider({"persistent_workers": True}, "loader")
-    walk.try_others("pin_memory", "loader")
+def smallest_memory_fraction(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate | None:
+    """The next trial on the way to the smallest share of the device's memory that keeps the best rate; then None.
 
+    From the one that its peak needs upwards; the largest allowed share is the cap's own.
 
-def _smallest_memory_fraction(walk: Walk) -> None:
-    """The smallest share of the device's memory that keeps the rate, from the one that the peak needs upwards.
-
-    The largest allowed share is the cap's own.
+    Args:
+        history: Finished trials.
+        space: What may be tried.
+        limits: The machine.
     """
-    fractions = [float(value) for value in walk.choices("memory_fraction")]
-    trial = walk.visited.get(walk.best)
-    if len(fractions) < 2 or trial is None or trial.peak_memory_bytes is None or not walk.best_rate:
-        return
-    best, least_rate = walk.best, walk.best_rate * (1 - walk.limits.noise_ratio)
-    needed = FRACTION_HEADROOM * fractions[-1] * trial.peak_memory_bytes / walk.limits.cap_bytes
-    for fraction in [value for value in fractions if needed <= value < best.memory_fraction]:
-        settings = walk.changed({"memory_fraction": fraction}, best)
-        if walk.is_open(settings):
-            walk.measured(settings, MEMORY_FRACTION_STAGE)
-        if (walk.visited.rate(settings) or 0.0) >= least_rate:
-            break
+    fractions = [float(value) for value in ordered(space.allowed.get("memory_fraction", ()))]
+    best = next((trial for trial in history.feasible if trial.stage != MEMORY_FRACTION_STAGE), None)
+    if len(fractions) < 2 or best is None or best.peak_memory_bytes is None:
+        return None
+    least_rate = (best.samples_per_second or 0.0) * (1 - limits.noise_ratio)
+    needed = FRACTION_HEADROOM * fractions[-1] * best.peak_memory_bytes / limits.cap_bytes
+    for fraction in (value for value in fractions if needed <= value < best.settings.memory_fraction):
+        settings = replace(best.settings, memory_fraction=fraction)
+        if settings not in history:
+            return Candidate(settings=settings, stage=MEMORY_FRACTION_STAGE)
+        if (history.rate(settings) or 0.0) >= least_rate:
+            return None
+    return None

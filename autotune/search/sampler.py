@@ -24,9 +24,6 @@ MAX_MULTIVARIATE = 6
 """Above so many parameters TPE treats them one by one: on nine mostly discrete ones the joint form lost (mean regret
 after 100 trials 6.3 % against 2.9 %), on six it won."""
 
-MAX_NEIGHBOURS = 500
-"""Settings that are looked at before the neighbourhood counts as exhausted."""
-
 NOT_SAMPLED = frozenset({"memory_fraction", "expandable_segments"})
 """Parameters that can only cost throughput, or not change it; the plan sees to them."""
 
@@ -35,7 +32,7 @@ class TpeSampler:
     """Suggestions for settings of a space, from the trials that there are.
 
     The study's own distributions are the full static domains. TPE works on what is allowed of them, in a study in
-    memory that is filled anew for every trial: numbers as positions in their order, the rest as categories.
+    memory that follows the real one: numbers as positions in their order, the rest as categories.
 
     Args:
         space: What may be tried.
@@ -48,39 +45,52 @@ class TpeSampler:
         self._names = tuple(name for name in space.searched if name not in NOT_SAMPLED)
         self._values = {name: ordered(space.allowed[name]) for name in self._names}
         self._distributions = {name: _distribution(values) for name, values in self._values.items()}
+        self._steps_from: dict[Settings, tuple[Settings, ...]] = {}
+        self._followed: set[int] = set()
+        with quiet():
+            self._study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
 
     def suggestions(
-        self, finished: Iterable[FinishedTrial], running: Iterable[Settings], gated: Iterable[Settings]
+        self, finished: Iterable[FinishedTrial], running: Iterable[Settings], gated: Mapping[int, Settings]
     ) -> Iterator[Settings]:
         """Endless canonical settings that TPE would try next; they may repeat, and may be among the finished.
 
         Args:
             finished: Trials with their outcomes.
             running: Settings that other tuners measure at this moment; TPE keeps away from them.
-            gated: Settings that were not run because they need too much memory.
+            gated: Settings that were not run because they need too much memory, by trial number.
         """
         if not self._names:
             return
-        study = self._study(tuple(finished), tuple(running), tuple(gated))
-        while True:
-            trial = study.ask(self._distributions)
-            yield self._settings(trial.params)
+        num_known = self._follow(finished, gated)
+        others = [self._add(settings, state=TrialState.RUNNING) for settings in running]
+        self._study.sampler = TPESampler(
+            seed=_mixed(self._seed, num_known + len(others)),
+            n_startup_trials=NUM_STARTUP_TRIALS,
+            multivariate=False if len(self._names) > MAX_MULTIVARIATE else None,
+            constant_liar=True,
+        )
+        try:
+            while True:
+                trial = self._study.ask(self._distributions)
+                self._study.tell(trial, state=TrialState.FAIL)  # TPE forgets those that failed.
+                yield self._settings(trial.params)
+        finally:
+            for number in others:
+                if number is not None:
+                    self._study.tell(number, state=TrialState.FAIL)
 
-    def neighbours(self, settings: Settings) -> Iterator[Settings]:
-        """Settings in the order of their distance, in single steps of one parameter, at most MAX_NEIGHBOURS."""
-        seen = {settings: None}
-        waiting = [settings]
-        while waiting:
-            following: list[Settings] = []
-            for centre in waiting:
-                for neighbour in self._steps(centre):
-                    if neighbour not in seen:
-                        seen[neighbour] = None
-                        following.append(neighbour)
-                        yield neighbour
-                        if len(seen) > MAX_NEIGHBOURS:
-                            return
-            waiting = following
+    def values(self, name: str) -> tuple[Value, ...]:
+        """What may be tried of a parameter, in its order; empty where it is not searched."""
+        return self._values.get(name, ())
+
+    def neighbours(self, settings: Settings) -> tuple[Settings, ...]:
+        """Legal settings that differ from these in a single step of one parameter."""
+        if settings not in self._steps_from:
+            steps = dict.fromkeys(self._steps(settings))
+            legal = (one for one in steps if one != settings and self._space.why_not(one) is None)
+            self._steps_from[settings] = tuple(legal)
+        return self._steps_from[settings]
 
     def _steps(self, settings: Settings) -> Iterator[Settings]:
         params = self._space.params(settings)
@@ -88,31 +98,29 @@ class TpeSampler:
             for value in _adjacent(self._values[name], params[name]):
                 yield self._space.settings({**params, name: value})
 
-    def _study(
-        self, finished: tuple[FinishedTrial, ...], running: tuple[Settings, ...], gated: tuple[Settings, ...]
-    ) -> optuna.Study:
-        num_known = len(finished) + len(running) + len(gated)
-        sampler = TPESampler(
-            seed=_mixed(self._seed, num_known),
-            n_startup_trials=NUM_STARTUP_TRIALS,
-            multivariate=False if len(self._names) > MAX_MULTIVARIATE else None,
-            constant_liar=True,
-        )
+    def _follow(self, finished: Iterable[FinishedTrial], gated: Mapping[int, Settings]) -> int:
+        """Adds to the study in memory what is new in the real one, in the order of its numbers."""
+        known = {trial.number: (trial.settings, trial.samples_per_second or 0.0) for trial in finished}
+        unmeasured = {number: (settings, None) for number, settings in gated.items()}
+        for number, (settings, rate) in sorted((known | unmeasured).items()):
+            if number not in self._followed:
+                self._followed.add(number)
+                self._add(settings, state=TrialState.PRUNED if rate is None else TrialState.COMPLETE, value=rate)
+        return len(self._followed)
+
+    def _add(self, settings: Settings, *, state: TrialState, value: float | None = None) -> int | None:
+        """The number of a new trial; None when a setting is not allowed, as the script's own may be."""
+        params = self._params(settings)
+        if params is None:
+            return None
+        number = len(self._study.get_trials(deepcopy=False))
+        template = create_trial(params=params, distributions=self._distributions, state=state, value=value)
         with quiet():
-            study = optuna.create_study(direction="maximize", sampler=sampler, pruner=optuna.pruners.NopPruner())
-        for trial in finished:
-            params = self._params(trial.settings)
-            if params is not None:
-                rate = trial.samples_per_second or 0.0
-                study.add_trial(create_trial(params=params, distributions=self._distributions, value=rate))
-        for settings, state in [(s, TrialState.RUNNING) for s in running] + [(s, TrialState.PRUNED) for s in gated]:
-            params = self._params(settings)
-            if params is not None:
-                study.add_trial(create_trial(params=params, distributions=self._distributions, state=state))
-        return study
+            self._study.add_trial(template)
+        return number
 
     def _params(self, settings: Settings) -> dict[str, Any] | None:
-        """Positions and categories of settings; None when one of them is not allowed, as the script's own may be."""
+        """Positions and categories of settings; None when one of them is not allowed."""
         params = self._space.params(settings)
         encoded: dict[str, Any] = {}
         for name in self._names:

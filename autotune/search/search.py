@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from optuna.storages import BaseStorage
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.search.bounds import Bounds
-from autotune.search.effects import Effects
+from autotune.search.after_plan import AfterPlan
+from autotune.search.forecast import Forecast
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
-from autotune.search.plan import PlanFinished, plan
+from autotune.search.plan import PlanFinished, plan, smallest_memory_fraction
 from autotune.search.sampler import TpeSampler
-from autotune.search.stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE, early_stop, finalists
+from autotune.search.stopping import finalists, why_nothing_to_gain, why_patience_ends
 from autotune.search.study_trials import StudySnapshot, StudyTrials
 from autotune.search.verdict import verdict
 from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
 from autotune.space.space import SearchSpace
 
-MAX_REFUSALS = 20
-"""Suggestions of the sampler that are refused in a row before the neighbourhood of the best is searched instead."""
-
-MAX_REFUSALS_AGAIN = 5
-"""The same where that was so at the last trial already: one trial more rarely changes the sampler's mind."""
+NUM_LAST = 4
+"""Trials at the end of a budget that go to the winner's smallest memory, where that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +76,9 @@ class Search:
         self._spend_all = spend_all
         self._natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
         self._trials = StudyTrials(storage, study_name, space)
-        self._sampler = TpeSampler(space, seed)
+        self._after_plan = AfterPlan(self._trials, TpeSampler(space, seed), space, limits)
+        self._finished_plan: PlanFinished | None = None
+        self._last_step: tuple[object, Candidate | SearchExhausted] | None = None
 
     def ask(self, attrs: Mapping[str, Any] | None = None) -> Proposal | SearchExhausted:
         """The next trial, started in the database; queued settings come first, then the plan, then the sampler.
@@ -91,7 +89,7 @@ class Search:
         attrs = attrs or {}
         while True:
             snapshot = self._trials.snapshot()
-            if len(snapshot.running) + _num_finished(snapshot) >= self._max_trials:
+            if self._num_left(snapshot) <= 0:
                 return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.")
             queued = self._trials.start_queued(attrs)
             if queued is not None:
@@ -155,9 +153,10 @@ class Search:
         snapshot = self._trials.snapshot()
         if _num_finished(snapshot) >= self._max_trials:
             return f"The {self._max_trials} trials of the budget are spent."
-        if self._spend_all or not isinstance(self._planned(snapshot), PlanFinished):
+        if self._spend_all:
             return None
-        return self._early_stop(self._history(snapshot))
+        step = self._next(snapshot)
+        return step.reason if isinstance(step, SearchExhausted) else None
 
     @property
     def history(self) -> History:
@@ -186,7 +185,9 @@ class Search:
 
     def finalists(self, num: int) -> tuple[FinishedTrial, ...]:
         """At most `num` trials that may be the fastest, the fastest first, without the baseline."""
-        return finalists(self.history, num, noise_ratio=self._limits.noise_ratio)
+        history = self.history
+        found = finalists(history, noise_ratio=self._limits.noise_ratio)
+        return Forecast(history).fastest(found)[:num] if found else ()
 
     def _history(self, snapshot: StudySnapshot) -> History:
         return History(snapshot.finished, self._natural)
@@ -195,84 +196,42 @@ class Search:
         """The plan's next step; what another tuner measures at this moment counts as tried and failed."""
         last = max((trial.number for trial in snapshot.finished), default=0)
         elsewhere = [_unmeasured(settings, last + 1) for settings in snapshot.running]
-        return plan(self._history(snapshot).with_trials(elsewhere), self._space, self._limits)
+        history = self._history(snapshot).with_trials(elsewhere)
+        if self._finished_plan is None or not self._finished_plan.holds_for(history):
+            step = plan(history, self._space, self._limits)
+            self._finished_plan = step if isinstance(step, PlanFinished) else None
+            return step
+        return self._finished_plan
 
     def _next(self, snapshot: StudySnapshot) -> Candidate | SearchExhausted:
+        """What comes next of these trials, worked out once for the same ones."""
+        known = (snapshot.finished, snapshot.running)
+        if self._last_step is None or self._last_step[0] != known:
+            self._last_step = known, self._step(snapshot, self._history(snapshot))
+        return self._last_step[1]
+
+    def _step(self, snapshot: StudySnapshot, history: History) -> Candidate | SearchExhausted:
+        device_is_cpu, noise_ratio = self._space.device_is_cpu, self._limits.noise_ratio
+        if not self._spend_all:
+            reason = why_nothing_to_gain(history, device_is_cpu=device_is_cpu, noise_ratio=noise_ratio)
+            if reason is not None:
+                return SearchExhausted(reason=reason)
         planned = self._planned(snapshot)
         if isinstance(planned, Candidate):
             return planned
-        history = self._history(snapshot)
-        reason = None if self._spend_all else self._early_stop(history)
-        if reason is not None:
-            return SearchExhausted(reason=reason)
-        candidate = self._sampled(snapshot, history)
-        if candidate is None:
-            return SearchExhausted(reason="Every setting that could be faster was tried.")
-        return candidate
+        outlook = self._after_plan.outlook(snapshot, history)
+        is_ending = outlook is None or (outlook.gain_ratio is not None and outlook.gain_ratio < noise_ratio)
+        if is_ending or self._num_left(snapshot) <= NUM_LAST:
+            memory = smallest_memory_fraction(history, self._space, self._limits)
+            if memory is not None:
+                return memory
+        if outlook is None:
+            return SearchExhausted(reason="Every setting that fits was tried.")
+        reason = None if self._spend_all else why_patience_ends(history, outlook.gain_ratio, noise_ratio=noise_ratio)
+        return outlook.candidate if reason is None else SearchExhausted(reason=reason)
 
-    def _sampled(self, snapshot: StudySnapshot, history: History) -> Candidate | None:
-        """What TPE suggests, unless it repeats itself; then the nearest neighbour of the best that is new."""
-        refusals = _Refusals(snapshot, history, self._space, self._limits)
-        was_repeating = bool(history.trials) and history.trials[-1].stage == NEIGHBOUR_STAGE
-        suggestions = self._sampler.suggestions(history.trials, snapshot.running, snapshot.gated)
-        for settings in islice(suggestions, MAX_REFUSALS_AGAIN if was_repeating else MAX_REFUSALS):
-            candidate = Candidate(settings=settings, stage=SAMPLED_STAGE)
-            if not refusals.is_new(settings) or refusals.is_pointless(settings):
-                continue
-            reason = refusals.memory_reason(settings)
-            if reason is None:
-                return candidate
-            self._trials.gate(candidate, reason)
-            refusals.known.add(settings)
-        centre = history.best.settings if history.best is not None else self._natural
-        nearest = self._nearest_new(centre, refusals)
-        return None if nearest is None else Candidate(settings=nearest, stage=NEIGHBOUR_STAGE)
-
-    def _nearest_new(self, centre: Settings, refusals: _Refusals) -> Settings | None:
-        """The nearest new settings that fit and may be faster; where a budget is to be spent, also slower ones."""
-        reserve = None
-        for settings in self._sampler.neighbours(centre):
-            is_pointless = refusals.is_pointless(settings)
-            if is_pointless and (reserve is not None or not self._spend_all):
-                continue
-            if refusals.is_new(settings) and refusals.memory_reason(settings) is None:
-                if not is_pointless:
-                    return settings
-                reserve = settings
-        return reserve
-
-    def _early_stop(self, history: History) -> str | None:
-        return early_stop(history, device_is_cpu=self._space.device_is_cpu, noise_ratio=self._limits.noise_ratio)
-
-
-class _Refusals:
-    """Why settings are not sampled."""
-
-    def __init__(self, snapshot: StudySnapshot, history: History, space: SearchSpace, limits: PlanLimits) -> None:
-        self.known = {trial.settings for trial in snapshot.finished} | {*snapshot.running, *snapshot.gated}
-        self._space = space
-        self._limits = limits
-        self._bounds = Bounds(history, device_is_cpu=space.device_is_cpu)
-        self._memory = MemoryModel(history, space, limits.cap_bytes, limits.fixed_bytes)
-        self._effects = Effects(history, space)
-        self._best = history.best
-
-    def is_new(self, settings: Settings) -> bool:
-        """Whether these settings may be tried, were not, and are not being tried."""
-        return settings not in self.known and self._space.why_not(settings) is None
-
-    def is_pointless(self, settings: Settings) -> bool:
-        """Whether these settings cannot be faster than the best, as far as the trials tell."""
-        if self._best is None:
-            return False
-        bound = self._bounds.upper_bound(settings)
-        if bound is not None and bound < (self._best.samples_per_second or 0.0):
-            return True
-        return self._effects.hopeless_change(self._best.settings, settings) is not None
-
-    def memory_reason(self, settings: Settings) -> str | None:
-        """Why these settings are not run under the cap; None where they may be."""
-        return self._memory.ruled_out(settings) or self._memory.unlikely(settings)
+    def _num_left(self, snapshot: StudySnapshot) -> int:
+        return self._max_trials - len(snapshot.running) - _num_finished(snapshot)
 
 
 def _num_finished(snapshot: StudySnapshot) -> int:

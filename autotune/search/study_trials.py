@@ -47,8 +47,8 @@ class StudySnapshot:
     """Those with an ending that counts, and those that were given up, in the order of their numbers."""
     running: tuple[Settings, ...]
     """Settings that are being measured, by whichever tuner."""
-    gated: tuple[Settings, ...]
-    """Settings that were not run, since they would need more than the cap."""
+    gated: Mapping[int, Settings]
+    """Settings that were not run, since they would need more than the cap, by trial number."""
 
 
 class StudyTrials:
@@ -86,7 +86,7 @@ class StudyTrials:
         return StudySnapshot(
             finished=tuple(trial for trial in finished if trial is not None),
             running=tuple(_settings(trial) for trial in trials if _is_running(trial)),
-            gated=tuple(_settings(trial) for trial in trials if trial.user_attrs.get("gated")),
+            gated={trial.number: _settings(trial) for trial in trials if trial.user_attrs.get("gated")},
         )
 
     def start(self, candidate: Candidate, attrs: Mapping[str, Any]) -> int | None:

@@ -124,19 +124,6 @@ class Walk:
             return self.best
         return next(trial.settings for rate, trial in rated if rate == highest)
 
-    def lead_with(self, changes: Mapping[str, Value], stage: str) -> bool:
-        """Tries what computes fastest with some parameters changed, unless that is refused, too large or pointless.
-
-        Returns:
-            Whether the lead changed.
-        """
-        lead = self.lead
-        settings = self.changed(changes, lead)
-        if not self.is_open(settings) or self.cannot_lead(settings):
-            return False
-        self.measured(settings, stage)
-        return self.lead != lead
-
     def consider(self, changes: Mapping[str, Value], stage: str) -> bool:
         """Tries the best settings with some parameters changed, unless that is refused, too large or pointless.
 

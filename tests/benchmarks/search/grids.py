@@ -34,8 +34,9 @@ class RecordedJob:
     def run(self, settings: Settings, seed: int, incumbent: float | None) -> TrialResult:
         """What a trial of the cell reports; recordings know no racing."""
         del incumbent
-        runner = self._runners.setdefault(seed, ReplayRunner(self.grid, seed=seed))
-        return runner.answer(settings)
+        if seed not in self._runners:
+            self._runners[seed] = ReplayRunner(self.grid, seed=seed)
+        return self._runners[seed].answer(settings)
 
     def regret(self, settings: Settings) -> float:
         return self.grid.regret(settings)

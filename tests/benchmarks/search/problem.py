@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Protocol
 
+from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.search.any_sampler import SamplerSearch
+from autotune.search.search import Proposal, Search
 from autotune.settings import Settings
 from autotune.space.space import SearchSpace
 
 WITHIN = 0.02
 """Share of the best rate that counts as having found it."""
 NUM_FINALISTS = 3
+NUM_ROUNDS = 3
+"""As in the real finals."""
+FINALS_SEED = 10**9
+"""Seeds of measurements in finals lie beyond those of trials."""
 
 
 class Problem(Protocol):
@@ -43,12 +52,12 @@ class Run:
 
     problem: str
     seed: int
-    regrets: tuple[float, ...]
-    """True regret of the best settings up to each trial."""
-    found_at: int | None
+    tried_at: int | None
     """Trials until settings were among them that count as the best; None where that never was."""
-    selected_regret: float
-    """Of the truly best among the finalists, as its finals would find out, or of the baseline."""
+    named_at: int | None
+    """Trials from which on finals would have named settings that count as the best; None where not even at the end."""
+    regrets: tuple[float, ...]
+    """True regret, trial by trial, of what finals would have named."""
     num_infeasible: int
     cpu_s: float
     """Of the tuner, all trials together."""
@@ -58,7 +67,7 @@ class Run:
         return len(self.regrets)
 
     def regret_at(self, num_trials: int) -> float:
-        """Of the best settings among the first so many."""
+        """Of what finals after so many trials would have named."""
         return self.regrets[min(num_trials, len(self.regrets)) - 1]
 
 
@@ -66,34 +75,62 @@ Strategy = Callable[[Problem, int, int], Run]
 """Searches a problem with a seed and a number of trials."""
 
 
-class RunLog:
-    """Writes down what a strategy tries."""
+def searched(search: Search | SamplerSearch, problem: Problem, seed: int) -> Run:
+    """What a search of a problem comes to; it is driven as the tuner drives it."""
+    log, cpu_s = _Log(problem, seed), 0.0
+    while True:
+        began_s = time.process_time()
+        proposal = search.ask()
+        cpu_s += time.process_time() - began_s
+        if not isinstance(proposal, Proposal):
+            return log.run(cpu_s)
+        best = search.history.best
+        result = problem.run(proposal.settings, seed, best.samples_per_second if best is not None else None)
+        began_s = time.process_time()
+        search.tell(proposal.number, result)
+        cpu_s += time.process_time() - began_s
+        log.note(proposal.settings, result, [trial.settings for trial in search.finalists(NUM_FINALISTS)])
+
+
+class _Log:
+    """Writes down what a search tries, and what it would name."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
-        self.problem, self.seed = problem, seed
-        self.num_infeasible = 0
+        self._problem, self._seed = problem, seed
+        self._num_infeasible = 0
+        self._tried_at: int | None = None
+        self._named_at: int | None = None
         self._regrets: list[float] = []
-        self._found_at: int | None = None
+        self._final_rates: dict[Settings, float] = {}
 
-    def measure(self, settings: Settings, incumbent: float | None) -> TrialResult:
-        """Runs a trial."""
-        result = self.problem.run(settings, self.seed, incumbent)
-        self.num_infeasible += result.outcome.is_infeasible
-        best = self._regrets[-1] if self._regrets else 1.0
-        self._regrets.append(min(best, self.problem.regret(settings)))
-        if self._found_at is None and self.problem.is_found(settings):
-            self._found_at = len(self._regrets)
-        return result
+    def note(self, settings: Settings, result: TrialResult, finalists: Sequence[Settings]) -> None:
+        self._num_infeasible += result.outcome.is_infeasible
+        named = max([*finalists, self._problem.space.natural], key=self._final_rate)
+        self._regrets.append(self._problem.regret(named))
+        if self._tried_at is None and self._problem.is_found(settings):
+            self._tried_at = len(self._regrets)
+        if not self._problem.is_found(named):
+            self._named_at = None
+        elif self._named_at is None:
+            self._named_at = len(self._regrets)
 
-    def run(self, finalists: list[Settings], cpu_s: float) -> Run:
-        """What it came to."""
-        contenders = [*finalists, self.problem.space.natural]
+    def run(self, cpu_s: float) -> Run:
         return Run(
-            problem=self.problem.name,
-            seed=self.seed,
+            problem=self._problem.name,
+            seed=self._seed,
+            tried_at=self._tried_at,
+            named_at=self._named_at,
             regrets=tuple(self._regrets),
-            found_at=self._found_at,
-            selected_regret=min(map(self.problem.regret, contenders)),
-            num_infeasible=self.num_infeasible,
+            num_infeasible=self._num_infeasible,
             cpu_s=cpu_s,
         )
+
+    def _final_rate(self, settings: Settings) -> float:
+        """What a contender reaches in finals, the same whenever they are held; 0 where it fails in one of them."""
+        if settings not in self._final_rates:
+            seeds = [FINALS_SEED + NUM_ROUNDS * self._seed + number for number in range(NUM_ROUNDS)]
+            results = [self._problem.run(settings, seed, None) for seed in seeds]
+            rates = [one.measurement.samples_per_second for one in results if one.measurement is not None]
+            is_sound = all(one.outcome is Outcome.OK for one in results)
+            self._final_rates[settings] = median(rates) if is_sound else 0.0
+        return self._final_rates[settings]

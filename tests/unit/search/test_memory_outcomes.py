@@ -62,7 +62,7 @@ def test_the_device_peak_of_a_trial_that_lacked_host_memory_is_no_point_of_its_l
 
 def numbers(*trials: FinishedTrial) -> list[int]:
     history = History([trial(0, NATURAL, 100.0), *trials], NATURAL)
-    return [finalist.number for finalist in finalists(history, 3, noise_ratio=0.05)]
+    return [finalist.number for finalist in finalists(history, noise_ratio=0.05)]
 
 
 def test_thrashing_at_the_cap_loses_against_what_is_faster_than_the_baseline_without() -> None:

@@ -9,7 +9,7 @@ import pytest
 from autotune.model.outcome import Outcome
 from autotune.search.bounds import Bounds
 from autotune.search.history import FinishedTrial, History
-from autotune.search.plan import PlanFinished, plan
+from autotune.search.plan import MEMORY_FRACTION_STAGE, PlanFinished, plan, smallest_memory_fraction
 from autotune.search.walk import PlanLimits
 from autotune.settings import OmpWaitPolicy, Precision, Settings
 from autotune.space.space import SearchSpace
@@ -78,7 +78,7 @@ def test_after_the_baseline_what_usually_helps_is_tried_at_once_with_the_workers
     assert following.num_workers == 2
 
 
-def test_where_what_usually_helps_fails_together_the_loaders_part_is_tried_alone_and_then_the_format():
+def test_where_what_usually_helps_fails_together_the_loaders_part_is_tried_alone():
     space = accelerator(
         precision=("fp32", "tf32", "bf16"), channels_last=(False, True), compile=(False, True), pin_memory=(False, True)
     )
@@ -88,8 +88,6 @@ def test_where_what_usually_helps_fails_together_the_loaders_part_is_tried_alone
     following = settings_of(space, *finished)
     assert (following.precision, following.channels_last, following.pin_memory) == (Precision.FP32, False, True)
     assert following.num_workers == together.num_workers
-    finished.append(trial(2, following, 99.0, compute=100.0))
-    assert settings_of(space, *finished).precision is Precision.TF32
 
 
 def test_a_baseline_over_the_cap_is_followed_by_a_quarter_of_its_micro_batch():
@@ -157,16 +155,7 @@ def test_after_a_larger_micro_batch_over_the_cap_nothing_as_large_is_tried_again
     assert isinstance(next_of(space, *trials), PlanFinished)
 
 
-def test_what_computes_fastest_is_built_upon_before_its_loader_shows_it():
-    space = accelerator(num_workers=1, precision=("fp32", "bf16"), compile=(False, True))
-    usual = settings_of(space, trial(0, own(space), 90.0, compute=100.0, wait=0.1))
-    assert usual.precision == Precision.BF16
-    trials = [trial(0, own(space), 90.0, compute=100.0, wait=0.1), trial(1, usual, 95.0, compute=180.0, wait=0.5)]
-    following = settings_of(space, *trials)
-    assert (following.compile, following.precision) == (True, Precision.BF16)
-
-
-def test_compute_that_no_loader_could_feed_is_not_searched():
+def test_where_no_loader_could_feed_the_compute_its_workers_come_next():
     space = accelerator(compile=(False, True))
     # One core loads 12.5 samples/s, eight of them 100 at most.
     baseline = trial(0, own(space), 1 / (1 / 1000 + 1 / 12.5), compute=1000.0, wait=0.9)
@@ -184,14 +173,6 @@ def test_an_accelerator_that_hardly_waits_gets_no_more_workers():
     assert isinstance(finished, PlanFinished)
 
 
-def test_a_job_that_neither_waits_nor_reaches_its_ceiling_is_tried_with_fewer_workers():
-    space = accelerator(num_workers=4)
-    baseline = trial(0, own(space), 80.0, compute=100.0, wait=0.01)
-    usual = settings_of(space, baseline)
-    following = settings_of(space, baseline, trial(1, usual, 78.0, compute=100.0, wait=0.01))
-    assert following.num_workers == 2
-
-
 def test_on_a_cpu_workers_and_threads_share_the_cores_from_the_first_try():
     space = processor()
     following = settings_of(space, trial(0, own(space), 50.0, compute=100.0), cpus=4.0)
@@ -205,11 +186,19 @@ def test_on_a_cpu_threads_that_crowd_the_workers_sleep_at_once():
     assert following.omp_wait_policy == OmpWaitPolicy.PASSIVE
 
 
-def test_the_smallest_memory_fraction_comes_last():
-    space = accelerator(num_workers=0, memory_fraction=(1.0, 0.5, 0.1))
-    space = replace(space, allowed={**space.allowed, "num_workers": (0,)})
-    following = settings_of(space, trial(0, own(space), peak=2.0))
-    assert following.memory_fraction == 0.5
+def test_the_smallest_memory_fraction_is_the_first_that_keeps_the_rate():
+    space = accelerator(memory_fraction=(1.0, 0.5, 0.4, 0.1))
+    limits = PlanLimits(usable_cpus=8.0, cap_bytes=CAP_BYTES)
+    trials = [trial(0, own(space), 100.0, peak=2.5)]
+
+    def following():
+        return smallest_memory_fraction(History(trials, own(space)), space, limits)
+
+    assert following().settings.memory_fraction == 0.4  # a tenth is less than the peak
+    trials.append(replace(trial(1, following().settings, 80.0), stage=MEMORY_FRACTION_STAGE))
+    assert following().settings.memory_fraction == 0.5
+    trials.append(replace(trial(2, following().settings, 99.0), stage=MEMORY_FRACTION_STAGE))
+    assert following() is None
 
 
 def test_a_second_micro_batch_tells_what_others_would_gain():
@@ -218,3 +207,15 @@ def test_a_second_micro_batch_tells_what_others_would_gain():
     bounds = Bounds(History(trials, own(space)), device_is_cpu=False)
     assert bounds.batch_gain(own(space), 128) == pytest.approx(2.0)
     assert bounds.batch_gain(own(space), 32) == pytest.approx(0.5)
+
+
+def test_a_finished_plan_holds_while_the_trials_that_it_visited_are_the_same():
+    space = accelerator(num_workers=2)
+    trials = [trial(0, own(space), 99.0, compute=100.0, wait=0.01)]
+    trials.append(trial(1, settings_of(space, *trials), 99.0, compute=100.0, wait=0.01))
+    finished = next_of(space, *trials)
+    assert isinstance(finished, PlanFinished)
+    elsewhere = trial(2, own(space, num_workers=8), 120.0)
+    assert finished.holds_for(History([*trials, elsewhere], own(space)))
+    again = trial(3, own(space), 200.0)
+    assert not finished.holds_for(History([*trials, again], own(space)))

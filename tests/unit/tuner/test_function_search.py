@@ -49,7 +49,7 @@ def test_the_baseline_comes_first_and_no_settings_are_measured_twice(make_sample
 def test_our_own_search_finds_the_best_and_says_who_else_may_be():
     found = search(None)
     assert (found.best.samples_per_second, found.best.settings.precision) == (100.0, "bf16")
-    assert found.finalists[0] == found.best
+    assert found.finalists[0].samples_per_second == found.best.samples_per_second
     assert found.baseline not in found.finalists
     assert found.reason == "The 20 trials of the budget are spent."
 

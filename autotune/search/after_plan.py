@@ -1,0 +1,166 @@
+"""What comes after the plan: of what TPE suggests and of what lies near the best, the trial that should gain most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+from autotune.search.forecast import Forecast
+from autotune.search.history import History
+from autotune.search.memory_model import MemoryModel
+from autotune.search.peak_forecast import PeakForecast
+from autotune.search.sampler import TpeSampler
+from autotune.search.stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
+from autotune.search.study_trials import StudySnapshot, StudyTrials
+from autotune.search.walk import Candidate, PlanLimits
+from autotune.settings import Settings
+from autotune.space.space import SPLIT, SearchSpace
+
+NUM_SUGGESTIONS = 3
+"""Suggestions of the sampler among those from which the next trial is chosen."""
+
+MAX_REFUSALS = 20
+"""Suggestions of the sampler that are refused in a row before the neighbours of the best are all that is left."""
+
+MAX_REFUSALS_AGAIN = 5
+"""The same where a neighbour was tried last: one trial more rarely changes the sampler's mind."""
+
+NUM_CENTRES = 3
+"""Settings whose neighbours are looked at: which of the best few is the best is not certain."""
+
+NUM_LEAPS = 3
+"""Times that the neighbours of what should gain most are looked at too: changes that only pay together."""
+
+LARGEST_STEP = 4
+"""Factor by which a micro-batch grows at most beside other changes: what lies further is not known well enough."""
+
+LEAST_PROBABILITY = 0.2
+"""Settings that are less likely than this to stay under the cap are not tried, whatever they promise."""
+
+COST_OF_FAILURE = 0.03
+"""What a trial over the cap costs, as a share of the best rate: so much must be to be gained by the risk."""
+
+LIGHTER = ("precision", "compile", "cudnn_benchmark")
+"""Settings that make room for a larger micro-batch, or take it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outlook:
+    """The trial that should gain most."""
+
+    candidate: Candidate
+    gain_ratio: float | None
+    """By how much of the best rate it is expected to be faster, less the risk that it does not fit; None where there
+    is nothing to tell it from."""
+
+
+class AfterPlan:
+    """Chooses trials when the plan has none.
+
+    Args:
+        trials: Of the study; what the memory model rules out is noted there.
+        sampler: TPE.
+        space: What may be tried.
+        limits: The machine.
+    """
+
+    def __init__(self, trials: StudyTrials, sampler: TpeSampler, space: SearchSpace, limits: PlanLimits) -> None:
+        self._trials, self._sampler, self._space, self._limits = trials, sampler, space, limits
+
+    def outlook(self, snapshot: StudySnapshot, history: History) -> Outlook | None:
+        """The next trial; None where everything that may be tried was."""
+        memory = MemoryModel(history, self._space, self._limits.cap_bytes, self._limits.fixed_bytes)
+        known = {trial.settings for trial in snapshot.finished} | {*snapshot.running, *snapshot.gated.values()}
+        suggested = self._suggested(snapshot, history, memory, known)
+        if not history.feasible:
+            return self._nearest_to_best(suggested, history, memory, known)
+        worths = self._worths(suggested, history, memory, known)
+        best = max(worths, key=lambda one: worths[one], default=None)
+        if best is None:
+            return None
+        stage = SAMPLED_STAGE if best in suggested else NEIGHBOUR_STAGE
+        return Outlook(candidate=Candidate(settings=best, stage=stage), gain_ratio=worths[best])
+
+    def _worths(
+        self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
+    ) -> dict[Settings, float]:
+        """Expected gains of new settings, less the risk that they do not fit."""
+        forecast, peaks = Forecast(history), PeakForecast(history, self._space, self._limits.cap_bytes)
+        centres = [trial.settings for trial in forecast.fastest(history.feasible)[:NUM_CENTRES]]
+        looked_at = set[Settings](known)
+        worths: dict[Settings, float] = {}
+        frontier = [*suggested, *self._nearest(centres, known), *self._lighter_with_more(centres[0])]
+        for _ in range(1 + NUM_LEAPS):
+            new = [one for one in dict.fromkeys(frontier) if one not in looked_at]
+            looked_at.update(new)
+            fits = {one: peaks.fit_probability(one) for one in new if memory.ruled_out(one) is None}
+            likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
+            for one, gain in zip(likely, forecast.gains(likely), strict=True):
+                worths[one] = fits[one] * gain - (1 - fits[one]) * COST_OF_FAILURE
+            if not worths:
+                break
+            frontier = list(self._sampler.neighbours(max(worths, key=lambda one: worths[one])))
+        return worths
+
+    def _nearest_to_best(
+        self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
+    ) -> Outlook | None:
+        """Without a forecast: what TPE suggests; failing that the nearest new settings that should fit."""
+        centre = history.best.settings if history.best is not None else history.natural
+        near = (one for one in self._nearest([centre], known) if _why_not(memory, one) is None)
+        settings = next(iter(suggested), None) or next(near, None)
+        if settings is None:
+            return None
+        stage = SAMPLED_STAGE if suggested else NEIGHBOUR_STAGE
+        return Outlook(candidate=Candidate(settings=settings, stage=stage), gain_ratio=None)
+
+    def _suggested(
+        self, snapshot: StudySnapshot, history: History, memory: MemoryModel, known: set[Settings]
+    ) -> list[Settings]:
+        """What TPE suggests and is neither known, nor illegal, nor ruled out; of the latter it is told."""
+        was_repeating = bool(history.trials) and history.trials[-1].stage == NEIGHBOUR_STAGE
+        num_refusals, found = 0, list[Settings]()
+        for settings in self._sampler.suggestions(history.trials, snapshot.running, snapshot.gated):
+            reason = None
+            if settings not in known and settings not in found and self._space.why_not(settings) is None:
+                reason = _why_not(memory, settings)
+                if reason is None:
+                    found.append(settings)
+                    num_refusals = -1
+            if reason is not None:
+                self._trials.gate(Candidate(settings=settings, stage=SAMPLED_STAGE), reason)
+                known.add(settings)
+            num_refusals += 1
+            limit = MAX_REFUSALS_AGAIN if was_repeating or found else MAX_REFUSALS
+            if len(found) >= NUM_SUGGESTIONS or num_refusals >= limit:
+                break
+        return found
+
+    def _nearest(self, centres: Iterable[Settings], known: set[Settings]) -> list[Settings]:
+        """New settings next to some; of the next ring where there are none, and so on."""
+        ring, seen = list(centres), set(centres)
+        while ring:
+            following = [one for centre in ring for one in self._sampler.neighbours(centre) if one not in seen]
+            ring = list(dict.fromkeys(following))
+            seen |= set(ring)
+            new = [one for one in ring if one not in known]
+            if new:
+                return new
+        return []
+
+    def _lighter_with_more(self, centre: Settings) -> list[Settings]:
+        """Larger micro-batches, together with other settings that make room for them."""
+        params, size = self._space.params(centre), centre.batch_size or 0
+        name = SPLIT if SPLIT in params else "batch_size"
+        others = [self._sampler.values(other) or (params[other],) for other in LIGHTER]
+        found = []
+        for value, *changed in product(self._sampler.values(name), *others):
+            one = self._space.settings({**params, name: value, **dict(zip(LIGHTER, changed, strict=True))})
+            if size < (one.batch_size or 0) <= LARGEST_STEP * size and self._space.why_not(one) is None:
+                found.append(one)
+        return found
+
+
+def _why_not(memory: MemoryModel, settings: Settings) -> str | None:
+    return memory.ruled_out(settings) or memory.unlikely(settings)

@@ -1,0 +1,170 @@
+"""The rate to expect of settings, tried or not, and how sure that is: what is worth a trial, and what may win. Pure.
+
+Two regressions, since loader and compute are near-separable: what a step on a cached batch does, which every trial
+measures, and the share of that which the whole job reaches with its loader and with what that has to feed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from statistics import NormalDist
+from zlib import crc32
+
+import numpy as np
+
+from autotune.search.gaussian_process import Array, GaussianProcess, Scales
+from autotune.search.history import FinishedTrial, History
+from autotune.settings import OmpWaitPolicy, Precision, Settings
+
+MAX_TRIALS = 100
+"""The fastest so many trials are learnt from: the slow say little of what is near the best, and time grows."""
+
+COMPUTE_NOISE, RATE_NOISE = 0.015, 0.03
+"""Standard deviations from trial to trial."""
+REMEMBERED = 4096
+REMOTE = 0.1
+"""And what is added to them per unit of the logarithm below the best: other things limit there."""
+
+COMPUTE_SCALES = tuple(
+    Scales(trend=0.3, alone=alone, together=together, noise=COMPUTE_NOISE, remote=REMOTE)
+    for alone in (0.05, 0.1, 0.2)
+    for together in (0.02, 0.1)
+)
+SHARE_SCALES = tuple(
+    Scales(trend=0.0, alone=alone, together=together, noise=RATE_NOISE, remote=REMOTE)
+    for alone in (0.01, 0.03, 0.1, 0.3)
+    for together in (0.01, 0.05, 0.2)
+)
+
+USUAL_MICRO_BATCH = 16
+"""Around this size a micro-step's own cost and that of its samples are usually alike."""
+
+NUM_TRENDS = 2
+"""The first of the compute features, those of the micro-batch, also have effects in proportion to them."""
+
+QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 9) for number in range(9)])
+"""Equally likely standard deviations, over which an expectation is taken."""
+
+
+class Forecast:
+    """Rates of settings, from the finished trials.
+
+    Where compute-only rates are missing, as they are of callables, the rate is taken for one, and all of it is reached.
+
+    Args:
+        history: With at least one feasible trial.
+    """
+
+    def __init__(self, history: History) -> None:
+        fed = history.feasible[:MAX_TRIALS]
+        self._tried = [trial.settings for trial in fed]
+        self._is_whole = not all(trial.compute_samples_per_second for trial in fed)
+        rated = self._compute_rates(history)[:MAX_TRIALS]
+        self._compute = GaussianProcess(
+            self._features([settings for _, settings in rated]),
+            np.log([rate for rate, _ in rated]),
+            COMPUTE_SCALES,
+            NUM_TRENDS,
+        )
+        self._share = None if self._is_whole else self._shares_of(fed)
+
+    def fastest(self, trials: Sequence[FinishedTrial]) -> tuple[FinishedTrial, ...]:
+        """Trials in the order of the rates to expect of them when measured again, the fastest first."""
+        if not trials:
+            return ()
+        expected = self._log_rates([trial.settings for trial in trials])
+        return tuple(trials[index] for index in np.argsort(-expected, kind="stable"))
+
+    def lead_over(self, trial: FinishedTrial) -> float:
+        """By what share the fastest trial is expected to be faster than this one, both measured again."""
+        return float(self._log_rates(self._tried).max() - self._log_rates([trial.settings])[0])
+
+    def gains(self, settings: Sequence[Settings]) -> list[float]:
+        """Shares of the best rate so far that trials of settings are expected to gain; nothing is lost by a trial."""
+        if not settings:
+            return []
+        best = self._log_rates(self._tried).max()
+        compute, compute_deviations, share, share_deviations = self._parts(settings)
+        faster = compute[:, None] + compute_deviations[:, None] * QUANTILES
+        fed = np.minimum(0.0, share[:, None] + share_deviations[:, None] * QUANTILES)
+        above = np.maximum(0.0, faster[:, :, None] + fed[:, None, :] - best)
+        return [float(gain) for gain in above.mean(axis=(1, 2))]
+
+    def _compute_rates(self, history: History) -> list[tuple[float, Settings]]:
+        """Compute-only rates and the settings that have them, the highest first."""
+        if self._is_whole:
+            return [(trial.samples_per_second or 1.0, trial.settings) for trial in history.feasible]
+        rated = ((trial.compute_samples_per_second, trial.settings) for trial in history.sound)
+        return sorted(((rate, settings) for rate, settings in rated if rate), key=lambda pair: -pair[0])
+
+    def _shares_of(self, fed: Sequence[FinishedTrial]) -> GaussianProcess:
+        demands, _ = self._compute.predict(self._features([trial.settings for trial in fed]))
+        features = [_share_features(trial.settings, demand) for trial, demand in zip(fed, demands, strict=True)]
+        rates = np.log([trial.samples_per_second or 1.0 for trial in fed])
+        return GaussianProcess(np.array(features), rates - demands, SHARE_SCALES)
+
+    def _log_rates(self, settings: Sequence[Settings]) -> Array:
+        compute, _, share, _ = self._parts(settings)
+        return np.asarray(compute + np.minimum(0.0, share))
+
+    def _parts(self, settings: Sequence[Settings]) -> tuple[Array, Array, Array, Array]:
+        """Logarithms of compute-only rates and of the shares of them that are reached, each with its deviation."""
+        compute, compute_deviations = self._compute.predict(self._features(settings))
+        if self._share is None:
+            return compute, compute_deviations, np.zeros(len(settings)), np.zeros(len(settings))
+        features = [_share_features(one, demand) for one, demand in zip(settings, compute, strict=True)]
+        return compute, compute_deviations, *self._share.predict(np.array(features))
+
+    def _features(self, settings: Sequence[Settings]) -> Array:
+        if not self._is_whole:
+            return np.array([_compute_features(one) for one in settings])
+        return np.array([(*_compute_features(one), *_loader_features(one)) for one in settings])
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _compute_features(settings: Settings) -> tuple[float, ...]:
+    is_half = settings.precision in (Precision.BF16, Precision.FP16)
+    return (
+        0.5 * math.log2(settings.batch_size or 1),
+        -math.log1p(USUAL_MICRO_BATCH / (settings.batch_size or 1)),
+        0.5 * math.log2(settings.grad_accum_steps),
+        1.0 * is_half,
+        0.3 * (settings.precision is Precision.FP16),
+        1.0 * (settings.precision is Precision.TF32),
+        1.0 * settings.compile,
+        1.0 * settings.channels_last,
+        1.0 * (settings.channels_last and is_half),
+        1.0 * settings.cudnn_benchmark,
+        1.0 * settings.pin_memory,
+        1.0 * settings.non_blocking,
+        1.0 * (settings.non_blocking and settings.pin_memory),
+        1.0 * settings.stream_prefetch,
+        1.0 * math.log2(settings.intra_op_threads),
+        1.0 * (settings.omp_wait_policy is OmpWaitPolicy.PASSIVE),
+        *_knob_features(settings),
+    )
+
+
+def _share_features(settings: Settings, demand: float) -> tuple[float, ...]:
+    return (*_loader_features(settings), 2.0 * demand)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _loader_features(settings: Settings) -> tuple[float, ...]:
+    return (
+        1.0 * math.log2(1 + settings.num_workers),
+        1.0 * (settings.num_workers == 0),
+        0.5 * math.log2(settings.prefetch_factor),
+        1.0 * settings.pin_memory,
+        1.0 * settings.persistent_workers,
+        1.0 * math.log2(settings.intra_op_threads),
+        1.0 * (settings.omp_wait_policy is OmpWaitPolicy.PASSIVE),
+        *_knob_features(settings),
+    )
+
+
+def _knob_features(settings: Settings) -> tuple[float, ...]:
+    """The user's own knobs, of which every two values are far apart."""
+    return tuple(float(crc32(value.encode())) for _, value in settings.knobs)

@@ -1,0 +1,78 @@
+"""Regression by a Gaussian process: what was measured says most of what differs least from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+TINY = 1e-12
+"""Least variance: rounding makes that of a point measured often negative."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scales:
+    """How large effects are taken to be, as standard deviations."""
+
+    trend: float
+    """Of what a feature does in proportion to its value."""
+    alone: float
+    """Of what one feature does by itself."""
+    together: float
+    """Of what features do beyond that in combination."""
+    noise: float
+    """Of the highest observation."""
+    remote: float = 0.0
+    """By how much more per unit below it: what lies far below the best says little of what is near it."""
+
+
+class GaussianProcess:
+    """A prior of effects of single features and of weaker ones in combination, around the observations' mean.
+
+    Args:
+        points: One row of features per observation, at least one. A distance of 1 makes effects differ.
+        values: The observations.
+        num_trends: So many of the first features also have effects in proportion to them.
+        choices: Scales to choose from: those under which the observations are likeliest count.
+    """
+
+    def __init__(self, points: Array, values: Array, choices: Sequence[Scales], num_trends: int = 0) -> None:
+        self._points, self._num_trends = points, num_trends
+        self._centre, self._mean = points.mean(axis=0), float(values.mean())
+        parts = self._parts(points, points)
+        fits = [_Fit(parts, values - self._mean, scales) for scales in choices]
+        self._fit = max(fits, key=lambda fit: fit.log_likelihood)
+
+    def predict(self, points: Array) -> tuple[Array, Array]:
+        """Means and standard deviations of the values at points, noise left out."""
+        scales = self._fit.scales
+        across = _covariance(self._parts(points, self._points), scales)
+        explained = (across @ self._fit.inverse * across).sum(axis=1)
+        trends = (points - self._centre)[:, : self._num_trends]
+        prior = scales.trend**2 * (trends**2).sum(axis=1) + points.shape[1] * scales.alone**2 + scales.together**2
+        return self._mean + across @ self._fit.weights, np.sqrt(np.maximum(prior - explained, TINY))
+
+    def _parts(self, rows: Array, columns: Array) -> tuple[Array, Array, Array]:
+        """Likeness of points in their trends, feature by feature, and in all features at once."""
+        distances = np.abs(rows[:, None, :] - columns[None, :, :])
+        here, there = ((points - self._centre)[:, : self._num_trends] for points in (rows, columns))
+        return here @ there.T, np.exp(-distances).sum(axis=2), np.exp(-distances.sum(axis=2))
+
+
+class _Fit:
+    def __init__(self, parts: tuple[Array, Array, Array], values: Array, scales: Scales) -> None:
+        self.scales = scales
+        noise = scales.noise + scales.remote * (values.max() - values)
+        covariance = _covariance(parts, scales) + np.diag(noise**2)
+        self.inverse = np.linalg.inv(covariance)
+        self.weights = self.inverse @ values
+        self.log_likelihood = float(-0.5 * values @ self.weights - 0.5 * np.linalg.slogdet(covariance)[1])
+
+
+def _covariance(parts: tuple[Array, Array, Array], scales: Scales) -> Array:
+    trend, alone, together = parts
+    return np.asarray(scales.trend**2 * trend + scales.alone**2 * alone + scales.together**2 * together)

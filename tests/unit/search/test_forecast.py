@@ -1,0 +1,122 @@
+"""What the finished trials let expect of settings that were not tried: their rates, and whether they fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.model.outcome import Outcome
+from autotune.search.forecast import Forecast
+from autotune.search.history import FinishedTrial, History
+from autotune.search.peak_forecast import PeakForecast
+from autotune.settings import Settings
+from autotune.units import GIB
+from tests.benchmarks.search.family import make_space
+
+OWN = Settings(num_workers=2, batch_size=32)
+SPACE = make_space(OWN, {"batch_size": (8, 16, 32, 64, 128), "compile": (False, True)}, device_is_cpu=False)
+CAP_BYTES = 8 * GIB
+
+
+def trial(number, settings, rate=100.0, *, compute=None, peak=2.0, outcome=Outcome.OK):
+    """Peak in GiB; the compute-only rate is a little above the rate unless it is given."""
+    return FinishedTrial(
+        number=number,
+        settings=settings,
+        stage="",
+        outcome=outcome,
+        samples_per_second=rate if outcome.is_complete else None,
+        peak_memory_bytes=round(peak * GIB) if outcome.is_complete else None,
+        compute_samples_per_second=compute or 1.02 * rate if outcome.is_complete else None,
+    )
+
+
+def forecast(*trials: FinishedTrial) -> Forecast:
+    return Forecast(History(trials, OWN))
+
+
+def test_a_larger_micro_batch_promises_more_where_smaller_ones_showed_a_trend():
+    sizes = [trial(number, replace(OWN, batch_size=size), 2.0 * size) for number, size in enumerate((8, 16, 32))]
+    larger, smaller = (replace(OWN, batch_size=size) for size in (64, 4))
+    gains = forecast(*sizes).gains([larger, smaller])
+    assert gains[0] > 0.2 > gains[1]
+
+
+def test_what_helped_beside_one_setting_promises_to_help_beside_another():
+    trials = [
+        trial(0, OWN, 100.0),
+        trial(1, replace(OWN, compile=True), 150.0),
+        trial(2, replace(OWN, channels_last=True), 130.0),
+        trial(3, replace(OWN, cudnn_benchmark=True), 80.0),
+    ]
+    both = replace(OWN, compile=True, channels_last=True)
+    worse = replace(OWN, compile=True, cudnn_benchmark=True)
+    gains = forecast(*trials).gains([both, worse])
+    assert gains[0] > 0.1 > gains[1]
+
+
+def test_a_job_that_reaches_its_compute_only_rate_expects_nothing_of_its_loader():
+    fed = [trial(0, OWN, 100.0, compute=100.5), trial(1, replace(OWN, num_workers=3), 100.0, compute=100.0)]
+    starved = [trial(0, OWN, 100.0, compute=300.0), trial(1, replace(OWN, num_workers=3), 140.0, compute=300.0)]
+    more = replace(OWN, num_workers=4)
+    assert forecast(*fed).gains([more])[0] < 0.01 < forecast(*starved).gains([more])[0]
+
+
+def test_one_lucky_trial_among_many_alike_is_not_believed():
+    alike = [trial(n, replace(OWN, prefetch_factor=n), 100.0, compute=101.0) for n in range(1, 9)]
+    lucky = trial(9, replace(OWN, prefetch_factor=9), 106.0, compute=101.0)
+    faster = trial(10, replace(OWN, compile=True), 104.0, compute=105.0)
+    assert forecast(*alike, lucky, faster).fastest([lucky, faster])[0] == faster
+
+
+def test_a_callable_without_compute_only_rates_is_forecast_by_its_rates_alone():
+    trials = [trial(0, OWN, 100.0), trial(1, replace(OWN, num_workers=4), 160.0), trial(2, replace(OWN, compile=True))]
+    bare = [replace(one, compute_samples_per_second=None) for one in trials]
+    gains = forecast(*bare).gains([replace(OWN, num_workers=5), replace(OWN, num_workers=1)])
+    assert gains[0] > gains[1]
+
+
+def test_no_settings_have_no_gains():
+    assert forecast(trial(0, OWN)).gains([]) == []
+
+
+def probability(*trials: FinishedTrial, **changes) -> float:
+    return PeakForecast(History(trials, OWN), SPACE, CAP_BYTES).fit_probability(replace(OWN, **changes))
+
+
+def test_two_micro_batches_tell_how_likely_a_third_fits():
+    line = [trial(n, replace(OWN, batch_size=size), peak=1 + size / 16) for n, size in enumerate((16, 32))]
+    assert probability(*line, batch_size=64) > 0.99  # 5 GiB
+    assert 0.1 < probability(*line, batch_size=112) < 0.9  # 8 GiB
+    assert probability(*line, batch_size=128) < 0.05  # 9 GiB
+
+
+def test_what_needs_no_more_than_what_fitted_fits():
+    near = trial(0, replace(OWN, batch_size=64, cudnn_benchmark=True), peak=7.99)
+    assert probability(near, batch_size=64, num_workers=9) == 1.0
+    assert probability(near, batch_size=64, cudnn_benchmark=True, pin_memory=True) == 1.0
+
+
+def test_formats_of_half_the_width_are_likely_to_make_room():
+    line = [trial(n, replace(OWN, batch_size=size), peak=1 + size / 16) for n, size in enumerate((16, 32))]
+    assert probability(*line, batch_size=128, precision="bf16") > 0.8 > 0.05 > probability(*line, batch_size=128)
+
+
+def test_a_failure_corrects_what_was_thought_to_fit():
+    line = [trial(n, replace(OWN, batch_size=size), peak=1 + size / 16) for n, size in enumerate((16, 32))]
+    failed = trial(2, replace(OWN, batch_size=112), outcome=Outcome.OUT_OF_MEMORY)
+    assert probability(*line, failed, batch_size=110) < probability(*line, batch_size=110)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_on_a_cpu_workers_take_memory_too(workers):
+    space = make_space(OWN, {"num_workers": (0, 1, 4)}, device_is_cpu=True)
+    own = replace(OWN, num_workers=0).canonical(device_is_cpu=True)
+    trials = [trial(0, own, peak=4.0), trial(1, replace(OWN, num_workers=1), peak=5.5)]
+    peaks = PeakForecast(History(trials, own), space, CAP_BYTES)
+    assert (peaks.fit_probability(replace(OWN, num_workers=workers)) > 0.9) == (workers == 1)
+
+
+def test_without_a_peak_everything_may_fit():
+    assert probability(replace(trial(0, OWN), peak_memory_bytes=None), batch_size=128) == 1.0

@@ -1,0 +1,54 @@
+"""When a search may end before its budget is spent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotune.search.history import FinishedTrial, History
+from autotune.search.stopping import HANDFUL, PATIENCE, SAMPLED_STAGE, why_nothing_to_gain, why_patience_ends
+from autotune.settings import Settings
+from tests.unit.search.test_forecast import trial
+
+OWN = Settings(num_workers=2, batch_size=32)
+
+
+def others(rate: float, num: int) -> list[FinishedTrial]:
+    return [trial(n, replace(OWN, prefetch_factor=n + 3), rate, compute=110.0) for n in range(1, num + 1)]
+
+
+def nothing_to_gain(baseline: FinishedTrial, *more: FinishedTrial) -> str | None:
+    return why_nothing_to_gain(History([baseline, *more], OWN), device_is_cpu=False, noise_ratio=0.02)
+
+
+def patience_ends(gain: float | None, *trials: FinishedTrial) -> str | None:
+    return why_patience_ends(History(trials, OWN), gain, noise_ratio=0.02)
+
+
+def test_a_baseline_at_its_ceiling_is_said_to_be_so_after_a_handful_of_trials():
+    baseline = trial(0, OWN, 109.0, compute=110.0)
+    assert nothing_to_gain(baseline, *others(100.0, HANDFUL - 1)) is None
+    assert "99% of their compute-only rate" in nothing_to_gain(baseline, *others(100.0, HANDFUL))
+
+
+def test_a_baseline_below_its_ceiling_is_not_said_to_be_at_it():
+    reason = nothing_to_gain(trial(0, OWN, 80.0, compute=110.0), *others(70.0, HANDFUL))
+    assert reason == "None of the 6 settings that usually gain most was faster than the script's own."
+
+
+def test_while_something_is_faster_than_the_baseline_the_search_goes_on():
+    faster = trial(9, replace(OWN, num_workers=4), 120.0, compute=130.0)
+    assert nothing_to_gain(trial(0, OWN, 100.0, compute=102.0), *others(95.0, HANDFUL), faster) is None
+
+
+def test_a_search_ends_when_the_next_trial_is_expected_to_gain_a_fraction_of_the_noise():
+    assert patience_ends(0.03, trial(0, OWN)) is None
+    assert patience_ends(0.001, trial(0, OWN)) == "No further trial is expected to gain 0.5%."
+
+
+def test_a_search_ends_when_its_last_trials_after_the_plan_brought_nothing():
+    best = trial(0, OWN, 100.0)
+    after = [replace(one, stage=SAMPLED_STAGE) for one in others(90.0, PATIENCE)]
+    assert patience_ends(0.1, best, *after[:-1]) is None
+    assert f"last {PATIENCE} trials" in patience_ends(0.1, best, *after)
+    gained = replace(after[-1], samples_per_second=110.0)
+    assert patience_ends(0.1, best, *after[:-1], gained) is None
