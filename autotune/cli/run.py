@@ -45,6 +45,8 @@ def run(
     """Train a script, unedited, with the settings of a tuned config.
 
     This is real training: the script writes where it writes, and runs until it ends. Its exit code is this command's.
+    What is in force is said once, after two steps. Where a setting cannot be applied soundly from outside, this ends
+    before it trains, or after those two steps, with exit code 2 and the lines to add to the script instead.
     """
     from autotune.emit.config import read_config
     from autotune.study_file.command import check_script
@@ -53,15 +55,16 @@ def run(
     job = _job(script, module, nproc_per_node, tail_of(context), cwd)
     check_script(job, cwd)
     tuned = read_config(cwd / config)
-    if job.num_processes_per_node != tuned.provenance.world_size:
+    num_processes = tuned.script.num_processes_per_node or tuned.provenance.world_size
+    if job.num_processes_per_node != num_processes:
         raise ConfigError(
-            f"{config} was tuned for {tuned.provenance.world_size} process(es) and this is "
-            f"{job.num_processes_per_node}, which would change the effective batch.",
-            f"Use --nproc-per-node {tuned.provenance.world_size}, or search again.",
+            f"{config} was tuned for {num_processes} process(es) and this is {job.num_processes_per_node}, "
+            "which would change the effective batch.",
+            f"Use --nproc-per-node {num_processes}, or search again.",
         )
     for doubt in _doubts(tuned, config, job):
         say(f"warning: {doubt}")
-    return _become(tuned, job, cwd, share=share)
+    return _become(tuned, job, cwd, share=share, path=config)
 
 
 def _job(
@@ -93,11 +96,11 @@ def _doubts(tuned: TunedConfig, config: str, job: ScriptCommand) -> Iterator[str
         yield f"{job.script} is not as it was when it was tuned; search again where the change is about speed."
 
 
-def _become(tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool) -> int:
+def _become(tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool, path: str) -> int:
     """Replaces this process by the script, so that its signals, its output and its exit code are its own."""
     from autotune.tuner.apply import run_command
 
-    argv, environment = run_command(tuned, job.command, cwd, share=share)
+    argv, environment = run_command(tuned, job.command, cwd, share=share, path=path)
     sys.stdout.flush()
     sys.stderr.flush()
     try:

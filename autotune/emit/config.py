@@ -103,6 +103,10 @@ class TunedScript:
     """Setting -> template of the script's own argument, such as `--batch-size={}`; see `autotune.model.maps`."""
     facts: ScriptFacts | None = None
     """What the probe learned; None where nothing was injected."""
+    splits_batch_norm: bool = False
+    """The user allowed that BatchNorm sees smaller batches."""
+    num_processes_per_node: int = 0
+    """Processes that its launcher started; a script may start more by itself. 0 = as many as trained."""
 
     def __post_init__(self) -> None:
         """Refuses templates that could not be filled in."""

@@ -70,6 +70,8 @@ class TrialJob:
     batch_probe_factor: int = 1
     """Above 1 this is no trial: the compute-only rate alone is taken, with the cached batch so many times over, to tell
     what a larger effective batch would bring."""
+    config: str = ""
+    """File of the tuned config, in real training."""
     start_limit_s: float
     """Longest time from the start to the first optimizer step."""
     total_limit_s: float

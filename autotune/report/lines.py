@@ -114,6 +114,11 @@ def _near(url: str, cwd: str) -> str:
 def _probe_lines(event: ProbeFinished) -> tuple[str, ...]:
     words = clean(facts_words(event.facts, event.natural))
     lines = [f"probe done in {format_seconds(event.wall_s)}: {words}"]
+    if "launcher_threads" in event.facts.notes:
+        lines.append(
+            f"  torchrun set OMP_NUM_THREADS={event.natural.intra_op_threads} for each process, since you set none: "
+            "so does the baseline; the search tries others"
+        )
     lines += [f"  left out {words}" for words in refused_words(event.refused)]
     lines += [f"  {words}" for words in argument_words(event.facts)]
     return (*lines, HEADER)

@@ -9,19 +9,17 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotune.model.in_force import missed_settings
 from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
 from autotune.model.result import EMPTY_LOADER, Measurement, RankResult, RankStatus
 from autotune.runner.aggregate import measurement_of
 from autotune.runner.parity import parity_notes, why_no_parity
-from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.units import format_bytes, format_seconds
 
 ENDED_EARLY = "The script ended before enough was measured; give it more to do, for instance more epochs."
 MAX_SKIPPED_SHARE = 0.05
 """More skipped steps than this in the window, and the trial trains too little of what it measures."""
-FRACTION_TOLERANCE = 0.001
-"""Of the device's memory: what is read back was rounded to bytes, and is of what CUDA calls the total."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -254,45 +252,8 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
 
 def not_in_force(job: TrialJob, rank: RankResult) -> str:
     """How what was observed differs from what was asked, as one sentence; empty when nothing does."""
-    assert job.settings is not None and job.natural is not None
-    is_cpu = job.device == "cpu"
-    asked = job.settings.canonical(device_is_cpu=is_cpu)
-    for name in GROUP_OF_FIELD:
-        seen = rank.observed.get(name)
-        value = getattr(asked, name)
-        if _is_excused(name, asked, job):
-            continue
+    for name, (asked, seen) in missed_settings(job, rank.observed).items():
         if seen is None:
-            if name in job.mapped and value != getattr(job.natural, name):
-                return (
-                    f"Asked for {name} {value} through the script's argument, and whether it is in force was not seen."
-                )
-            continue
-        if name == "memory_fraction":
-            value = min(asked.memory_fraction, job.cap_fraction)
-            if _is_close(seen, value):
-                continue
-        elif str(value) == seen:
-            continue
-        return f"Asked for {name} {value}, in force was {_first_line(seen)}."
+            return f"Asked for {name} {asked} through the script's argument, and whether it is in force was not seen."
+        return f"Asked for {name} {asked}, in force was {_first_line(seen)}."
     return ""
-
-
-def _is_close(seen: str, fraction: float) -> bool:
-    try:
-        return abs(float(seen) - fraction) <= FRACTION_TOLERANCE
-    except ValueError:
-        return False
-
-
-def _is_excused(name: str, asked: Settings, job: TrialJob) -> bool:
-    """Inert fields, and fields that were left to the script, are not compared."""
-    if name in ("prefetch_factor", "persistent_workers") and asked.num_workers == 0:
-        return True
-    if name == "pin_memory" and job.device == "cpu":
-        return True
-    if name == "batch_size" and asked.batch_size is None:
-        return True
-    if name == "memory_fraction":
-        return job.device == "cpu"
-    return False

@@ -4,7 +4,7 @@ Run with `python -I -S`: it imports the standard library alone and starts in a f
 trial's. It
 
 * makes the copy-on-write layer in a mount namespace of the trial's own (`layers.py`),
-* gives the script a terminal to print to and nothing to read, and keeps its output within bounds,
+* gives the script a terminal with nothing to read, and keeps its output within bounds,
 * is the subreaper of all that the script starts, so that nothing can leave the tree,
 * ends the tree when the script ends, when the tuner says so, and when the tuner is gone: it reads from a pipe whose
   write end only the tuner holds, and end-of-file on it is the tuner's death, by SIGKILL too,
@@ -75,7 +75,11 @@ class BoundedLog:
 
 
 class Terminal:
-    """A terminal for the script's output. It stays open here, so that a script may close its own side and come back."""
+    """A terminal for the script's output. It stays open here, so that a script may close its own side and come back.
+
+    It is the script's input as well, so that a script that asks for the terminal's size there is told; but there is
+    nothing to read: a read is at the end of the file at once.
+    """
 
     def __init__(self, log: BoundedLog) -> None:
         self._log = log
@@ -83,6 +87,8 @@ class Terminal:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         attributes = termios.tcgetattr(self.slave)
         attributes[1] &= ~termios.ONLCR
+        attributes[3] &= ~(termios.ICANON | termios.ECHO)
+        attributes[6][termios.VMIN] = attributes[6][termios.VTIME] = 0
         termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
 
     def copy(self) -> None:
@@ -139,7 +145,7 @@ def _become_command(
     try:
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(slave, 0)
         os.dup2(slave, 1)
         os.dup2(slave, 2)
         os.closerange(3, error_write)

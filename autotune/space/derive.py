@@ -11,7 +11,17 @@ from autotune.model.maps import all_maps, mapped_settings, mapped_values
 from autotune.settings import INERT_ON_CPU, Group, OmpWaitPolicy, Precision
 from autotune.space.natural import natural_settings
 from autotune.space.ranges import parse_range
-from autotune.space.refusals import why_no_loader, why_no_single_step, why_no_split
+from autotune.space.refusals import (
+    NO_STREAM_PREFETCH,
+    why_no_compile,
+    why_no_loader,
+    why_no_precision,
+    why_no_samples,
+    why_no_single_step,
+    why_no_split,
+    why_no_threads,
+    why_no_workers,
+)
 from autotune.space.space import (
     DOMAINS,
     FREE_ACCUMULATION,
@@ -62,10 +72,13 @@ class _Derivation:
         self._refused: dict[str, str] = {}
         self._is_fixed_batch = spec.effective_batch == "fixed"
         self._batch = self._batch_per_device()
+        self._usable_cpus = machine.usable_cpus / facts.world_size
+        """Of one rank: they share the machine."""
 
     def space(self) -> SearchSpace:
         domains, allowed = self._own_values()
         self._refuse_values(allowed)
+        self._samples()
         self._batch_parameters(domains, allowed)
         wishes = Wishes(
             spec=self._spec, natural=self._natural, mapped=self._mapped, refused=self._refused, batch=self._batch
@@ -118,7 +131,7 @@ class _Derivation:
 
     def _loader(self, allowed: dict[str, list[Value]]) -> None:
         loader, names = self._facts.loader, ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-        most = max(1, round(self._machine.usable_cpus * WORKERS_PER_CPU))
+        most = max(1, round(self._usable_cpus * WORKERS_PER_CPU))
         own = self._natural.num_workers
         allowed["num_workers"] = [n for n in allowed["num_workers"] if isinstance(n, int) and (n <= most or n == own)]
         reason = why_no_loader(self._facts)
@@ -127,11 +140,16 @@ class _Derivation:
         for name in names:
             if reason and name not in self._mapped:
                 self._refuse(allowed, name, reason)
-        if loader is not None and loader.is_iterable and loader.num_workers == 0 and "num_workers" not in self._mapped:
-            reason = "an IterableDataset shards itself among its workers, which is the script's affair"
+        reason = why_no_workers(self._facts)
+        if reason and "num_workers" not in self._mapped:
             self._refuse(allowed, "num_workers", reason)
         if loader is not None and loader.num_batches is not None and not loader.is_read_before_training:
             self._keep_workers_busy(allowed, loader.num_batches)
+
+    def _samples(self) -> None:
+        reason = why_no_samples(self._facts, is_declared=self._spec.samples_per_step is not None)
+        if reason:
+            self._refused["samples_per_step"] = reason
 
     def _keep_workers_busy(self, allowed: dict[str, list[Value]], num_batches: int) -> None:
         for value in list(allowed["num_workers"]):
@@ -141,14 +159,9 @@ class _Derivation:
     def _precision(self, allowed: dict[str, list[Value]]) -> None:
         facts, device = self._facts, self._machine.device
         if Group.PRECISION not in facts.claims and "precision" not in self._mapped:
-            if facts.own_autocast is not None:
-                self._refuse(allowed, "precision", f"the script has its own autocast ({facts.own_autocast})")
-                return
-            if facts.own_grad_scaler:
-                self._refuse(allowed, "precision", "the script has its own GradScaler")
-                return
-            if facts.num_root_modules == 0:
-                self._refuse(allowed, "precision", "no module was seen to which an autocast region could be tied")
+            reason = why_no_precision(facts)
+            if reason:
+                self._refuse(allowed, "precision", reason)
                 return
             self._fp16(allowed)
         if device.is_cpu:
@@ -175,22 +188,22 @@ class _Derivation:
             self._refuse(allowed, "channels_last", "the model has no two-dimensional convolution")
         if is_claimed or "compile" in self._mapped:
             return
-        if facts.own_compile:
-            self._refuse(allowed, "compile", "the script compiles by itself")
-        elif facts.num_root_modules != 1:
-            self._refuse(allowed, "compile", f"the script trains {facts.num_root_modules} models side by side")
+        reason = why_no_compile(facts)
+        if reason:
+            self._refuse(allowed, "compile", reason)
         elif self._machine.device.is_cpu and not asks_for(self._spec, "compile"):
             self._refuse(allowed, "compile", "on a CPU it builds for minutes with a C++ compiler; ask with --set")
 
     def _threads(self, allowed: dict[str, list[Value]]) -> None:
-        most, own = max(1, int(self._machine.usable_cpus)), self._natural.intra_op_threads
+        most, own = max(1, int(self._usable_cpus)), self._natural.intra_op_threads
         values = allowed["intra_op_threads"]
         allowed["intra_op_threads"] = [n for n in values if isinstance(n, int) and (n <= most or n == own)]
-        if self._facts.own_threads and Group.THREADS not in self._facts.claims:
-            self._refuse(allowed, "intra_op_threads", "the script sets torch's number of threads by itself")
+        reason = why_no_threads(self._facts)
+        if reason and Group.THREADS not in self._facts.claims:
+            self._refuse(allowed, "intra_op_threads", reason)
         if not self._machine.is_linux:
             self._refuse(allowed, "omp_wait_policy", "it is for the OpenMP runtime of torch on Linux")
-        elif int(self._machine.usable_cpus) < 2:
+        elif int(self._usable_cpus) < 2:
             self._refuse(allowed, "omp_wait_policy", "with one core there is no team of threads")
         elif self._natural.omp_wait_policy is OmpWaitPolicy.PASSIVE:
             self._refuse(allowed, "omp_wait_policy", "OMP_WAIT_POLICY is set already")
@@ -205,7 +218,7 @@ class _Derivation:
         elif not asks_for(self._spec, "memory_fraction"):
             # In force is the cap's share in any case; a smaller one only lowers what the winner may hold.
             allowed["memory_fraction"] = [1.0]
-        self._refuse(allowed, "stream_prefetch", "a copy on a side stream needs the script's own loop")
+        self._refuse(allowed, "stream_prefetch", NO_STREAM_PREFETCH)
         if not asks_for(self._spec, "expandable_segments"):
             reason = "it changes what fits rather than how fast it trains; ask with --set"
             self._refuse(allowed, "expandable_segments", reason)

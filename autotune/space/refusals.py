@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from autotune.model.facts import BatchSamplerKind, LossReduction, ScriptFacts
-from autotune.settings import Group
+from autotune.settings import GROUP_OF_FIELD, Group, Precision, Settings
+
+NO_STREAM_PREFETCH = "a copy on a side stream needs the script's own loop"
 
 
 def why_no_loader(facts: ScriptFacts) -> str:
@@ -14,6 +16,34 @@ def why_no_loader(facts: ScriptFacts) -> str:
         return "no torch DataLoader was seen to train"
     if "several_loaders" in facts.notes:
         return "several loaders train side by side, and which one to tune is not ours to guess"
+    return ""
+
+
+def why_no_workers(facts: ScriptFacts) -> str:
+    """Why the training loader cannot be given workers by us; empty when it can."""
+    loader = facts.loader
+    if loader is None or loader.num_workers > 0:
+        return ""
+    if loader.is_iterable:
+        return "an IterableDataset shards itself among its workers, which is the script's affair"
+    if "unguarded_spawn" in facts.notes:
+        return 'the script has no `if __name__ == "__main__"`, and every worker, started by spawn, would run it again'
+    return ""
+
+
+def why_no_samples(facts: ScriptFacts, *, is_declared: bool) -> str:
+    """Why the samples of an optimizer step are not known; empty when they are.
+
+    Args:
+        facts: Of the script.
+        is_declared: The user says how many there are.
+    """
+    if is_declared:
+        return ""
+    if facts.loader is None:
+        return "no torch DataLoader was seen to train, so steps are counted (--samples-per-step)"
+    if "several_loaders" in facts.notes:
+        return "several loaders train side by side, and the samples of one are counted (--samples-per-step)"
     return ""
 
 
@@ -46,12 +76,14 @@ def why_no_split(facts: ScriptFacts, *, splits_batch_norm: bool, mapped: Collect
         )
     if Group.BATCH in facts.claims:
         return ""
-    if loader is None or loader.batch_size is None:
-        return "the batch size is not known from a torch DataLoader"
     if "several_loaders" in facts.notes:
         return "several loaders train side by side"
-    if loader.batch_sampler is BatchSamplerKind.CUSTOM and "batch_size" not in mapped:
+    if loader is not None and loader.batch_sampler is BatchSamplerKind.CUSTOM and "batch_size" not in mapped:
         return "the script has a batch sampler of its own"
+    if loader is not None and loader.batch_sampler is BatchSamplerKind.NONE:
+        return "the loader does not batch: its dataset does"
+    if loader is None or loader.batch_size is None:
+        return "the batch size is not known from a torch DataLoader"
     if "grad_accum_steps" in mapped:
         return ""  # The script accumulates as it is told.
     if facts.num_micro_batches_per_step > 1:
@@ -64,3 +96,71 @@ def why_no_split(facts: ScriptFacts, *, splits_batch_norm: bool, mapped: Collect
     if not reason and facts.loss_reduction is LossReduction.TOKEN_MEAN:
         reason = "the loss is a mean over targets of which micro-batches have different numbers"
     return reason
+
+
+def why_no_precision(facts: ScriptFacts) -> str:
+    """Why the number format cannot be changed from outside; empty when it can."""
+    if facts.own_autocast is not None:
+        return f"the script has its own autocast ({facts.own_autocast})"
+    if facts.own_grad_scaler:
+        return "the script has its own GradScaler"
+    if facts.num_root_modules == 0:
+        return "no module was seen to which an autocast region could be tied"
+    if "format_unseen" in facts.notes:
+        return "the model has no linear or convolution layer, by which its number format could be checked"
+    return ""
+
+
+def why_no_compile(facts: ScriptFacts) -> str:
+    """Why the model cannot be compiled from outside; empty when it can."""
+    if facts.own_compile:
+        return "the script compiles by itself"
+    if facts.num_root_modules != 1:
+        return f"the script trains {facts.num_root_modules} models side by side"
+    return ""
+
+
+def why_no_threads(facts: ScriptFacts) -> str:
+    """Why the number of threads is the script's affair; empty when it is ours to change."""
+    return "the script sets torch's number of threads by itself" if facts.own_threads else ""
+
+
+def why_not_unedited(
+    settings: Settings,
+    natural: Settings,
+    facts: ScriptFacts,
+    *,
+    mapped: frozenset[str] = frozenset(),
+    splits_batch_norm: bool = False,
+) -> dict[str, str]:
+    """Settings that cannot be put in force soundly on a script as it is, as name -> reason; knobs are left out.
+
+    Args:
+        settings: What is asked for.
+        natural: What the script does by itself: what equals it is left alone.
+        facts: What the probe learned of the script.
+        mapped: Fields that the script is given as arguments.
+        splits_batch_norm: The user allows that BatchNorm sees smaller batches.
+    """
+    by_group = {
+        Group.LOADER: why_no_loader(facts),
+        Group.BATCH: why_no_split(facts, splits_batch_norm=splits_batch_norm, mapped=mapped),
+        Group.PRECISION: why_no_precision(facts),
+        Group.MEMORY: "the script sets it by itself" if facts.own_memory_fraction else "",
+        Group.THREADS: why_no_threads(facts),
+    }
+    by_field = {
+        "num_workers": why_no_workers(facts),
+        "compile": why_no_compile(facts),
+        "stream_prefetch": NO_STREAM_PREFETCH,
+        "precision": why_no_single_step(facts) if settings.precision is Precision.FP16 else "",
+    }
+    reasons: dict[str, str] = {}
+    for name in settings.differences(natural):
+        group = GROUP_OF_FIELD.get(name)
+        if group is None or group in facts.claims or name in mapped:
+            continue
+        reason = by_group.get(group) or by_field.get(name)
+        if reason:
+            reasons[name] = reason
+    return reasons

@@ -88,6 +88,16 @@ class AppliedSettings:
             result["grad_accum_steps"] = "1, since the script clears or changes its gradients by hand"
         return result
 
+    def counted(self) -> dict[str, str]:
+        """Accumulation by backward passes per step, where nobody can tell which batches were for which step."""
+        if not self.steps.num_updates:
+            return {}
+        num_micro_batches = (
+            self.steps.num_backwards * self._natural.grad_accum_steps / self._facts.num_backwards_per_step
+        )
+        num_micro_batches += self._gradients.num_missing if self._gradients is not None else 0
+        return {"grad_accum_steps": str(max(1, round(num_micro_batches / self.steps.num_updates)))}
+
     def _end_search(self, _: torch.optim.Optimizer | None) -> None:
         if self.steps.num_steps >= ROOT_SEARCH_STEPS:
             self.roots.stop()

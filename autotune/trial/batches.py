@@ -54,6 +54,19 @@ def leading_size(batch: Any) -> int | None:
     return sizes.most_common(1)[0][0] if sizes else None
 
 
+def is_led_by_samples(batch: Any, batch_size: int | None) -> bool:
+    """Whether the first dimension of a whole batch is that of its samples, and not of time or of parts of samples.
+
+    Args:
+        batch: A first one, which may have fewer samples than were asked for.
+        batch_size: What the loader batches by; None where the dataset batches, which leaves nothing to compare with.
+    """
+    leading = leading_size(batch)
+    if leading is None or batch_size is None or leading == batch_size:
+        return leading is not None
+    return leading < batch_size and all(batch_size not in tensor.shape for tensor in tensors_of(batch))
+
+
 class EndlessBatchSampler(BatchSampler):
     """The script's batches, beginning again at their end while training goes on, and their sizes in order.
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.trial.batch_probe import repeated
-from autotune.trial.batches import EndlessBatchSampler, clone_batch, leading_size
+from autotune.trial.batches import EndlessBatchSampler, clone_batch, is_led_by_samples, leading_size
 from autotune.trial.gate import WorkerGates
 from autotune.trial.loaders import LoaderRecord, length_of
 from autotune.trial.meter import Meter
@@ -71,7 +71,9 @@ class Feed:
         self._num_until_end = math.inf
         """Batches after which this pass ends, with cached ones among them, where epochs do not go on for ever."""
         self._num_workers = self._num_queued = 0
-        self._batch_size = 1
+        self._batch_size: int | None = None
+        self._is_led_by_samples: bool | None = None
+        """Whether the first dimension of a batch is that of its samples; None before the first one."""
         self._on_next: list[Callable[[], None]] = []
         self._on_epoch_end: list[Callable[[], None]] = []
         self._on_first_batch: list[Callable[[Any], None]] = []
@@ -122,7 +124,7 @@ class Feed:
         self._gates.iteration_began(iterator, is_closed=self._holds_back)
         self._num_workers = loader.num_workers
         self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
-        self._batch_size = loader.batch_size or 1
+        self._batch_size = loader.batch_size
         self._num_ahead = self._num_owed = self._num_given = 0
         self._iterator, self._successor = weakref.ref(iterator), None
         # A loader with persistent workers holds its iterator: two that hold each other would live on together.
@@ -297,7 +299,10 @@ class Feed:
         return batch, sizes.popleft() if sizes else self._samples_of(batch)
 
     def _samples_of(self, batch: Any) -> int:
-        return leading_size(batch) or self._batch_size
+        if self._is_led_by_samples is None:
+            self._is_led_by_samples = is_led_by_samples(batch, self._batch_size)
+        leading = leading_size(batch) if self._is_led_by_samples else None
+        return leading or self._batch_size or 1
 
     def _epoch_ends(self) -> None:
         for action in self._on_epoch_end:

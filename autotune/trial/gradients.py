@@ -55,6 +55,8 @@ class Gradients:
     ) -> None:
         self.are_changed_by_script = False
         """Whether gradients that were to wait were cleared or changed by code that no seam holds back."""
+        self.num_missing = 0
+        """Micro-batches that steps at the ends of epochs were short of."""
         self._steps = steps
         self._accumulation = grad_accum_steps
         self._divides = reduction is LossReduction.MEAN
@@ -107,6 +109,7 @@ class Gradients:
             for parameter in self._steps.parameters():
                 if parameter.grad is not None:
                     parameter.grad.mul_(self._accumulation / self._num_pending)
+        self.num_missing += self._accumulation - self._num_pending
         self._num_pending = self._accumulation
         self._unscale()
         if self._own_scaler is not None:

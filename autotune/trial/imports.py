@@ -1,4 +1,4 @@
-"""What the script imported, and what it changed before: whether a process can import for many trials."""
+"""What the script imported, and which variables it or its launcher changed before."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ def early_environment() -> tuple[str, ...]:
     now = dict(os.environb)
     changed = {name for name in {*before, *now} if before.get(name) != now.get(name)}
     return tuple(sorted({os.fsdecode(name) for name in changed} - SET_BY_PYTHON))
+
+
+def launcher_sets_threads() -> bool:
+    """Whether OMP_NUM_THREADS is not the user's: torchrun sets it to 1 for each of several processes if it is unset."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or "OMP_NUM_THREADS" not in os.environ:
+        return False
+    try:
+        of_launcher = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return not any(pair.startswith(b"OMP_NUM_THREADS=") for pair in of_launcher)
 
 
 def _package_folders() -> set[str]:

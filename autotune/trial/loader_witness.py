@@ -13,6 +13,7 @@ from autotune.model.facts import BatchSamplerKind, LoaderFacts
 from autotune.settings import DEFAULT_PREFETCH_FACTOR
 from autotune.trial.batches import batch_bytes, leading_size
 from autotune.trial.loaders import LoaderRecord, Loaders, length_of
+from autotune.trial.main_module import start_method
 from autotune.trial.steps import Steps
 
 
@@ -38,6 +39,7 @@ class _Seen:
         self.last_delivery = 0
         self.is_read_before_training = False
         self.is_length_asked_first = False
+        self.start_method = ""
         self.batch_bytes = 0
         self.leading_size: int | None = None
 
@@ -95,6 +97,12 @@ class LoaderWitness:
         training = self._training()
         return training is not None and training.is_length_asked_first
 
+    @property
+    def start_method(self) -> str:
+        """How the training loader's workers are, or would be, started; empty without such a loader."""
+        training = self._training()
+        return training.start_method if training is not None else ""
+
     def num_training(self) -> int:
         """Loaders that take part in training alike: above 1, which one to tune is not ours to guess."""
         trained = [seen.num_trained for seen in self._seen.values()]
@@ -151,6 +159,7 @@ class LoaderWitness:
         seen.num_passes += 1
         seen.num_pending = 0
         seen.attributes = seen.attributes or _attributes(loader)
+        seen.start_method = start_method(loader)
 
     def _length_asked(self, record: LoaderRecord) -> None:
         if not self._steps.num_backwards:

@@ -55,12 +55,14 @@ class LoaderRecord:
 class _Place:
     """One dataset that a construction site builds loaders over."""
 
-    __slots__ = ("dataset_id", "is_used", "likeness")
+    __slots__ = ("dataset_id", "is_used", "last_built", "likeness")
 
     def __init__(self, dataset: Any, likeness: object) -> None:
         self.dataset_id = id(dataset)
         self.likeness = likeness
         self.is_used = False
+        self.last_built = 0
+        """Number of the last loader of this place among all that were built."""
 
 
 class Loaders:
@@ -80,6 +82,7 @@ class Loaders:
         self.length_asked: Callable[[LoaderRecord], None] | None = None
         """Told that somebody asked for a loader's length."""
         self._places: dict[str, list[_Place]] = {}
+        self._num_built = 0
         self._signature = inspect.signature(DataLoader.__init__)
 
     def install(self) -> None:
@@ -143,18 +146,21 @@ class Loaders:
         """`file:line~callers#ordinal`, and what the ordinal stands for.
 
         The ordinal counts distinct datasets, so a loader per epoch keeps its key. A dataset that is built anew each
-        time is taken for the one before when it is of the same class and length, and that one was in use.
+        time is taken for the one before when it is of the same class and length, and that one was in use; of several,
+        as of two loaders side by side, for the one that was built longest ago.
         """
         nearest, chain = _site()
         site = f"{nearest}~{zlib.crc32(chain.encode()):08x}"
         places = self._places.setdefault(site, [])
         likeness = (type(dataset), length_of(dataset))
         same = (n for n, place in enumerate(places) if place.dataset_id == id(dataset) and place.likeness == likeness)
-        alike = (n for n, place in enumerate(places) if place.is_used and place.likeness == likeness)
-        ordinal = next(same, next(alike, len(places)))
+        alike = [n for n, place in enumerate(places) if place.is_used and place.likeness == likeness]
+        oldest = min(alike, key=lambda n: places[n].last_built, default=len(places))
+        ordinal = next(same, oldest)
         if ordinal == len(places):
             places.append(_Place(dataset, likeness))
-        places[ordinal].dataset_id = id(dataset)
+        self._num_built += 1
+        places[ordinal].dataset_id, places[ordinal].last_built = id(dataset), self._num_built
         return f"{site}#{ordinal}", places[ordinal]
 
 

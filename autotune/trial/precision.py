@@ -61,23 +61,39 @@ def use_tf32() -> None:
     torch.backends.cudnn.allow_tf32 = True
 
 
+WEIGHTY = (
+    torch.nn.Linear,
+    torch.nn.Conv1d,
+    torch.nn.Conv2d,
+    torch.nn.Conv3d,
+    torch.nn.ConvTranspose1d,
+    torch.nn.ConvTranspose2d,
+    torch.nn.ConvTranspose3d,
+    torch.nn.RNNBase,
+)
+"""Layers whose products autocast runs in the lower format."""
+
+
 class OperandWitness:
-    """Sees in which format the model really computes: dtype of the first weighty module's output in a forward pass."""
+    """Sees in which format the model really computes: dtype of a weighty module's output in a forward pass."""
 
     def __init__(self) -> None:
         self.dtype: torch.dtype | None = None
         self._hook: Any = None
 
     def attach(self, root: torch.nn.Module) -> None:
-        """Looks at the first linear or convolution layer of a root, once."""
+        """Looks at the first weighty layer of a root that trains, or at the first one of all, once."""
         if self._hook is not None or torch.compiler.is_compiling():
             return
-        kinds = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
-        module = next((part for part in root.modules() if isinstance(part, kinds)), None)
+        layers = [part for part in root.modules() if isinstance(part, WEIGHTY)]
+        training = (layer for layer in layers if any(weight.requires_grad for weight in layer.parameters()))
+        module = next(training, layers[0] if layers else None)
         if module is not None:
             self._hook = module.register_forward_hook(self._see)
 
     def _see(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, tuple) and output:
+            output = output[0]  # of a recurrent layer, before its state
         if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
             self.dtype = output.dtype
             self._hook.remove()

@@ -65,14 +65,14 @@ def wait_for_others(paths: TrialPaths, world_size: int) -> None:
         time.sleep(0.005)
 
 
-def end_process() -> None:
+def end_process(code: int = 0) -> None:
     """Ends this process here, without the script's own end: no last checkpoint, no evaluation, nothing to hang in."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
             continue
-    os._exit(0)
+    os._exit(code)
 
 
 def report_endings(report_error: Callable[[BaseException], None], report_end: Callable[[], None]) -> None:

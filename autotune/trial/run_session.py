@@ -1,28 +1,42 @@
-"""Real training under a tuned config: the same seams as in a trial, no meter, and never an end of our making."""
+"""Real training under a tuned config: the same seams as in a trial, and no meter.
+
+It is ended by us in one case alone: after two steps, when a setting turns out not to be in force.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
+from autotune.model.in_force import missed_settings
 from autotune.model.job import TrialJob
-from autotune.settings import Settings
+from autotune.model.own_lines import own_lines
+from autotune.settings import GROUP_OF_FIELD, Group
+from autotune.trial import rank_report
 from autotune.trial.applied import AppliedSettings
 from autotune.trial.loaders import UNKNOWN_WORKERS, LoaderRecord
 
 CHECK_AFTER_STEPS = 2
+EXIT_CODE = 2
+"""Of a usage error: the config is not for this script."""
 
 
 class RunSession:
-    """Applies the settings, and says once on stderr what is in force."""
+    """Applies the settings, says once on stderr what is in force, and ends a training that is not what was asked for.
+
+    A script that went on would train another effective batch, or in another number format, than its config says; and
+    one that was ended later, or by an exception, might save what it has over something better.
+    """
 
     def __init__(self, job: TrialJob) -> None:
+        assert job.settings is not None and job.natural is not None
         self._job = job
         self._applied = AppliedSettings(job)
-        self._num_micro_batches = 0
+        self._changed = tuple(name for name in job.settings.differences(job.natural) if name in GROUP_OF_FIELD)
+        self._has_fed = False
 
     def install(self) -> None:
         """Attaches to torch."""
@@ -43,28 +57,41 @@ class RunSession:
         except StopIteration:
             self._applied.epoch_ends()
             raise
-        self._num_micro_batches += 1
+        self._has_fed = True
         return batch
 
     def _stepped(self, _: torch.optim.Optimizer | None) -> None:
         if self._applied.steps.num_steps < CHECK_AFTER_STEPS:
             return
         self._applied.steps.forget(self._stepped)
-        observed: dict[str, str] = {}
-        if self._num_micro_batches:
-            observed["grad_accum_steps"] = str(round(self._num_micro_batches / self._applied.steps.num_steps))
-        observed.update(self._applied.observed())
-        if self._job.facts is not None and self._job.facts.loader is not None and not self._num_micro_batches:
-            observed["num_workers"] = UNKNOWN_WORKERS
-        self._say(observed)
-
-    def _say(self, observed: dict[str, str]) -> None:
-        settings, natural = self._job.settings, self._job.natural
-        assert isinstance(settings, Settings) and isinstance(natural, Settings)
-        asked = {name: str(value) for name, value in settings.to_dict().items() if name in observed}
-        missed = [f"{name} {observed[name]}, not {value}" for name, value in asked.items() if observed[name] != value]
-        changed = [name for name in settings.differences(natural) if name in observed]
-        in_force = ", ".join(f"{name} {observed[name]}" for name in changed) or "the script's own settings"
-        sys.stderr.write(f"autotune: in force: {in_force}\n")
+        observed = self._observed()
+        differences = missed_settings(self._job, observed).items()
+        missed = {
+            name: (asked, seen) for name, (asked, seen) in differences if name in self._changed and seen is not None
+        }
         if missed:
-            sys.stderr.write(f"autotune: NOT in force: {'; '.join(missed)}\n")
+            self._refuse(missed)
+        elif rank_report.identity()[0] == 0:
+            in_force = ", ".join(f"{name} {observed[name]}" for name in self._changed if name in observed)
+            sys.stderr.write(f"autotune: in force: {in_force or 'the settings of the script itself'}\n")
+
+    def _observed(self) -> dict[str, str]:
+        """Settings in force, by field, as far as they can be seen."""
+        # A script may have taken more batches than it trained on: to look at one, or to know which is the last.
+        counted = self._applied.counted() if "grad_accum_steps" in self._changed else {}
+        observed = {**counted, **self._applied.observed()}
+        facts, claims = self._job.facts, self._applied.claims
+        of_loader = [n for n in self._changed if GROUP_OF_FIELD[n] in {Group.LOADER, Group.BATCH} - claims]
+        if facts is not None and facts.loader is not None and not self._has_fed:
+            observed.update({name: UNKNOWN_WORKERS for name in of_loader if name not in self._job.mapped})
+        return observed
+
+    def _refuse(self, missed: Mapping[str, tuple[object, str]]) -> None:
+        said = "; ".join(f"{name} {seen}, not {asked}" for name, (asked, seen) in missed.items())
+        lines = own_lines((GROUP_OF_FIELD[name] for name in missed), self._job.config)
+        sys.stderr.write(
+            f"autotune: NOT in force: {said}\n"
+            "autotune: the training is ended after its first steps. Let the script apply its config itself, with these "
+            "lines where they belong, and start it without autotune:\n" + "".join(f"  {line}\n" for line in lines)
+        )
+        rank_report.end_process(EXIT_CODE)

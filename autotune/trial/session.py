@@ -232,8 +232,7 @@ class MeasuredSession:
         if meter is None:
             self._rank, self._world_size = rank_report.identity()
         blocks = meter.blocks() if meter is not None else ()
-        # A script that reads ahead takes its batches for steps that nobody can tell apart.
-        counted = {} if self._feed.is_read_ahead else _accumulation(blocks)
+        counted = self._applied.counted() if self._feed.is_read_ahead else _accumulation(blocks)
         observed = {**counted, **self._applied.observed(), **self._said}
         result = RankResult(
             rank=self._rank,

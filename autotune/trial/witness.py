@@ -17,10 +17,11 @@ from autotune.settings import Group, OmpWaitPolicy, Precision
 from autotune.trial import schedulers, torch_names
 from autotune.trial.arguments import ArgumentWitness
 from autotune.trial.gradients import gradient_norm
-from autotune.trial.imports import early_environment, installed_modules
+from autotune.trial.imports import early_environment, installed_modules, launcher_sets_threads
 from autotune.trial.loader_witness import LoaderWitness
 from autotune.trial.loaders import Loaders
 from autotune.trial.loss_targets import LossTargets
+from autotune.trial.main_module import is_guarded
 from autotune.trial.patching import wrap
 from autotune.trial.precision import OperandWitness
 from autotune.trial.roots import Roots
@@ -157,6 +158,9 @@ class Witness:
         notes = {
             "several_loaders": self._loaders.num_training() > 1,
             "reads_ahead": self._loaders.is_read_ahead,
+            "launcher_threads": launcher_sets_threads(),
+            "format_unseen": self._operands.dtype is None,
+            "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
         }
         return ScriptFacts(
             device=self._device(list(parameters.values())),

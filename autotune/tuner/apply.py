@@ -11,14 +11,18 @@ from autotune.errors import ConfigError
 from autotune.measure.stopping import SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.job import Mode, TrialJob
 from autotune.model.maps import mapped_arguments, mapped_settings
+from autotune.model.own_lines import own_lines
 from autotune.plain import to_plain
 from autotune.runner.cold import INJECT
 from autotune.runner.device import cuda_devices
+from autotune.settings import GROUP_OF_FIELD
+from autotune.space.refusals import why_not_unedited
+from autotune.spec import DEFAULT_CONFIG
 from autotune.tuner.jobs import environment_for
 
 
 def run_command(
-    config: TunedConfig, command: tuple[str, ...], cwd: Path, *, share: bool
+    config: TunedConfig, command: tuple[str, ...], cwd: Path, *, share: bool, path: str = DEFAULT_CONFIG
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Arguments and environment that start the user's script under the tuned settings.
 
@@ -29,9 +33,11 @@ def run_command(
         command: What starts the script.
         cwd: Where it is started.
         share: Leave the rest of the device's memory to others.
+        path: The config's file, as it is to be named in a script.
 
     Raises:
-        ConfigError: The config does not say how to apply itself to an unedited script.
+        ConfigError: The config does not say how to apply itself to an unedited script, or has a setting that cannot be
+            applied to this one soundly.
     """
     facts, natural = config.script.facts, config.script.natural
     if facts is None:
@@ -40,6 +46,7 @@ def run_command(
             "Load it in the script with autotune.load.",
         )
     device = facts.device
+    _check_can_be_applied(config, path)
     job = TrialJob(
         mode=Mode.RUN,
         command=(*command, *mapped_arguments(config.settings, natural, config.script.maps.items())),
@@ -53,6 +60,7 @@ def run_command(
         cap_bytes=config.memory_cap_bytes,
         cap_fraction=_fraction(config, share=share) if device == "cuda" else 1.0,
         window=WindowRule(half_width_ratio=SCREENING_HALF_WIDTH_RATIO),
+        config=path,
         start_limit_s=1.0,
         total_limit_s=1.0,
     )
@@ -61,6 +69,32 @@ def run_command(
     environment["AUTOTUNE_JOB"] = json.dumps(to_plain(job))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(INJECT), os.environ.get("PYTHONPATH", "")]))
     return job.command, environment
+
+
+def _check_can_be_applied(config: TunedConfig, path: str) -> None:
+    """Refuses what a search would have refused: a file may have been written or changed by anybody.
+
+    Raises:
+        ConfigError: A setting cannot be applied soundly from outside; the hint has the lines to add to the script.
+    """
+    script = config.script
+    assert script.facts is not None
+    is_cpu = script.facts.device == "cpu"
+    settings = config.settings.canonical(device_is_cpu=is_cpu)
+    reasons = why_not_unedited(
+        settings,
+        script.natural.canonical(device_is_cpu=is_cpu),
+        script.facts,
+        mapped=frozenset(mapped_settings(script.maps.items())),
+        splits_batch_norm=script.splits_batch_norm,
+    )
+    if reasons:
+        refused = "; ".join(f"{name} {getattr(settings, name)}: {reason}" for name, reason in reasons.items())
+        lines = "\n  ".join(own_lines((GROUP_OF_FIELD[name] for name in reasons), path))
+        raise ConfigError(
+            f"{path} cannot be applied to {script.path} as it is: {refused}.",
+            f"Let the script do it, with these lines where they belong, and start it without autotune:\n  {lines}",
+        )
 
 
 def _fraction(config: TunedConfig, *, share: bool) -> float:

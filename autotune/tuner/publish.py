@@ -160,6 +160,8 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
             natural=study.natural,
             maps=dict(all_maps(spec.maps, study.facts)),
             facts=study.facts,
+            splits_batch_norm=spec.allow_batchnorm_accumulation,
+            num_processes_per_node=spec.num_processes_per_node,
         ),
     )
     path = config_path(study)

@@ -21,8 +21,8 @@ def started(monkeypatch):
     """What was started: program, arguments, environment, and how the config was to be applied."""
     calls = []
 
-    def run_command(config, command, cwd, *, share):
-        calls.append({"config": config, "cwd": cwd, "share": share})
+    def run_command(config, command, cwd, *, share, path):
+        calls.append({"config": config, "cwd": cwd, "share": share, "path": path})
         return (*command, "--workers=4"), {"PATH": os.environ["PATH"], "TUNED": "1"}
 
     def become(program, argv, environment):
@@ -64,6 +64,7 @@ def test_another_config_and_sharing_are_handed_on(cli, started, folder):
     run(cli, "train.py", "--config", "other.yaml", "--share")
     assert started[0]["config"].provenance.study == "other"
     assert started[0]["share"] is True
+    assert started[0]["path"] == "other.yaml"
 
 
 def test_a_module_and_a_whole_command_run_too(cli, started, folder):
@@ -83,6 +84,13 @@ def test_a_tuned_number_of_processes_is_kept(cli, started, folder):
     code, _, err = cli("run", "train.py")
     assert code == 2
     assert "was tuned for 2 process(es) and this is 1" in err and "--nproc-per-node 2" in err
+
+
+def test_a_script_that_starts_its_own_processes_is_started_as_it_was_tuned(cli, started, folder):
+    write_config(folder, provenance_world_size=2, script_num_processes_per_node=1)
+    run(cli, "train.py")
+    code, _, err = cli("run", "train.py", "--nproc-per-node", "2")
+    assert code == 2 and "was tuned for 1 process(es) and this is 2" in err
 
 
 def test_a_script_that_changed_and_another_script_are_told(cli, started, folder, capsys):

@@ -65,9 +65,14 @@ def test_gradients_that_the_script_clears_by_hand_are_noticed(ground: Ground, fa
     assert "in force was 1, since the script clears or changes its gradients by hand" in run.verdict.reason
 
 
-def test_real_training_says_when_gradients_are_cleared_by_hand(ground: Ground, facts: ScriptFacts) -> None:
+def test_real_training_ends_when_gradients_are_cleared_by_hand_and_says_what_to_write(
+    ground: Ground, facts: ScriptFacts
+) -> None:
     run = ground.train(SCRIPT, facts, "--clear", "by-hand", batch_size=16, grad_accum_steps=4)
+    assert run.code == 2
     assert "NOT in force: grad_accum_steps 1, since the script clears" in run.output
+    assert "for x, y in autotune.micro_batches(loader):" in run.output
+    assert "in force: batch_size" not in run.output and '"num_updates"' not in run.output
 
 
 @pytest.mark.parametrize(

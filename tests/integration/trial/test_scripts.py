@@ -207,6 +207,24 @@ def test_a_loader_that_is_built_elsewhere_in_the_trial_is_named(ground: Ground) 
     assert run.verdict.reason.startswith("Asked for num_workers 2, in force was unknown, since no loader was built")
 
 
+def test_real_training_ends_when_its_loader_is_built_elsewhere(ground: Ground) -> None:
+    path = ground.script(loops.PRELUDE + "from pathlib import Path\nPROBED = Path('probed')\n" + loops.OTHER_PLACE)
+    facts = ground.probe(path)
+    path.write_text(path.read_text().replace("loader = ", "\n    loader = "))
+    run = ground.train(path, facts, num_workers=2)
+    assert run.code == 2
+    assert "NOT in force: num_workers unknown, since no loader was built where" in run.output
+    assert "**cfg.loader_kwargs()" in run.output and "micro_batches" not in run.output
+
+
+def test_real_training_says_once_what_is_in_force(ground: Ground) -> None:
+    path = script(ground, loops.PLAIN.replace("range(1000)", "range(2)"))
+    run = ground.train(path, ground.probe(path), num_workers=1, batch_size=4, grad_accum_steps=2)
+    assert run.code == 0, run.output
+    said = [line for line in run.output.splitlines() if line.startswith("autotune: ")]
+    assert said == ["autotune: in force: num_workers 1, batch_size 4, grad_accum_steps 2"]
+
+
 def test_an_error_past_the_end_of_an_epoch_is_noted_as_one(ground: Ground) -> None:
     """A trial lets epochs go on; a script that has room for one epoch alone fails there, and not by its settings."""
     path = script(ground, loops.COUNTS_ON_ITS_LENGTH)

@@ -78,6 +78,22 @@ def test_what_cannot_be_accumulated_soundly_is_refused_by_name(change, word):
     assert len(space.allowed["split"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [(BatchSamplerKind.CUSTOM, "a batch sampler of its own"), (BatchSamplerKind.NONE, "the loader does not batch")],
+)
+def test_a_batch_whose_size_nobody_knows_is_refused_by_what_makes_it(kind, word):
+    space = space_of(script_facts(loader=loader_facts(batch_sampler=kind, batch_size=None)))
+    assert word in refusals(space)["batch_size"]
+    assert "split" not in space.domains
+
+
+def test_a_number_format_that_nobody_could_check_is_refused():
+    space = space_of(script_facts(notes=("format_unseen",)))
+    assert "no linear or convolution layer" in refusals(space)["precision"]
+    assert space.allowed["precision"] == ("fp32",)
+
+
 def test_without_a_loader_loader_and_batch_are_refused():
     space = space_of(script_facts(loader=None))
     assert "no torch DataLoader" in refusals(space)["num_workers"]
@@ -93,6 +109,31 @@ def test_an_iterable_dataset_without_workers_keeps_none():
 def test_an_iterable_dataset_with_workers_may_have_more():
     space = space_of(script_facts(loader=loader_facts(is_iterable=True, num_workers=1)))
     assert len(space.allowed["num_workers"]) > 1
+
+
+def test_a_script_that_workers_would_run_again_gets_none_unless_it_has_some():
+    unguarded = {"notes": ("unguarded_spawn",)}
+    space = space_of(script_facts(**unguarded))
+    assert "started by spawn" in refusals(space)["num_workers"]
+    assert space.allowed["num_workers"] == (0,)
+    assert len(space_of(script_facts(loader=loader_facts(num_workers=1), **unguarded)).allowed["num_workers"]) > 1
+
+
+def test_ranks_share_the_cores_of_the_machine():
+    space = space_of(script_facts(world_size=4), cpu_machine(8))
+    assert max(space.allowed["num_workers"]) == 4
+    assert space.allowed["intra_op_threads"] == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"loader": None}, "steps are counted"), ({"notes": ("several_loaders",)}, "the samples of one")],
+)
+def test_unknown_samples_are_named_unless_they_are_declared(change, word):
+    facts = script_facts(**change)
+    assert word in refusals(space_of(facts))["samples_per_step"]
+    assert "samples_per_step" not in refusals(space_of(facts, samples_per_step=16.0))
+    assert "samples_per_step" not in refusals(space_of())
 
 
 def test_own_autocast_keeps_the_scripts_precision():

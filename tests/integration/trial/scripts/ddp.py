@@ -1,7 +1,9 @@
 """Data-parallel training on the CPU: started by torchrun, or starting its own ranks."""
 
 import argparse
+import json
 import os
+import signal
 import time
 
 import torch
@@ -13,6 +15,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--spawn", type=int, default=0)
 parser.add_argument("--fail", type=int, default=-1, help="rank that runs out of memory after a while")
+parser.add_argument("--die", type=int, default=-1, help="rank that is killed after a while")
+parser.add_argument("--epochs", type=int, default=10000)
 parser.add_argument("--uneven", action="store_true", help="rank 1 works a little longer on every step")
 args = parser.parse_args()
 
@@ -20,14 +24,13 @@ args = parser.parse_args()
 def train(rank, num_ranks):
     torch.distributed.init_process_group("gloo", rank=rank, world_size=num_ranks)
     torch.manual_seed(0)
-    torch.set_num_threads(1)
     data = TensorDataset(torch.randn(512, 4), torch.randint(3, (512,)))
     sampler = DistributedSampler(data, num_replicas=num_ranks, rank=rank)
     loader = DataLoader(data, batch_size=8, sampler=sampler)
     model = DistributedDataParallel(torch.nn.Linear(4, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     number = 0
-    for epoch in range(10000):
+    for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         for x, y in loader:
             optimizer.zero_grad()
@@ -36,8 +39,12 @@ def train(rank, num_ranks):
             number += 1
             if rank == args.fail and number == 20:
                 raise MemoryError(f"rank {rank} has no more")
+            if rank == args.die and number == 20:
+                os.kill(os.getpid(), signal.SIGKILL)
             if args.uneven and rank == 1:
                 time.sleep(0.002)
+    if rank == 0:
+        print(json.dumps([float(value) for weight in model.parameters() for value in weight.detach().flatten()]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""Several processes that train together, started by torchrun or by the script: one trial, with one rate and one end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.measure.block import Phase
+from autotune.model.facts import ScriptFacts
+from autotune.model.job import Mode
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.plain import to_plain
+from autotune.runner import layers
+from autotune.runner.cold import INJECT
+from autotune.space.derive import derive_space
+from autotune.tuner.jobs import Jobs
+from autotune.tuner.probing import probe_script
+from autotune.tuner.stop import StopRequest
+from tests.integration.runner.ground import digest, processes_of
+from tests.integration.shapes.ground import QUICK, Ground
+from tests.integration.shapes.shape import Shape
+from tests.integration.shapes.shapes import RANKS
+
+pytestmark = pytest.mark.slow
+TORCHRUN, SPAWN = RANKS
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """A ground where the user has set no number of threads."""
+    root = Path(tempfile.mkdtemp(prefix="ranks-")).resolve()
+    made = Ground(root)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    yield made
+    made.close()
+    layers.remove_tree(root)
+
+
+def probed(ground: Ground, shape: Shape) -> Jobs:
+    jobs = ground.jobs(shape, ground.put(shape))
+    facts = probe_script(jobs, ground.cold, lambda: None, StopRequest())
+    space = derive_space(facts, jobs.site.machine, jobs.spec)
+    return replace(jobs, facts=facts, natural=space.natural)
+
+
+def run(ground: Ground, jobs: Jobs, *arguments: str, **changes: Any) -> TrialResult:
+    assert jobs.natural is not None
+    job = jobs.trial(replace(jobs.natural, **changes))
+    limits = {"start_limit_s": 60.0, "total_limit_s": 90.0}
+    return ground.cold.start(replace(job, command=(*job.command, *arguments), window=QUICK, **limits)).result()
+
+
+@pytest.mark.parametrize("shape", [TORCHRUN, SPAWN], ids=lambda shape: shape.name)
+def test_two_ranks_have_one_rate_of_all_samples_over_the_slowest_ranks_time(ground: Ground, shape: Shape) -> None:
+    result = run(ground, probed(ground, shape), "--uneven")
+    assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
+    windows = [[block for block in rank.blocks if block.phase is Phase.WINDOW] for rank in result.ranks]
+    samples_per_step = sum(sum(b.num_samples for b in window) / sum(b.num_steps for b in window) for window in windows)
+    assert samples_per_step == 16
+    slowest_s = max(sum(b.duration_s for b in window) / sum(b.num_steps for b in window) for window in windows)
+    assert slowest_s > 0.002  # what the second rank sleeps
+    assert result.measurement is not None
+    assert result.measurement.steady_samples_per_second == pytest.approx(samples_per_step / slowest_s)
+
+
+@pytest.mark.parametrize("shape", [TORCHRUN, SPAWN], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_that_dies_ends_the_trial_and_nothing_is_left(ground: Ground, shape: Shape, rank: str) -> None:
+    jobs = probed(ground, shape)
+    before = digest(ground.user, ground.home)
+    result = run(ground, jobs, "--die", rank)
+    assert result.outcome is Outcome.CRASHED, f"{result.outcome} {result.reason} {result.log_tail}"
+    assert result.measurement is None
+    assert result.wall_s < 60
+    assert processes_of(ground.workspace.folder) == []
+    assert digest(ground.user, ground.home) == before
+
+
+@pytest.mark.parametrize("shape", [TORCHRUN, SPAWN], ids=lambda shape: shape.name)
+def test_real_training_of_two_ranks_in_micro_batches_ends_with_the_weights_of_whole_ones(
+    ground: Ground, shape: Shape
+) -> None:
+    jobs = probed(ground, shape)
+    assert jobs.natural is not None and jobs.facts is not None
+    weights = []
+    for settings in (jobs.natural, replace(jobs.natural, batch_size=2, grad_accum_steps=4)):
+        job = replace(jobs.trial(settings), mode=Mode.RUN)
+        path = os.pathsep.join([str(INJECT), os.environ["PYTHONPATH"]])
+        environment = {**os.environ, "AUTOTUNE_JOB": json.dumps(to_plain(job)), "PYTHONPATH": path}
+        command = (*job.command, "--epochs", "2")
+        done = subprocess.run(command, env=environment, cwd=job.cwd, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("autotune: in force") == 1, done.stderr
+        weights.append(json.loads(done.stdout.strip().splitlines()[-1]))
+    assert weights[1] == pytest.approx(weights[0], rel=2e-5, abs=1e-7)
+
+
+def test_the_one_thread_that_torchrun_sets_is_said_and_others_are_tried(unset: Ground) -> None:
+    jobs = probed(unset, TORCHRUN)
+    assert isinstance(jobs.facts, ScriptFacts) and jobs.natural is not None
+    assert "launcher_threads" in jobs.facts.notes
+    assert jobs.natural.intra_op_threads == 1
+    space = derive_space(jobs.facts, replace(jobs.site.machine, usable_cpus=4.0), jobs.spec)
+    assert space.allowed["intra_op_threads"] == (1, 2)
+    own, more = run(unset, jobs), run(unset, jobs, intra_op_threads=2)
+    assert [rank.observed["intra_op_threads"] for rank in own.ranks] == ["1", "1"]
+    assert more.outcome is Outcome.OK, more.reason
+    assert [rank.observed["intra_op_threads"] for rank in more.ranks] == ["2", "2"]
+
+
+def test_a_number_of_threads_that_the_user_set_is_the_users(ground: Ground) -> None:
+    jobs = probed(ground, TORCHRUN)
+    assert jobs.facts is not None and "launcher_threads" not in jobs.facts.notes
