@@ -12,13 +12,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autotune import integrations
     from autotune.api import Config, load, micro_batches
     from autotune.model.summary import SearchResult
     from autotune.tuner.public import resume, search
 
     __version__: str
 
-__all__ = ["Config", "SearchResult", "__version__", "load", "micro_batches", "resume", "search"]
+__all__ = ["Config", "SearchResult", "__version__", "integrations", "load", "micro_batches", "resume", "search"]
 
 DISTRIBUTION = "torch-autotune"
 _HOMES = {"SearchResult": "model.summary", "resume": "tuner.public", "search": "tuner.public"}
@@ -45,6 +46,8 @@ def __getattr__(name: str) -> Any:
             value: Any = version(DISTRIBUTION)
         except PackageNotFoundError:
             value = "0+unknown"
+    elif name == "integrations":
+        value = import_module(f"{__name__}.{name}")
     elif name in __all__:
         value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'api')}"), name)
     else:

@@ -99,10 +99,41 @@ class Config:
             # torch refuses both without workers.
             kwargs["prefetch_factor"] = settings.prefetch_factor
             kwargs["persistent_workers"] = settings.persistent_workers
-        if settings.pin_memory and _has_accelerator():
+        if settings.pin_memory and fit.has_accelerator():
             kwargs["pin_memory"] = True
         self._in_force.update({"pin_memory": False, **kwargs})
         return kwargs
+
+    def hand_over(self, *groups: Group) -> frozenset[str]:
+        """Fields of these groups that the caller is to put in force by other means, such as a framework's arguments.
+
+        A field that is not among them is the script's own and stays as it is. In a search the groups' seams stand down
+        and only observe.
+        """
+        self._claim(*groups)
+        fields = frozenset(name for name in self._applied if GROUP_OF_FIELD[name] in groups)
+        if "precision" in fields:
+            self._use_tf32()
+        plain = self._settings.to_dict()
+        self._in_force.update({name: plain[name] for name in fields})
+        return fields
+
+    def check_loader(self, loader: Any) -> None:
+        """Refuses a training loader of another batch size, when something else than `backward` accumulates.
+
+        Raises:
+            ConfigError: The loader has another batch size than the tuned one; in a probe, it is not built from
+                `loader_kwargs`, so that no trial could change its batch size.
+        """
+        hint = "Build it with DataLoader(data, **cfg.loader_kwargs())."
+        if self._session is not None and self._session.settings is None and Group.LOADER not in self._claimed:
+            raise ConfigError("The training loader is not built from the config that accumulates.", hint)
+        size = getattr(loader, "batch_size", None) or getattr(
+            getattr(loader, "batch_sampler", None), "batch_size", None
+        )
+        asked = self._settings.batch_size if "batch_size" in self._applied else None
+        if isinstance(size, int) and asked is not None and size != asked:
+            raise ConfigError(f"The training loader has batch_size {size}, and the config says {asked}.", hint)
 
     def prepare(self, model: Model) -> Model:
         """The same model, in the memory format and compiled as tuned; sets threads, kernels and the memory limit too.
@@ -264,10 +295,3 @@ class Config:
             self._in_force["memory_fraction"] = fraction
         for doubt in fit.cuda_doubts(self._settings, self._tuned, properties.name):
             warnings.warn(doubt, UserWarning, stacklevel=3)
-
-
-def _has_accelerator() -> bool:
-    import torch
-
-    accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
-    return bool(accelerator.is_available()) if accelerator is not None else torch.cuda.is_available()

@@ -125,3 +125,11 @@ def cuda_doubts(settings: Settings, config: TunedConfig | None, device: str) -> 
             f"{' and '.join(asked)} cannot be applied from here, where the script copies to the device itself: write "
             "`x.to(device, non_blocking=cfg.settings.non_blocking)`, or start the script by `autotune run`."
         )
+
+
+def has_accelerator() -> bool:
+    """Whether there is a device that pinned memory is copied to faster."""
+    import torch
+
+    accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
+    return bool(accelerator.is_available()) if accelerator is not None else torch.cuda.is_available()

@@ -66,3 +66,8 @@ def test_loading_without_a_file_needs_nothing_of_others(always: set[str], tmp_pa
 def test_naming_the_search_loads_neither_torch_nor_what_users_may_lack(always: set[str]) -> None:
     assert "torch" not in loaded_after("import autotune\nautotune.search") - always
     assert loaded_after("import autotune\nautotune.SearchResult") - always == {"autotune"}
+
+
+def test_the_integrations_are_there_without_their_frameworks(always: set[str]) -> None:
+    code = "import autotune\nautotune.integrations.lightning\nautotune.integrations.huggingface"
+    assert not {"torch", "transformers", "lightning", "optuna", "sqlalchemy"} & (loaded_after(code) - always)

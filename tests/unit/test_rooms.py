@@ -32,12 +32,15 @@ MAY_IMPORT = {
     "api": BASE | {"emit"},
     "tuner": BASE | {"space", "study_file", "runner", "search", "store", "emit", "__init__"},
     "cli": BASE | {"space", "study_file", "tuner", "report", "emit", "store", "__init__"},
-    "__init__": {"api", "model", "tuner"},
+    "integrations": BASE | {"api", "emit"},
+    "__init__": {"api", "integrations", "model", "tuner"},
     "__main__": {"cli"},
 }
 """Rooms that each room may import from, beside itself."""
 THIRD_PARTY = {
-    "torch": {"trial", "api"},
+    "torch": {"trial", "api", "integrations"},
+    "transformers": {"integrations"},
+    "lightning": {"integrations"},
     "psutil": {"runner"},
     "pynvml": {"runner"},
     "optuna": {"search", "store"},

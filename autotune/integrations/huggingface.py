@@ -1,0 +1,69 @@
+"""Hugging Face: TrainingArguments with the tuned settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+from autotune.api import Config
+from autotune.settings import LOADER_FIELDS, Group, Precision
+
+
+def training_arguments(config: Config, *, kind: type[Any] | None = None, **arguments: Any) -> Any:
+    """`TrainingArguments` with batch, accumulation, loader and precision as tuned, for any `Trainer`.
+
+    Threads, kernels and compilation are applied by `config.prepare(model)`.
+
+    Args:
+        config: What `autotune.load` gave.
+        kind: `transformers.TrainingArguments`, which is the default, or a class derived from it.
+        **arguments: Of that class, as the script is written; tuned ones take the place of theirs where there are any.
+
+    Raises:
+        ModuleNotFoundError: transformers is not installed.
+
+    Warns:
+        UserWarning: This release of transformers does not know an argument, so that a setting is not applied.
+
+    Example:
+        ```python
+        cfg = autotune.load("autotune.yaml", batch_size=8, grad_accum_steps=4)
+        args = autotune.integrations.huggingface.training_arguments(cfg, output_dir="out", num_train_epochs=3)
+        Trainer(model=cfg.prepare(model), args=args, train_dataset=data).train()
+        ```
+    """
+    import torch
+    from transformers import TrainingArguments
+
+    kind = TrainingArguments if kind is None else kind
+    tuned = _tuned(config)
+    if (tuned.get("bf16") or tuned.get("fp16")) and not torch.cuda.is_available():
+        tuned["use_cpu"] = True  # otherwise these formats are refused where there is no GPU
+    known = {field.name for field in dataclasses.fields(kind)}
+    for name in sorted(tuned.keys() - known):
+        warnings.warn(
+            f"{kind.__name__} of this transformers has no {name}, so {tuned.pop(name)!r} is not applied.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return kind(**{**arguments, **tuned})
+
+
+def _tuned(config: Config) -> dict[str, Any]:
+    """Arguments that the config decides: all of a tuned one, otherwise those that its call names."""
+    fields, settings = config.hand_over(Group.LOADER, Group.BATCH, Group.PRECISION), config.settings
+    values: dict[str, Any] = {
+        f"dataloader_{name}": getattr(settings, name)
+        for name in LOADER_FIELDS
+        if name in fields and (settings.num_workers > 0 or name not in ("prefetch_factor", "persistent_workers"))
+    }
+    if "batch_size" in fields and settings.batch_size is not None:
+        values["per_device_train_batch_size"] = settings.batch_size
+    if "grad_accum_steps" in fields:
+        values["gradient_accumulation_steps"] = settings.grad_accum_steps
+    if "precision" in fields:
+        values.update(bf16=settings.precision is Precision.BF16, fp16=settings.precision is Precision.FP16)
+        if settings.precision is Precision.TF32:
+            values["tf32"] = True
+    return values

@@ -1,0 +1,3 @@
+from tests.integration.trial.conftest import ground
+
+__all__ = ["ground"]
