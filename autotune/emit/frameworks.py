@@ -72,7 +72,10 @@ def huggingface_arguments(config: TunedConfig) -> FrameworkArguments:
     if settings.non_blocking:
         values["accelerator_config"] = {"non_blocking": True}
     taken = {*LOADER_FIELDS, "batch_size", "grad_accum_steps", "precision", "compile", "non_blocking"}
-    note = "HfArgumentParser(TrainingArguments).parse_yaml_file(FILE) reads it; output_dir and the rest are yours."
+    note = (
+        "For transformers 4.46 or later: HfArgumentParser(TrainingArguments).parse_yaml_file(FILE) reads it; "
+        "output_dir and the rest are yours."
+    )
     return FrameworkArguments(values=values, left_out=_left_out(config, taken), notes=(note,))
 
 
@@ -90,7 +93,10 @@ def lightning_arguments(config: TunedConfig) -> FrameworkArguments:
     # Lightning copies batches with non_blocking by itself.
     taken = {*LOADER_FIELDS, "batch_size", "grad_accum_steps", "cudnn_benchmark", "non_blocking"}
     taken |= {"precision"} if settings.precision is not Precision.TF32 else set()
-    note = "Trainer(**tuned['trainer'], max_epochs=...) and DataLoader(dataset, **tuned['loader']) take it."
+    note = (
+        "For Lightning 2.4 or later: Trainer(**tuned['trainer'], max_epochs=...) and "
+        "DataLoader(dataset, **tuned['loader']) take it."
+    )
     values = {"trainer": trainer, "loader": loader_arguments(settings)}
     return FrameworkArguments(values=values, left_out=_left_out(config, taken), notes=(note,))
 
@@ -115,7 +121,8 @@ def accelerate_arguments(config: TunedConfig) -> FrameworkArguments:
     taken = {*LOADER_FIELDS, "batch_size", "grad_accum_steps", "compile", "non_blocking"}
     taken |= {"precision"} if settings.precision is not Precision.TF32 else set()
     notes = (
-        "Accelerator(**tuned['accelerator'], dataloader_config=DataLoaderConfiguration(**tuned['dataloader_config'])) "
+        "For Accelerate 1.1 or later: Accelerator(**tuned['accelerator'], "
+        "dataloader_config=DataLoaderConfiguration(**tuned['dataloader_config'])) "
         "and DataLoader(dataset, **tuned['loader']) take it.",
         f"Start it with: accelerate launch --num_processes {config.provenance.world_size}",
     )
