@@ -157,7 +157,8 @@ def test_a_declared_choice_is_searched_with_the_rest_and_trains_as_the_scripts_a
     )
     search = autotune(
         *(project, "search", "train.py", "--trials", "4", "--time", "5m", "--json", *NARROW),
-        *("--fix", "num_workers=0", "--set", "storage=folder,lmdb", "--map", "storage=--storage={}"),
+        *("--fix", "num_workers=0", "--fix", "batch_size=16"),
+        *("--set", "storage=folder,lmdb", "--map", "storage=--storage={}"),
     )
     code, output, talk = finished(search)
     assert code == 0, talk
