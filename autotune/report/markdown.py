@@ -52,7 +52,8 @@ def _lines(story: StudyStory) -> Iterator[str]:
 
 
 def _bound(story: StudyStory) -> Iterator[str]:
-    for who, found in (("Your settings are", story.before), ("The best are", story.after)):
+    after = story.after if story.best_number != story.baseline_number else None
+    for who, found in (("Your settings are", story.before), ("The best are", after)):
         words = bottleneck_text(found.kind) if found is not None else ""
         if words:
             yield f"- {who} bound by {words}"

@@ -124,7 +124,8 @@ class Chart:
         self.add("line", x1=LEFT, x2=self.width - RIGHT, y1=floor, y2=floor, class_="frame")
         free_from = -math.inf
         for value, words in ticks:
-            place, half = self.across(value), len(words) * LETTER_WIDTH / 2
+            half = len(words) * LETTER_WIDTH / 2
+            place = min(self.across(value), self.width - half - 1)
             if place - half < free_from:
                 continue
             free_from = place + half + LETTER_WIDTH

@@ -21,17 +21,19 @@ def figure_rows(story: StudyStory) -> Iterator[tuple[str, str]]:
     if result.speedup is not None:
         ratio, low, high = result.speedup
         yield f"as fast as yours [{low:.2f}, {high:.2f}]", f"{ratio:.2f}x"
-    for name, contender in (("yours", result.baseline), ("best", result.best)):
+    is_kept = story.best_number == story.baseline_number
+    for name, contender in (("yours", result.baseline), ("best", None if is_kept else result.best)):
         if contender is not None and contender.samples_per_second is not None:
             yield f"{unit}, {name}{_interval(contender)}", format_rate(contender.samples_per_second)
     if result.best is not None and result.best.peak_memory_bytes is not None and story.memory_cap_bytes:
         share = result.best.peak_memory_bytes / story.memory_cap_bytes
-        words = f"peak memory of the best, {share:.0%} of the cap of {format_bytes(story.memory_cap_bytes)}"
+        whose = "" if is_kept else " of the best"
+        words = f"peak memory{whose}, {share:.0%} of the cap of {format_bytes(story.memory_cap_bytes)}"
         yield words, format_bytes(result.best.peak_memory_bytes)
     counts = story.result.trials
     kinds = ((counts.infeasible, "over the cap"), (counts.failed, "failed"), (counts.gated, "not run: too large"))
     told = "".join(f", {count} {words}" for count, words in kinds if count)
-    yield f"trials in {format_seconds(story.spent_s)}{told}", str(counts.total)
+    yield f"{'trial' if counts.total == 1 else 'trials'} in {format_seconds(story.spent_s)}{told}", str(counts.total)
 
 
 def _interval(contender: Contender) -> str:

@@ -110,7 +110,6 @@ def found_by_config(name: str, config: TunedConfig) -> Found:
         natural=config.script.natural,
         fields={
             **({"script": config.script.digest} if config.script.digest else {}),
-            "--map": [list(pair) for pair in config.script.maps.items()],
             "autotune": config.provenance.autotune,
             **_batch(config.settings, config.provenance.world_size),
         },

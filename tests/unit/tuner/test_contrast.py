@@ -138,7 +138,7 @@ def test_a_config_is_compared_by_what_its_file_knows():
 
 
 def test_what_only_one_side_knows_is_not_compared():
-    config = tuned_config(script_digest="ab12", provenance_host=HOST, provenance_autotune="0.1.0", script_maps={})
+    config = tuned_config(script_digest="ab12", provenance_host=HOST, provenance_autotune="0.1.0")
     study = found("train")
     batch = study.side.settings.effective_batch()
     assert config.settings.effective_batch() == batch
