@@ -49,7 +49,7 @@ test-all: lint $(STAMP).frameworks
 
 # DeepSpeed is there for its own check of a config: nothing of it that needs a compiler is built.
 $(STAMP).frameworks: $(STAMP)
-	DS_BUILD_OPS=0 $(PIP_INSTALL) --editable '.[dev,studies,frameworks,dashboard]'
+	DS_BUILD_OPS=0 $(PIP_INSTALL) --editable '.[dev,studies,frameworks,dashboard,report]'
 	touch $@
 
 ## bench-measure: whether the measurement can be trusted; over an hour on a quiet machine. It goes on where it stopped;

@@ -20,6 +20,7 @@ Examples:
   autotune report train
   autotune report train --out show/train.html
   autotune report train --format md --out -
+  autotune report train --interactive
 """
 
 
@@ -34,6 +35,9 @@ def report(
         str | None,
         typer.Option("--out", metavar="PATH", help="Where it goes; - is standard output. [default: STUDY.html]"),
     ] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", help="Add Optuna's own figures, drawn by plotly: 5 MB more, and scripts.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite whatever is at --out.")] = False,
 ) -> int:
     """Write a study as one page: how it went, memory, each setting, stalls, all trials, and the machine.
@@ -41,12 +45,16 @@ def report(
     The HTML holds its style and its pictures, and loads nothing: it can be mailed, or kept with the results. A file
     that is there already is replaced only if it is a report.
     """
+    from autotune.report.interactive import DRAW, plotly_script
     from autotune.report.streams import say, write_result
     from autotune.tuner.story import tell
 
     kind = _kind(form, out)
+    if interactive and kind != "html":
+        raise UsageError(f"--interactive goes with html, not with {kind}.", "Leave it away, or let --out end in .html.")
+    scripts = (plotly_script(), DRAW) if interactive else ()
     with open_repository(storage) as repository:
-        text = _text(tell(study, repository, with_importances=True), kind)
+        text = _text(tell(study, repository, with_importances=True, with_figures=interactive), kind, scripts)
     if out == "-":
         write_result(text)
         return 0
@@ -66,7 +74,7 @@ def _kind(form: str | None, out: str | None) -> str:
     return kind
 
 
-def _text(story: StudyStory, kind: str) -> str:
+def _text(story: StudyStory, kind: str, scripts: tuple[str, ...]) -> str:
     from autotune.report.document import document_text
     from autotune.report.html import page
     from autotune.report.markdown import markdown
@@ -74,7 +82,7 @@ def _text(story: StudyStory, kind: str) -> str:
 
     if kind == "json":
         return document_text(report_document(story))
-    return page(story) if kind == "html" else markdown(story)
+    return page(story, scripts) if kind == "html" else markdown(story)
 
 
 def _write(path: Path, text: str, kind: str, *, force: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from autotune.measure.bottleneck import Bottleneck
 from autotune.model.facts import ScriptFacts
@@ -38,6 +39,15 @@ class FinalStory:
     number: int
     """The trial whose settings ran again."""
     result: TrialResult
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlotlyFigure:
+    """A figure that Optuna made, for plotly to draw."""
+
+    title: str
+    values: Mapping[str, Any]
+    """Its `data` and `layout`, as plain JSON."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +94,9 @@ class StudyStory:
     importances: Mapping[str, float] = field(default_factory=dict)
     """Share of each setting in being among the fastest, as Optuna estimates it; empty where nobody asked, or there
     were too few trials."""
+
+    figures: tuple[PlotlyFigure, ...] = ()
+    """Optuna's own, where they were asked for."""
 
     @property
     def results(self) -> tuple[TrialResult, ...]:

@@ -1,4 +1,4 @@
-"""A study as one HTML page that needs nothing else: style and pictures are in it, scripts it has none. Pure.
+"""A study as one HTML page that needs nothing else: style and pictures are in it, scripts only on demand.
 
 The page is built as a tree of elements and written in one place, which escapes every text and attribute. What it may
 load is forbidden by its own policy: nothing.
@@ -12,6 +12,7 @@ from importlib.resources import files
 from xml.etree.ElementTree import Element, tostring
 
 from autotune.model.story import StudyStory, TrialStory
+from autotune.report.interactive import interactive_figures, policy
 from autotune.report.lines import facts_words
 from autotune.report.pictures import MARKS, Picture, kind_of, pictures, setting_pictures
 from autotune.report.summary import INDENT, headline, worth_lines
@@ -27,17 +28,24 @@ MAX_LOG_CHARS = 4000
 NUMBER_COLUMNS = ("trial", "samples/s", "steps/s", "ratio", "memory", "waits", "took", "round")
 
 
-def page(story: StudyStory) -> str:
-    """The page, as text in UTF-8."""
+def page(story: StudyStory, scripts: Sequence[str] = ()) -> str:
+    """The page, as text in UTF-8.
+
+    Args:
+        story: What is told.
+        scripts: Those that draw its interactive figures, if it has any; no other can run.
+    """
+    allowed = f"{POLICY}; {policy(scripts)}" if scripts else POLICY
     head = element(
         "head",
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", http_equiv="Content-Security-Policy", content=allowed),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", f"autotune: {story.study}"),
         _style(),
     )
-    body = element("body", *_top(story), *_pictures(story), *_tables(story), *_circumstances(story))
+    figures = interactive_figures(story.figures, scripts) if scripts and story.figures else ()
+    body = element("body", *_top(story), *_pictures(story), *figures, *_tables(story), *_circumstances(story))
     root = element("html", head, body, lang="en")
     return f"<!DOCTYPE html>\n{MARK}\n" + tostring(root, encoding="unicode", method="html") + "\n"
 

@@ -29,9 +29,15 @@ def importances(storage: BaseStorage, study_name: str) -> dict[str, float]:
             study = optuna.load_study(study_name=study_name, storage=storage)
         except KeyError:
             return {}
-        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        names = [name for name in (trials[0].params if trials else {}) if len({t.params.get(name) for t in trials}) > 1]
+        trials, names = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)), varied(study)
         if len(trials) < MIN_TRIALS or not names:
             return {}
         evaluator = PedAnovaImportanceEvaluator(target_quantile=max(FASTEST_SHARE, NUM_FASTEST / len(trials)))
         return get_param_importances(study, evaluator=evaluator, params=names)
+
+
+def varied(study: optuna.Study) -> list[str]:
+    """Parameters of which the trials with an ending have several values, in their own order."""
+    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    names = trials[0].params if trials else {}
+    return [name for name in names if len({trial.params.get(name) for trial in trials}) > 1]

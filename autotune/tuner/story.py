@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind
-from autotune.model.story import FinalStory, StudyStory, TrialStory
+from autotune.model.story import FinalStory, PlotlyFigure, StudyStory, TrialStory
 from autotune.space.space import SPLIT
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
 from autotune.store.repository import Repository
-from autotune.store.secrets import mask_text, masked_command
+from autotune.store.secrets import mask_plain, mask_text, masked_command
 from autotune.store.url import mask_url
 from autotune.tuner.publish import bottleneck_of
 from autotune.tuner.standing import baseline_of, best_of, is_final, standing_result
 
 
-def tell(name: str, repository: Repository, *, with_importances: bool = False) -> StudyStory:
+def tell(
+    name: str, repository: Repository, *, with_importances: bool = False, with_figures: bool = False
+) -> StudyStory:
     """The study of that name, with secrets masked.
 
     Args:
         name: The study.
         repository: Where it is.
         with_importances: Ask Optuna how much each parameter matters, too; that takes its import, about a second.
+        with_figures: Let Optuna make its own figures, too; that needs plotly.
 
     Raises:
         StudyNotFoundError: There is no such study.
@@ -37,7 +41,13 @@ def tell(name: str, repository: Repository, *, with_importances: bool = False) -
 
         shares = importances(repository.optuna_storage, name)
         shares = {"batch_size" if name == SPLIT else name: share for name, share in shares.items()}
-    return make_story(record, trials, finals, is_live=is_live, importances=shares)
+    figures: tuple[PlotlyFigure, ...] = ()
+    if with_figures:
+        from autotune.search.figures import figures as made_by_optuna
+
+        drawn = made_by_optuna(repository.optuna_storage, name)
+        figures = tuple(PlotlyFigure(title=title, values=mask_plain(values)) for title, values in drawn)
+    return replace(make_story(record, trials, finals, is_live=is_live, importances=shares), figures=figures)
 
 
 def make_story(

@@ -74,7 +74,7 @@ SURFACE = {
         "--quiet",
     },
     "compare": {"--storage", "--json"},
-    "report": {"--format", "--out", "--force", "--storage"},
+    "report": {"--format", "--out", "--interactive", "--force", "--storage"},
     "config": set(),
     "config show": {"--origin", "--json"},
     "doctor": {"--json"},

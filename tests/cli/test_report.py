@@ -51,6 +51,8 @@ def test_the_end_of_the_file_gives_the_form(cli, study, folder):
     assert (folder / "new" / "a.md").read_text().startswith("<!-- autotune report -->\n# autotune: study train\n")
     code, _, err = cli("report", "train", "--out", "a.md", "--format", "html")
     assert code == 2 and "do not go together" in err
+    code, _, err = cli("report", "train", "--format", "md", "--interactive")
+    assert code == 2 and "--interactive goes with html" in err
     code, _, err = cli("report", "train", "--format", "pdf")
     assert code == 2 and "html, md, json" in err
 

@@ -56,6 +56,20 @@ def searched(folder, tmp_path, monkeypatch):
     return path
 
 
+def test_optunas_own_figures_are_drawn_and_no_other_script_runs(searched, folder, browse, tmp_path):
+    pytest.importorskip("plotly", reason="plotly comes with the extra `report`")
+    path = tmp_path / "interactive.html"
+    words = ["report", "train", "--interactive", "--storage", str(folder.database), "--out", str(path)]
+    assert main(words) == 0
+    injected = "<script>document.title='owned'</script>"
+    path.write_text(path.read_text(encoding="utf-8").replace("<h1>", injected + "<h1>"), encoding="utf-8")
+    dom = browse(path, "--virtual-time-budget=10000", "--dump-dom")
+    assert injected in dom and "<title>owned" not in dom
+    titles = ("Settings side by side", "Timeline")
+    assert all(f"<h3>{title}</h3>" in dom for title in titles)
+    assert dom.count("js-plotly-plot") >= 3, "plotly has drawn them"
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("light", 400), ("dark", 1280)])
 def test_a_report_is_drawn_within_the_page_in_light_and_dark_wide_and_narrow(searched, browse, tmp_path, scheme, width):
     image = pytest.importorskip("PIL.Image", reason="Pillow reads the screenshot")

@@ -46,6 +46,7 @@ THIRD_PARTY = {
     "optuna": {"search", "store"},
     "sqlalchemy": {"store"},
     "yaml": {"emit"},
+    "plotly": {"report"},
     "rich": {"report", "cli"},
     "typer": {"cli"},
 }
