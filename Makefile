@@ -12,7 +12,7 @@ FAST := "not slow and not gpu"
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search test test-all lint bench-measure bench-search bench-startup clean
+.PHONY: setup search session newcomer test test-all lint bench-measure bench-search bench-startup clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -29,6 +29,15 @@ $(STAMP): pyproject.toml constraints.txt
 ## search: the main job on studies/jpeg_cnn. Under 8 minutes; a new study each time.
 search: setup
 	cd studies/jpeg_cnn && ../../$(BIN)/autotune search train.py --study jpeg_cnn-$$(date +%Y%m%d-%H%M%S)
+
+## session: the README's sample, from a real search on a pseudo-terminal. 6 minutes; SESSION="--time 8m" gives it longer.
+session: setup
+	$(BIN)/python -m tests.docs.record_session $(SESSION)
+
+## newcomer: every command of the README in a fresh clone, into docs/newcomer.md. 25 minutes; NEWCOMER="--time 5m" gives
+## each search longer.
+newcomer:
+	$(PYTHON) -m tests.docs.newcomer $(NEWCOMER)
 
 ## lint: ruff, its formatter, and mypy. Under a minute.
 lint: setup

@@ -1,0 +1,109 @@
+"""What the README tells people to type is typed here: what costs nothing in every run, all of it by the newcomer."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune import errors
+from autotune.cli import finish, main
+from autotune.emit.config import config_text
+from autotune.model.summary import Status
+from tests.cli.conftest import cli, folder, stored, trial_record  # noqa: F401 - fixtures
+from tests.docs.newcomer import LEFT_OUT, PROJECT, markdown, shown, type_all, wanted
+from tests.docs.readme import README, commands
+from tests.unit.emit.example import tuned_config
+from tests.unit.report.examples import NATURAL, TUNED, measured, search_result
+
+ROOT = README.parent
+STORED = ("best", "compare", "config", "export", "report", "studies")
+"""Verbs that read what is stored, and start nothing."""
+STARTING = ("autotune search", "autotune run", "autotune resume", "autotune record", "autotune doctor")
+"""What starts processes: typed by the newcomer, and each verb by tests of its own."""
+IN_A_SHELL = ("autotune --install-completion",)
+"""Typed by the newcomer: it writes to the shell's own files. What it offers: tests/cli/test_completion.py."""
+ALL = [command.words for command in commands()]
+QUICK = [words for words in ALL if words.split()[1] in STORED and words.startswith("autotune")]
+
+
+def test_every_command_is_typed_here_by_the_newcomer_or_left_out_with_a_reason():
+    typed = [command.words for command in wanted(with_all=False, has_python=False)]
+    assert sorted([*typed, *(words for words in LEFT_OUT if words in ALL)]) == sorted(ALL)
+    others = [words for words in typed if words not in QUICK and words != "make setup"]
+    assert all(words.startswith(STARTING) or words in IN_A_SHELL for words in others)
+
+
+def test_nothing_is_left_out_that_the_readme_does_not_say():
+    assert set(LEFT_OUT) <= set(ALL)
+
+
+@pytest.mark.parametrize("words", QUICK)
+def test_a_command_that_starts_nothing_does_what_the_readme_says(words, cli, stored, folder):  # noqa: F811
+    trials = (trial_record(0, NATURAL, measured(1000.0)), trial_record(1, TUNED, measured(2410.0)))
+    for name in ("train", "wider"):
+        config = folder / f"{name}.yaml"
+        config.write_text(config_text(tuned_config(provenance_study=name), "yaml"))
+        stored(name, trials=trials, result=search_result(config=str(config)))
+    code, out, err = cli(*shlex.split(words)[1:])
+    if words == "autotune compare train wider":
+        assert code in (0, 2), "stored examples have no finals; the newcomer compares real ones"
+    else:
+        assert code == 0, err
+        assert out or "Written" in err
+
+
+def test_targets_of_make_are_there():
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for words in ALL:
+        if words.startswith("make "):
+            assert words.split()[1] in targets
+
+
+def test_the_exit_codes_are_those_of_the_code():
+    section = README.read_text().split("## Exit codes")[1].split("\n## ")[0]
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.M)}
+    raised = {
+        error.exit_code
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.AutotuneError) and error is not errors.AutotuneError
+    }
+    assert told == raised | {status.exit_code for status in Status} | {finish.NO_GAIN, main.INTERRUPTED}
+
+
+def test_the_sample_is_the_recorded_session():
+    sample = README.read_text().split("<!-- docs/session.txt -->")[1].split("<!-- end of docs/session.txt -->")[0]
+    text = "\n".join(line.removeprefix("    ") for line in sample.strip("\n").splitlines())
+    assert text.strip() == (ROOT / "docs" / "session.txt").read_text().strip()
+    assert "samples per second" in text
+
+
+def test_links_lead_to_files_that_are_there():
+    for page in (README, *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_pictures_load_nothing_from_elsewhere():
+    for picture in (ROOT / "docs").glob("*.svg"):
+        assert not re.search(r"(?:href|src|url)\s*[=(]\s*['\"]?https?:", picture.read_text()), picture.name
+
+
+def test_a_long_output_is_shown_by_its_two_ends():
+    lines = shown("\n".join(map(str, range(200))))
+    assert lines[0] == "0" and lines[-1] == "199" and "[... 140 lines ...]" in lines
+
+
+@pytest.mark.slow
+def test_a_newcomer_gets_through_the_readme():
+    """A quarter of an hour: eight searches of a minute each, with their real trials."""
+    log = type_all(time_limit="60s", python=Path(sys.executable))
+    failed = [f"{one.command.words}: exit code {one.code}\n{one.output[-2000:]}" for one in log if one.code]
+    assert not failed, "\n\n".join(failed)
+    page = markdown(log, "60s")
+    assert all(f"## `{one.command.words}`" in page for one in log)
+    assert PROJECT.exists() and shutil.which("bash")
