@@ -128,6 +128,7 @@ def test_the_devices_states_are_summed_up(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.throttle_reasons == ("power cap", "thermal slowdown")
     assert found.device_disturbances == ("The device was slowed down: thermal slowdown.",)
     assert len(remaining) >= 17, "the device is looked at five times a second at most"
+    assert machine.watch.device_utilization is None, "the last look said nothing of it"
 
 
 def test_a_power_cap_is_the_normal_state_of_full_load() -> None:
