@@ -137,14 +137,15 @@ def frame(view: LiveView, now: float, width: int, *, num_stops: int = 0) -> Text
         width: Columns of the terminal.
         num_stops: How often a stop was asked for.
     """
-    if view.started is None:
+    started = view.started
+    if started is None and not view.running:
         return Text("starting", style="dim")
     groups = [
-        ([_machine(view.started)], "bold"),
-        (_progress(view, view.started, now), ""),
+        ([_machine(started)] if started is not None else [], "bold"),
+        (_progress(view, started, now) if started is not None else [], ""),
         (_rates(view.standing), ""),
         (_running(view, now), ""),
-        (_gauges(view.gauges, view.started.memory_cap_bytes), ""),
+        (_gauges(view.gauges, started.memory_cap_bytes if started is not None else None), ""),
         ([Text(HINTS[min(num_stops, len(HINTS) - 1)])], "bold" if num_stops else "dim"),
     ]
     lines = [Text()]
@@ -204,7 +205,7 @@ def _running(view: LiveView, now: float) -> list[Text]:
     return [*parts, *([Text(view.changes)] if view.changes else [])]
 
 
-def _gauges(gauges: Gauges | None, cap_bytes: int) -> list[Text]:
+def _gauges(gauges: Gauges | None, cap_bytes: int | None) -> list[Text]:
     """The gauges that are known; a line of its own is worth having only where there is one."""
     if gauges is None:
         return []
@@ -215,6 +216,6 @@ def _gauges(gauges: Gauges | None, cap_bytes: int) -> list[Text]:
     ]
     parts = [f"{name} {bar(share, GAUGE_COLUMNS)} {share:4.0%}" for name, share in shares if share is not None]
     if gauges.memory_bytes is not None:
-        share = gauges.memory_bytes / cap_bytes
-        parts.append(f"memory {bar(share, GAUGE_COLUMNS)} {format_bytes(gauges.memory_bytes)}")
+        of_cap = f"{bar(gauges.memory_bytes / cap_bytes, GAUGE_COLUMNS)} " if cap_bytes is not None else ""
+        parts.append(f"memory {of_cap}{format_bytes(gauges.memory_bytes)}")
     return [Text(part) for part in parts]

@@ -87,6 +87,16 @@ def test_before_anything_is_known_it_starts():
     assert drawn(LiveView(began_at=0.0)) == "starting\n"
 
 
+def test_a_probe_without_a_search_is_shown_by_itself():
+    looked = TrialProgress(gauges=Gauges(phase=TrialPhase.LEARNING, memory_bytes=2 * GIB))
+    assert drawn(view_after(ProbeStarted(), looked)).splitlines() == [
+        "",
+        "probe: your script as it is  learning what it is, 5.0 s",
+        "memory 2.0 GiB",
+        "Ctrl-C ends after the running trial; what is finished is saved",
+    ]
+
+
 def test_gauges_that_nobody_reads_are_not_drawn():
     text = drawn(view_after(*RUNNING[:-1], TrialProgress(gauges=Gauges(phase=TrialPhase.STARTING))))
     assert "GPU" not in text and "memory" not in text
