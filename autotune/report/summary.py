@@ -170,9 +170,8 @@ def _explanation(result: SearchResult) -> Iterator[str]:
         ratio, low, high = (format_seconds(LONG_RUN_H * 3600 / value) for value in result.speedup)
         yield (
             f"In the real run, what took {LONG_RUN_H:.0f} h takes about {ratio} (between {high} and {low}): measured "
-            "in fresh processes,"
+            "in fresh processes, in turns with your settings, loading the data included, after the warm-up."
         )
-        yield "in turns with your settings, loading the data included, after the warm-up."
 
 
 def _waiting(result: SearchResult) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from autotune.model.events import Event, Notice, ProbeStarted, SearchStarted, TrialFinished
+from autotune.model.events import Event, Notice, ProbeStarted, SearchStarted, TrialFinished, TrialProgress
 from autotune.model.outcome import Outcome
 from autotune.report.folding import fold
 from autotune.report.lines import HEADER, NARROW_HEADER, SETTINGS_COLUMN, Standing, event_lines
@@ -76,6 +76,8 @@ class Terminal:
         """Says what is to be said of an event."""
         # In one go: the frame is drawn by another thread.
         self._view = self._view.after(event, self._now())
+        if self._live is not None and not isinstance(event, TrialProgress):
+            self._live.refresh()  # Otherwise what is printed now would stand above a picture of the moment before.
         if self._quiet and not (isinstance(event, Notice) and event.is_warning):
             return
         lines = event_lines(event, self._view.standing)
