@@ -1,10 +1,11 @@
-"""The script's own arguments that can stand for settings: watched in the probe, where argparse hands them over."""
+"""The script's own arguments that can stand for settings: watched in the probe, as argparse or click parsed them."""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import linecache
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -85,6 +86,8 @@ class ArgumentWitness:
 
     def built(self, key: str) -> None:
         """Looks at the call that builds a loader; called from inside of it."""
+        for option in _click_options():
+            self._options.setdefault(option.dest, option)
         frame = next(user_frames(), None)
         if frame is None:
             return
@@ -98,7 +101,7 @@ class ArgumentWitness:
                     self._dests[key] = keyword.value.attr
 
     def facts(
-        self, loader: LoaderFacts | None, *, num_micro_batches: int, own_autocast: str | None
+        self, loader: LoaderFacts | None, *, num_micro_batches: int, own_autocast: str | None, targets_vary: bool
     ) -> tuple[ArgumentFacts, ...]:
         """Arguments whose value is what the script was seen to do, one for each setting.
 
@@ -106,6 +109,8 @@ class ArgumentWitness:
             loader: The loader that trains.
             num_micro_batches: Batches that the script takes per optimizer step.
             own_autocast: dtype of the script's own autocast regions, None without them.
+            targets_vary: The loss is a mean over targets of which batches have different numbers, so that how the
+                script accumulates may matter.
         """
         found: dict[str, list[ArgumentFacts]] = {}
         in_force = {"grad_accum_steps": num_micro_batches}
@@ -120,7 +125,7 @@ class ArgumentWitness:
                 found.setdefault(name, []).append(ArgumentFacts(name=name, template=template, is_taken=False))
         # Which of two is meant nobody can tell.
         single = [alike[0] for _, alike in sorted(found.items()) if len(alike) == 1]
-        if not {"batch_size", "grad_accum_steps"} <= {it.name for it in single if it.is_taken}:
+        if targets_vary or not {"batch_size", "grad_accum_steps"} <= {it.name for it in single if it.is_taken}:
             # Their product is what is held: both are the script's, or neither.
             single = [replace(it, is_taken=it.is_taken and it.name == "num_workers") for it in single]
         return tuple(single)
@@ -168,6 +173,28 @@ def _options(parser: argparse.ArgumentParser, namespace: Any, *, is_trainers: bo
             is_switch=action.const is True and action.nargs in (0, "?"),
             is_trainers=is_trainers,
         )
+
+
+def _click_options() -> Iterator[_Option]:
+    """Options of the command of click or typer that is running in this thread."""
+    for name in ("click.globals", "typer._click.globals"):
+        current = getattr(sys.modules.get(name), "get_current_context", None)
+        context: Any = current(silent=True) if current is not None else None
+        if context is None:
+            continue
+        for parameter in context.command.params:
+            long = [option for option in parameter.opts if option.startswith("--")]
+            if not long or getattr(parameter, "nargs", 1) != 1 or parameter.name not in context.params:
+                continue
+            yield _Option(
+                dest=parameter.name,
+                option=long[0],
+                value=context.params[parameter.name],
+                choices=tuple(map(str, getattr(getattr(parameter, "type", None), "choices", ()))),
+                takes_whole_numbers=False,
+                is_switch=bool(getattr(parameter, "is_flag", False)),
+                is_trainers=False,
+            )
 
 
 def _numbers(option: _Option, in_force: dict[str, int]) -> Iterator[tuple[str, str]]:

@@ -199,7 +199,12 @@ class Witness:
             num_steps=len(ends),
             leading_size=self._loaders.leading_size,
             schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,
-            arguments=self._arguments.facts(loader, num_micro_batches=accumulation, own_autocast=self._autocast_dtype),
+            arguments=self._arguments.facts(
+                loader,
+                num_micro_batches=accumulation,
+                own_autocast=self._autocast_dtype,
+                targets_vary=self._loss_targets.vary,
+            ),
             notes=tuple(name for name, is_so in notes.items() if is_so),
         )
 

@@ -39,6 +39,27 @@ THROUGH_A_DICT = "loader = DataLoader(data, **{'batch_size': args.batch_size, 'n
 DEAF = "loader = DataLoader(data, 8, num_workers=1)"
 
 
+OF_TYPER = """
+import torch
+import typer
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def main(batch_size: int = 8, workers: int = 1, amp: bool = False) -> None:
+    loader = DataLoader(TensorDataset(torch.randn(64, 4), torch.randn(64, 1)), batch_size, num_workers=workers)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(1000):
+        for x, y in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+typer.run(main)
+"""
+
+
 def found(ground: Ground, loader: str, *arguments: str) -> dict[str, ArgumentFacts]:
     facts = ground.probe(ground.script(LOOP.replace("LOADER", loader)), *arguments)
     return {it.name: it for it in facts.arguments}
@@ -56,6 +77,15 @@ def test_an_argument_that_stands_in_the_loaders_own_call_is_taken(ground: Ground
 
 def test_what_cannot_be_seen_to_reach_the_loader_is_only_proposed(ground: Ground) -> None:
     assert not found(ground, THROUGH_A_DICT)["num_workers"].is_taken
+
+
+def test_options_of_click_and_typer_are_proposed(ground: Ground) -> None:
+    facts = ground.probe(ground.script(OF_TYPER), "--workers=2")
+    assert {(it.name, it.template, it.is_taken) for it in facts.arguments} == {
+        ("batch_size", "--batch-size={}", False),
+        ("num_workers", "--workers={}", False),
+        ("precision.fp16", "--amp", False),
+    }
 
 
 def test_an_argument_with_another_value_than_the_loaders_is_none_for_it(ground: Ground) -> None:
