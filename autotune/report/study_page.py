@@ -61,6 +61,7 @@ def study_document(story: StudyStory) -> dict[str, Any]:
         "is_live": story.is_live,
         "created_at": story.created_at.isoformat(timespec="seconds"),
         "command": list(story.command),
+        "script": story.script,
         "cwd": story.cwd,
         "storage": story.storage,
         "memory_cap_bytes": story.memory_cap_bytes,
@@ -106,6 +107,7 @@ def _trial_document(trial: TrialStory) -> dict[str, Any]:
         "number": trial.number,
         "attempt": trial.attempt,
         "stage": trial.stage,
+        "started_at": trial.started_at.isoformat(timespec="seconds"),
         "settings": trial.settings.to_dict(),
         **result_document(trial.result),
     }
