@@ -133,7 +133,7 @@ def test_the_rate_of_a_job_that_waits_for_its_loader_is_the_loaders(
     rate, truth = run.verdict.measurement.samples_per_second, built_per_second(job, run)
     print(f"W={num_workers} P={prefetch_factor}: {rate / truth:.3f} of the loader's rate, {truth:.0f} samples/s")
     # What was built in the window and not what sleeping alone would allow: others may keep the cores busy.
-    assert rate == pytest.approx(truth, rel=0.15)
+    assert rate == pytest.approx(truth, rel=0.2)
     assert truth < 1.05 * num_workers / sleep_s
     assert run.verdict.measurement.data_wait_fraction > 0.7
     window = [block for block in run.rank.blocks if block.phase == "window"]
@@ -177,4 +177,4 @@ def test_without_a_gate_the_queue_is_drained_and_the_result_marked(ground: Groun
     assert run.verdict is not None and run.verdict.measurement is not None
     assert run.verdict.measurement.is_primed
     assert {block.num_built for block in run.rank.blocks} == {None}
-    assert run.verdict.measurement.samples_per_second == pytest.approx(built_per_second(job, run), rel=0.15)
+    assert run.verdict.measurement.samples_per_second == pytest.approx(built_per_second(job, run), rel=0.2)
