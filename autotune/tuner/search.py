@@ -13,6 +13,7 @@ from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.store.url import mask_url, network_file_system, resolve_url
+from autotune.tuner.course import OnEvent
 from autotune.tuner.fingerprint import (
     check_unchanged,
     module_digests,
@@ -20,7 +21,7 @@ from autotune.tuner.fingerprint import (
     what_changed,
 )
 from autotune.tuner.publish import check_config_path
-from autotune.tuner.session import OnEvent, Session
+from autotune.tuner.session import Session
 from autotune.tuner.site import open_site
 from autotune.tuner.stop import StopRequest
 from autotune.tuner.take_over import check_can_be_taken_over

@@ -14,8 +14,8 @@ from autotune.runner.function import FunctionRunner, Measured
 from autotune.spec import SearchSpec
 from autotune.store.repository import Repository
 from autotune.store.url import resolve_url
+from autotune.tuner import course
 from autotune.tuner import search as tuner
-from autotune.tuner import session
 from autotune.tuner.stop import StopRequest
 from autotune.units import MIB
 from tests.unit.facts import script_facts
@@ -112,8 +112,8 @@ def folder(tmp_path, monkeypatch):
     runner = Scripted()
     (tmp_path / "project").mkdir()
     (tmp_path / "space").mkdir()
-    monkeypatch.setattr(session, "ColdRunner", lambda workspace, device: runner)
-    monkeypatch.setattr(session, "ForkRunner", lambda cold, facts: nullcontext(cold))
+    monkeypatch.setattr(course, "ColdRunner", lambda workspace, device: runner)
+    monkeypatch.setattr(course, "ForkRunner", lambda cold, facts: nullcontext(cold))
     monkeypatch.setattr("autotune.runner.workspace.tempfile.gettempdir", lambda: str(tmp_path / "space"))
     monkeypatch.setattr("autotune.runner.layers.is_permitted", lambda scratch, folders: False)
     monkeypatch.setattr("autotune.runner.quiet.WAIT_LIMIT_S", 0.0)
