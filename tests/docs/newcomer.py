@@ -105,7 +105,7 @@ class Place:
         try:
             output, code = shell.communicate(timeout=limit_s)[0], shell.returncode
         except subprocess.TimeoutExpired:
-            os.killpg(shell.pid, signal.SIGINT)
+            os.killpg(shell.pid, signal.SIGTERM)
             output, code = shell.communicate()[0], None
         where = str(folder.relative_to(self.root))
         return Typed(command, where, code, time.monotonic() - began, output)
