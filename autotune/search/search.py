@@ -75,7 +75,8 @@ class Search:
         self._max_trials = max_trials
         self._spend_all = spend_all
         self._natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
-        self._trials = StudyTrials(storage, study_name, space)
+        about = {"memory_cap_bytes": limits.cap_bytes, "natural": self._natural.to_dict()}
+        self._trials = StudyTrials(storage, study_name, space, {"made_by": "autotune", **about})
         self._after_plan = AfterPlan(self._trials, TpeSampler(space, seed), space, limits)
         self._finished_plan: PlanFinished | None = None
         self._last_step: tuple[object, Candidate | SearchExhausted] | None = None

@@ -16,8 +16,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.search.attributes import ending_attrs, finished_trial, settings_of
 from autotune.search.history import FinishedTrial
 from autotune.search.quiet import quiet
 from autotune.search.verdict import Verdict
@@ -58,9 +58,12 @@ class StudyTrials:
         storage: Where the study is; None keeps it in memory.
         study_name: Its name.
         space: The study's parameters.
+        about: What a new study has as user attributes: for whoever reads it with Optuna.
     """
 
-    def __init__(self, storage: BaseStorage | None, study_name: str, space: SearchSpace) -> None:
+    def __init__(
+        self, storage: BaseStorage | None, study_name: str, space: SearchSpace, about: Mapping[str, Any]
+    ) -> None:
         self._space = space
         self._storage = storage if storage is not None else InMemoryStorage()
         self._distributions = {name: _distribution(name, space) for name in space.domains}
@@ -77,16 +80,18 @@ class StudyTrials:
             if self._study.metric_names is None:
                 with warnings.catch_warnings(category=optuna.exceptions.ExperimentalWarning, action="ignore"):
                     self._study.set_metric_names([METRIC])
+                for key, value in about.items():
+                    self._study.set_user_attr(key, value)
             self._study_id = self._storage.get_study_id_from_name(study_name)
 
     def snapshot(self) -> StudySnapshot:
         """The trials as they are now."""
         trials = self._trials()
-        finished = (_finished(trial) for trial in trials)
+        finished = (finished_trial(trial) for trial in trials)
         return StudySnapshot(
             finished=tuple(trial for trial in finished if trial is not None),
-            running=tuple(_settings(trial) for trial in trials if _is_running(trial)),
-            gated={trial.number: _settings(trial) for trial in trials if trial.user_attrs.get("gated")},
+            running=tuple(settings_of(trial) for trial in trials if _is_running(trial)),
+            gated={trial.number: settings_of(trial) for trial in trials if trial.user_attrs.get("gated")},
         )
 
     def start(self, candidate: Candidate, attrs: Mapping[str, Any]) -> int | None:
@@ -126,7 +131,7 @@ class StudyTrials:
         trial_id = self._id(number)
         if self._storage.get_trial(trial_id).state is not TrialState.RUNNING:
             return
-        self._set_attrs(number, _ending_attrs(result, told))
+        self._set_attrs(number, ending_attrs(result, told))
         with quiet():
             trial = Trial(self._study, trial_id)
             for key, value in told.constraints.items():
@@ -150,7 +155,7 @@ class StudyTrials:
             "settings": candidate.settings.to_dict(),
             "stage": candidate.stage,
             "taken_from": source,
-            **_ending_attrs(result, told),
+            **ending_attrs(result, told),
         }
         template = create_trial(
             state=TrialState.COMPLETE,
@@ -181,7 +186,7 @@ class StudyTrials:
         with quiet():
             self._study.tell(number, state=TrialState.FAIL)
         if not is_given_up:
-            candidate = Candidate(settings=_settings(trial), stage=str(trial.user_attrs["stage"]))
+            candidate = Candidate(settings=settings_of(trial), stage=str(trial.user_attrs["stage"]))
             self._add(candidate, TrialState.WAITING, {"retry_of": number, "num_host_faults": num_faults})
 
     def reap(self, is_dead: Callable[[dict[str, Any]], bool]) -> tuple[int, ...]:
@@ -250,58 +255,3 @@ def _distribution(name: str, space: SearchSpace) -> BaseDistribution:
 
 def _is_running(trial: FrozenTrial) -> bool:
     return trial.state is TrialState.RUNNING and "settings" in trial.user_attrs
-
-
-def _settings(trial: FrozenTrial) -> Settings:
-    return Settings.from_dict(trial.user_attrs["settings"])
-
-
-def _ending_attrs(result: TrialResult, told: Verdict) -> dict[str, Any]:
-    """User attributes of a trial that ended; its constraints among them, for whoever reads the study with Optuna."""
-    attrs: dict[str, Any] = {"result": _plain_result(result), "constraints": list(told.constraints.values())}
-    if result.outcome is Outcome.RACED_OUT:
-        attrs["raced_out"] = True
-    if result.reason:
-        attrs["reason"] = result.reason
-    return attrs
-
-
-def _plain_result(result: TrialResult) -> dict[str, Any]:
-    measurement = result.measurement
-    plain: dict[str, Any] = {
-        "outcome": result.outcome.value,
-        "samples_per_second": result.rate_or_bound,
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "is_near_cap": result.is_near_cap,
-        "lacks_host_memory": result.lacks_host_memory,
-    }
-    if measurement is not None:
-        half_width = (measurement.high - measurement.low) / 2
-        plain |= {
-            "compute_samples_per_second": measurement.compute_samples_per_second,
-            "data_wait_fraction": measurement.data_wait_fraction,
-            "half_width_ratio": half_width / measurement.samples_per_second,
-        }
-    return plain
-
-
-def _finished(trial: FrozenTrial) -> FinishedTrial | None:
-    """The trial as the search keeps it; None while it has no ending that counts."""
-    plain: Mapping[str, Any] = trial.user_attrs.get("result", {})
-    if trial.state is TrialState.FAIL and trial.user_attrs.get("given_up"):
-        plain = {"outcome": Outcome.INTERRUPTED.value}
-    elif trial.state is not TrialState.COMPLETE or not plain:
-        return None
-    return FinishedTrial(
-        number=trial.number,
-        settings=_settings(trial),
-        stage=str(trial.user_attrs["stage"]),
-        outcome=Outcome(plain["outcome"]),
-        samples_per_second=plain.get("samples_per_second"),
-        peak_memory_bytes=plain.get("peak_memory_bytes"),
-        compute_samples_per_second=plain.get("compute_samples_per_second"),
-        data_wait_fraction=plain.get("data_wait_fraction"),
-        half_width_ratio=plain.get("half_width_ratio"),
-        is_near_cap=plain.get("is_near_cap", False),
-        lacks_host_memory=plain.get("lacks_host_memory", False),
-    )

@@ -69,6 +69,9 @@ def test_the_dashboard_lists_the_study_and_knows_what_its_values_are(searched):
     assert (study["study_name"], study["directions"]) == ("train", ["maximize"])
     detail = ask.json(f"/api/studies/{study['study_id']}?after=0")
     assert detail["objective_names"] == ["samples_per_second"]
+    attrs = {attr["key"]: attr["value"] for attr in detail["user_attrs"]}
+    assert attrs["made_by"] == "autotune" and attrs["memory_cap_bytes"] == str(4 << 30)
+    assert json.loads(attrs["natural"])["num_workers"] == 0
 
 
 def test_the_dashboard_shows_rates_settings_and_reasons_of_every_trial(searched):
@@ -107,3 +110,11 @@ def test_the_dashboard_finds_importances_and_writes_a_table(searched):
     rows = list(csv.DictReader(io.StringIO(ask.text("/csv/1"))))
     assert {int(row["Number"]) for row in rows} >= {record.number for record in records}
     assert {row["Param num_workers"] for row in rows} == {"0", "1", "2"}
+
+
+@pytest.mark.parametrize("kind", ["contour", "slice", "parallel_coordinate", "rank", "edf", "timeline"])
+def test_the_dashboard_draws_optunas_own_figures(searched, kind):
+    pytest.importorskip("plotly", reason="plotly comes with the extra `report`")
+    ask, _ = searched
+    figure = ask.json(f"/api/studies/1/plot/{kind}")
+    assert figure["data"] and figure["layout"]

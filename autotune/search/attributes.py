@@ -1,0 +1,70 @@
+"""What Optuna keeps of a trial for us, in its user attributes, and the trial that is read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.search.history import FinishedTrial
+from autotune.search.verdict import Verdict
+from autotune.settings import Settings
+
+
+def settings_of(trial: FrozenTrial) -> Settings:
+    """The settings of a trial that was started by us."""
+    return Settings.from_dict(trial.user_attrs["settings"])
+
+
+def ending_attrs(result: TrialResult, told: Verdict) -> dict[str, Any]:
+    """User attributes of a trial that ended; its constraints among them, for whoever reads the study with Optuna."""
+    attrs: dict[str, Any] = {"result": _plain_result(result), "constraints": list(told.constraints.values())}
+    if result.outcome is Outcome.RACED_OUT:
+        attrs["raced_out"] = True
+    if result.reason:
+        attrs["reason"] = result.reason
+    return attrs
+
+
+def _plain_result(result: TrialResult) -> dict[str, Any]:
+    measurement = result.measurement
+    plain: dict[str, Any] = {
+        "outcome": result.outcome.value,
+        "samples_per_second": result.rate_or_bound,
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "is_near_cap": result.is_near_cap,
+        "lacks_host_memory": result.lacks_host_memory,
+    }
+    if measurement is not None:
+        half_width = (measurement.high - measurement.low) / 2
+        plain |= {
+            "compute_samples_per_second": measurement.compute_samples_per_second,
+            "data_wait_fraction": measurement.data_wait_fraction,
+            "half_width_ratio": half_width / measurement.samples_per_second,
+        }
+    return plain
+
+
+def finished_trial(trial: FrozenTrial) -> FinishedTrial | None:
+    """The trial as the search keeps it; None while it has no ending that counts."""
+    plain: Mapping[str, Any] = trial.user_attrs.get("result", {})
+    if trial.state is TrialState.FAIL and trial.user_attrs.get("given_up"):
+        plain = {"outcome": Outcome.INTERRUPTED.value}
+    elif trial.state is not TrialState.COMPLETE or not plain:
+        return None
+    return FinishedTrial(
+        number=trial.number,
+        settings=settings_of(trial),
+        stage=str(trial.user_attrs["stage"]),
+        outcome=Outcome(plain["outcome"]),
+        samples_per_second=plain.get("samples_per_second"),
+        peak_memory_bytes=plain.get("peak_memory_bytes"),
+        compute_samples_per_second=plain.get("compute_samples_per_second"),
+        data_wait_fraction=plain.get("data_wait_fraction"),
+        half_width_ratio=plain.get("half_width_ratio"),
+        is_near_cap=plain.get("is_near_cap", False),
+        lacks_host_memory=plain.get("lacks_host_memory", False),
+    )
