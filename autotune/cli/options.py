@@ -87,7 +87,7 @@ Map = Annotated[
     typer.Option(
         "--map",
         metavar="KEY=TEMPLATE",
-        help="Give a setting, or a knob of yours, to the script as an argument: workers=--workers={}. Repeatable.",
+        help="Give a setting, or a knob of yours, to the script as an argument: num_workers=--workers={}. Repeatable.",
     ),
 ]
 SamplesPerStep = Annotated[
