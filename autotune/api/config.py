@@ -122,17 +122,15 @@ class Config:
         """Refuses a training loader of another batch size, when something else than `backward` accumulates.
 
         Raises:
-            ConfigError: The loader has another batch size than the tuned one; in a probe, it is not built from
-                `loader_kwargs`, so that no trial could change its batch size.
+            ConfigError: Its batch size is not the one that the config says, or cannot be seen; in a probe, it is not
+                built from `loader_kwargs`, so that no trial could change its batch size.
         """
         hint = "Build it with DataLoader(data, **cfg.loader_kwargs())."
         if self._session is not None and self._session.settings is None and Group.LOADER not in self._claimed:
             raise ConfigError("The training loader is not built from the config that accumulates.", hint)
-        size = getattr(loader, "batch_size", None) or getattr(
-            getattr(loader, "batch_sampler", None), "batch_size", None
-        )
         asked = self._settings.batch_size if "batch_size" in self._applied else None
-        if isinstance(size, int) and asked is not None and size != asked:
+        size = fit.batch_size_of(loader)
+        if asked is not None and size != asked:
             raise ConfigError(f"The training loader has batch_size {size}, and the config says {asked}.", hint)
 
     def prepare(self, model: Model) -> Model:

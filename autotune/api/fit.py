@@ -133,3 +133,12 @@ def has_accelerator() -> bool:
 
     accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
     return bool(accelerator.is_available()) if accelerator is not None else torch.cuda.is_available()
+
+
+def batch_size_of(loader: object) -> int | None:
+    """Samples of a loader's batches, by its own attributes or its batch sampler's; None where neither says it."""
+    for holder in (loader, getattr(loader, "batch_sampler", None)):
+        size = getattr(holder, "batch_size", None)
+        if isinstance(size, int):
+            return size
+    return None

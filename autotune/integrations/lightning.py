@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -60,6 +61,16 @@ def _loader_check(lightning: Any, config: Config) -> Any:
     """A callback that looks at the training loader before the first step."""
 
     def on_train_start(_callback: Any, trainer: Any, _module: Any) -> None:
-        config.check_loader(trainer.train_dataloader)
+        for loader in single_loaders(trainer.train_dataloader):
+            config.check_loader(loader)
 
     return type("TunedLoaderCheck", (lightning.Callback,), {"on_train_start": on_train_start})()
+
+
+def single_loaders(loaders: Any) -> list[Any]:
+    """The loaders in what a Trainer takes: one, or lists and mappings of them."""
+    if isinstance(loaders, Mapping):
+        loaders = list(loaders.values())
+    if isinstance(loaders, (list, tuple)):
+        return [single for loader in loaders for single in single_loaders(loader)]
+    return [loaders]

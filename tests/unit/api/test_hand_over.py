@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import autotune
 from autotune.emit.config import write_config
 from autotune.errors import ConfigError
+from autotune.integrations.lightning import single_loaders
 from autotune.settings import Group, Precision, Settings
 
 from ..emit.example import tuned_config
@@ -48,9 +49,15 @@ def test_a_loader_of_another_batch_size_is_refused_with_a_tuned_config() -> None
     cfg = autotune.load("autotune.yaml")
     cfg.check_loader(loader(8))
     cfg.check_loader(SimpleNamespace(batch_size=None, batch_sampler=SimpleNamespace(batch_size=8)))
-    cfg.check_loader([1, 2, 3])
     with pytest.raises(ConfigError, match="The training loader has batch_size 32, and the config says 8"):
         cfg.check_loader(loader(32))
+    with pytest.raises(ConfigError, match="has batch_size None"):
+        cfg.check_loader([1, 2, 3])
+
+
+def test_all_loaders_of_a_trainer_are_looked_at() -> None:
+    assert single_loaders({"a": [1, 2], "b": (3, {"c": 4})}) == [1, 2, 3, 4]
+    assert single_loaders(5) == [5]
 
 
 def test_in_the_probe_a_loader_that_is_not_the_configs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
