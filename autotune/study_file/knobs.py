@@ -13,8 +13,8 @@ from autotune.model.maps import mapped_settings
 from autotune.settings import GROUP_OF_FIELD
 from autotune.study_file.command import ScriptCommand
 
-MAX_FILES = 2000
-"""Source files that are looked at; a larger project is left to the probe."""
+MAX_FILES = 20_000
+"""Files of any kind in the folders that are looked through; a larger project is left to the probe."""
 MAX_FILE_BYTES = 1 << 20
 
 
@@ -56,22 +56,25 @@ def _is_in_source(name: str, folders: tuple[Path, ...]) -> bool:
     word = re.compile(rf"\b{re.escape(name)}\b".encode())
     num_files = 0
     for folder in folders:
-        for path in _sources(folder):
-            num_files += 1
+        for here, inner, files in os.walk(folder):
+            inner[:] = [part for part in inner if _holds_source(Path(here, part))]
+            num_files += len(files)
             if num_files > MAX_FILES:
                 return True
-            try:
-                with path.open("rb") as file:
-                    content = file.read(MAX_FILE_BYTES)
-            except OSError:
-                continue
-            if b"autotune" in content and word.search(content):
+            if any(_declares(word, Path(here, file)) for file in files if file.endswith(".py")):
                 return True
     return False
 
 
-def _sources(folder: Path) -> Iterator[Path]:
-    """Python files below a folder, but for hidden folders and environments."""
-    for here, inner, files in os.walk(folder):
-        inner[:] = [name for name in inner if not name.startswith(".") and not Path(here, name, "pyvenv.cfg").exists()]
-        yield from (Path(here, name) for name in files if name.endswith(".py"))
+def _holds_source(folder: Path) -> bool:
+    """Whether a folder is the user's own: neither hidden nor an environment."""
+    return not folder.name.startswith(".") and not (folder / "pyvenv.cfg").exists()
+
+
+def _declares(word: re.Pattern[bytes], path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES)
+    except OSError:
+        return False
+    return b"autotune" in content and word.search(content) is not None
