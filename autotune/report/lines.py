@@ -116,8 +116,8 @@ def _probe_lines(event: ProbeFinished) -> tuple[str, ...]:
     lines = [f"probe done in {format_seconds(event.wall_s)}: {words}"]
     if "launcher_threads" in event.facts.notes:
         lines.append(
-            f"  torchrun set OMP_NUM_THREADS={event.natural.intra_op_threads} for each process, since you set none: "
-            "so does the baseline; the search tries others"
+            f"  torchrun set OMP_NUM_THREADS={event.natural.intra_op_threads} for each process, since you set none; "
+            "the baseline has it too, and others are tried where there are cores"
         )
     lines += [f"  left out {words}" for words in refused_words(event.refused)]
     lines += [f"  {words}" for words in argument_words(event.facts)]

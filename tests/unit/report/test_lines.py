@@ -57,6 +57,17 @@ def test_what_is_left_out_for_one_reason_is_told_once():
     assert refused_words(refused) == ["pin_memory, non_blocking: no accelerator", "compile: no compiler"]
 
 
+def test_threads_that_a_launcher_set_are_told():
+    facts = replace(PROBED.facts, notes=("launcher_threads",), world_size=2)
+    probed = replace(PROBED, facts=facts, natural=replace(PROBED.natural, intra_op_threads=1))
+    told = [line for line in event_lines(probed, PROBED_STANDING) if "OMP_NUM_THREADS" in line]
+    assert told == [
+        "  torchrun set OMP_NUM_THREADS=1 for each process, since you set none; the baseline has it too, "
+        "and others are tried where there are cores"
+    ]
+    assert not any("OMP_NUM_THREADS" in line for line in event_lines(PROBED, PROBED_STANDING))
+
+
 def test_a_script_without_a_loader_and_with_ranks_is_described_so():
     probed = replace(PROBED, facts=script_facts(loader=None, world_size=2, step_s=0.0))
     (first, *_) = event_lines(probed, PROBED_STANDING)
