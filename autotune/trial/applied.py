@@ -89,8 +89,8 @@ class AppliedSettings:
         return result
 
     def counted(self) -> dict[str, str]:
-        """Accumulation by backward passes per step, where nobody can tell which batches were for which step."""
-        if not self.steps.num_updates:
+        """Accumulation, where it is ours, by backward passes per step: whichever batches were taken for which step."""
+        if not self.steps.num_updates or not self._differs("grad_accum_steps"):
             return {}
         num_micro_batches = (
             self.steps.num_backwards * self._natural.grad_accum_steps / self._facts.num_backwards_per_step

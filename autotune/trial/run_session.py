@@ -78,8 +78,7 @@ class RunSession:
     def _observed(self) -> dict[str, str]:
         """Settings in force, by field, as far as they can be seen."""
         # A script may have taken more batches than it trained on: to look at one, or to know which is the last.
-        counted = self._applied.counted() if "grad_accum_steps" in self._changed else {}
-        observed = {**counted, **self._applied.observed()}
+        observed = {**self._applied.counted(), **self._applied.observed()}
         facts, claims = self._job.facts, self._applied.claims
         of_loader = [n for n in self._changed if GROUP_OF_FIELD[n] in {Group.LOADER, Group.BATCH} - claims]
         if facts is not None and facts.loader is not None and not self._has_fed:

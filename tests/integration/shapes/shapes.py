@@ -141,8 +141,18 @@ RANKS = (
 )
 
 FRAMEWORKS = (
-    file("Lightning's Trainer", SCRIPTS / "lightning_trainer.py", needs="lightning"),
-    file("Hugging Face's Trainer", SCRIPTS / "hugging_face_trainer.py", needs="transformers"),
+    file(
+        "Lightning's Trainer",
+        SCRIPTS / "lightning_trainer.py",
+        needs="lightning",
+        refused={ACCUMULATION: "with a closure"},
+    ),
+    file(
+        "Hugging Face's Trainer",
+        SCRIPTS / "hugging_face_trainer.py",
+        needs="transformers",
+        refused={ACCUMULATION: "takes its length from the loader's"},
+    ),
     file("Accelerate", SCRIPTS / "accelerated.py", needs="accelerate"),
 )
 
