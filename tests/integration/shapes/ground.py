@@ -67,11 +67,16 @@ class _Forks(ForkRunner):
 
 
 class Ground:
-    """One user's folder with a folder for each shape, and one server that forks their trials."""
+    """One user's folder with a folder for each shape, and one server that forks their trials.
 
-    def __init__(self, root: Path) -> None:
-        self.user, self.home = root / "project", root / "home"
-        self.user.mkdir()
+    Args:
+        root: Empty.
+        user: A folder that is there already, with scripts of its own; None = a new one.
+    """
+
+    def __init__(self, root: Path, user: Path | None = None) -> None:
+        self.user, self.home = user or root / "project", root / "home"
+        self.user.mkdir(exist_ok=True)
         self.home.mkdir()
         self._environment = dict(os.environ)
         path = os.pathsep.join(filter(None, [str(SCRIPTS), os.environ.get("PYTHONPATH", "")]))
@@ -113,7 +118,10 @@ class Ground:
 
     def see(self, shape: Shape) -> Seen:
         """Probes, derives the space, and runs a trial under settings that change all that may be changed."""
-        folder = self.put(shape)
+        return self.see_in(self.put(shape), shape)
+
+    def see_in(self, folder: Path, shape: Shape) -> Seen:
+        """The same for a shape whose files are in that folder."""
         before = digest(self.user, self.home)
         seen = self._see(shape, folder)
         after = digest(self.user, self.home)
