@@ -31,7 +31,7 @@ from tests.integration.shapes.shape import Shape
 from tests.unit.facts import script_facts
 
 SCRIPTS = Path(__file__).parent / "scripts"
-QUICK = WindowRule(half_width_ratio=1.0, min_blocks=4, min_window_s=0.1, max_window_s=8.0, min_block_s=0.02)
+QUICK = WindowRule(half_width_ratio=0.9, min_blocks=4, min_window_s=0.1, max_window_s=8.0, min_block_s=0.02)
 """Enough to be judged; the figures of such a window are not looked at."""
 IMPORTED = script_facts(imports=("torch._dynamo", "torch.utils.data", "hasty"))
 NUM_CPUS = 8
