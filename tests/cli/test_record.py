@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.model.grid_file import create_grid, open_grid
+from autotune.settings import Settings
 from autotune.tuner import record as tuner
 from autotune.tuner.record import Recording
 
@@ -141,3 +142,13 @@ def test_a_file_that_is_no_recording_is_refused(cli, asked, folder):
     code, _, err = cli("record", "train.py", "--out", "grid.jsonl")
     assert code == 2 and "line 1" in err
     assert (folder / "grid.jsonl").read_text() == "my notes\n"
+
+
+def test_a_recording_streams_its_events_and_ends_with_what_it_came_to(cli, asked, folder):
+    asked.event = finished(1, Settings(batch_size=64, num_workers=2), measured(900.0))
+    code, out, err = cli("record", "train.py", "--out", "grid.jsonl", "--jsonl")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["event"] for line in lines] == ["trial_finished", "result"]
+    assert lines[-1]["num_measurements"] == 40
+    assert "Complete." not in out and "900" in err
