@@ -66,9 +66,9 @@ class _Derivation:
 
     def __init__(self, facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> None:
         self._facts, self._machine, self._spec = facts, machine, spec
-        self._natural = natural_settings(facts)
         self._maps = all_maps(spec.maps, facts)
         self._mapped = mapped_settings(self._maps)
+        self._natural = natural_settings(facts, self._mapped)
         self._refused: dict[str, str] = {}
         self._is_fixed_batch = spec.effective_batch == "fixed"
         self._batch = self._batch_per_device()

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from autotune.model.facts import ScriptFacts
-from autotune.settings import Settings
+from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.space.space import SCRIPTS_OWN
 
 
-def natural_settings(facts: ScriptFacts) -> Settings:
-    """What the script does by itself, as the probe saw it."""
+def natural_settings(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings:
+    """What the script does by itself, as the probe saw it.
+
+    Args:
+        facts: What it saw.
+        mapped: Settings and knobs that the script is given as arguments: knobs among them that it does not declare have
+            a value of their own too, which nobody knows.
+    """
     loader = facts.loader
     own_accumulation = facts.num_micro_batches_per_step
     values: dict[str, object] = {
@@ -17,7 +26,7 @@ def natural_settings(facts: ScriptFacts) -> Settings:
         "cudnn_benchmark": facts.own_cudnn_benchmark,
         "compile": facts.own_compile,
         "grad_accum_steps": own_accumulation,
-        "knobs": dict(facts.knobs),
+        "knobs": {**dict.fromkeys(set(mapped) - GROUP_OF_FIELD.keys(), SCRIPTS_OWN), **dict(facts.knobs)},
     }
     if loader is not None:
         values.update(

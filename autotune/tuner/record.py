@@ -23,7 +23,6 @@ from autotune.runner.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
 from autotune.space.grid import enumerate_cells, grid_space
-from autotune.space.natural import natural_settings
 from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments
 from autotune.study_file.command import as_typed
@@ -188,7 +187,7 @@ def _prepare(
         site = site.on_cpu(spec)
         on_event(Notice(message="The script trains on the CPU, although there is a CUDA device."))
     if known is not None:
-        changes = natural_settings(facts).differences(known.natural)
+        changes = derive_space(facts, site.machine, spec).natural.differences(known.natural)
         _refuse(options.out, [f"the script's own {name} is {now}, was {was}" for name, (now, was) in changes.items()])
         return known, site
     header, refused = _new_header(spec, options, site, facts)

@@ -216,6 +216,14 @@ def test_a_mapped_knob_is_searched_beside_the_scripts_own_value():
     assert mapped_arguments(space.natural, space.natural, (("storage", "--storage={}"),)) == ()
 
 
+def test_leaving_a_mapped_knob_to_the_script_is_the_baseline_and_no_trial_beside_it():
+    space = space_of(ranges=(("storage", "folder,lmdb"),), maps=(("storage", "--storage={}"),))
+    own = space.params(space.natural)
+    assert own["knobs.storage"] == ""
+    assert space.settings(own) == space.natural.canonical(device_is_cpu=True)
+    assert {name for name, _ in space.settings({**own, "knobs.storage": "lmdb"}).knobs} == {"storage"}
+
+
 def test_a_declared_knob_begins_at_the_scripts_default():
     space = space_of(script_facts(knobs=(("storage", "folder"),)), ranges=(("storage", "lmdb"),))
     assert space.allowed["knobs.storage"] == ("folder", "lmdb")
