@@ -96,7 +96,10 @@ class OperandWitness:
             output = output[0]  # of a recurrent layer, before its state
         if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
             self.dtype = output.dtype
-            self._hook.remove()
+            if not torch.compiler.is_compiling():
+                # Within a graph it stays: taking it off there would break the graph, and without a word leave a root of
+                # torch's own classes uncompiled; taking it off later would build it anew. Noting a type costs nothing.
+                self._hook.remove()
 
     @property
     def precision(self) -> Precision | None:

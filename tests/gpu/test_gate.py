@@ -19,7 +19,8 @@ def test_a_loader_that_page_locks_is_held_back_and_begun_anew(bench: Bench, is_p
     rank = rank_of(result)
     assert not rank.is_primed
     ramp = [block for block in rank.blocks if block.phase is Phase.RAMP]
-    assert sum(block.num_micro_batches for block in ramp) == 4
+    # One batch of each worker, and those whose steps the device has not ended when the last of these is asked for.
+    assert 4 <= sum(block.num_micro_batches for block in ramp) <= 8
     assert result.measurement is not None and result.measurement.restart_s is not None
     note(f"start of an epoch, 4 workers, persistent {is_persistent}", f"{result.measurement.restart_s:.3f} s")
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from autotune.settings import Precision
 from autotune.trial import torch_names
 from autotune.trial.observed import model_settings
+from autotune.trial.precision import OperandWitness
 
 
 class Own(torch.nn.Module):
@@ -37,6 +39,29 @@ def test_a_root_of_any_class_is_compiled_in_place(make, monkeypatch: pytest.Monk
     assert len(sizes) == 1 and sizes[0] > 5
     assert list(model.state_dict()) == names
     assert model_settings([model], None)["compile"] == "True"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("make", [Own, lambda: Own().inner], ids=["own class", "torch's class"])
+def test_looking_at_the_operands_does_not_break_the_graph(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    num_graphs: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> object:
+        num_graphs.append(1)
+        return graph.forward
+
+    compiler = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function: compiler(function, backend=backend))
+    model, x = make(), torch.randn(3, 4)
+    witness = OperandWitness()
+    witness.attach(model)
+    torch_names.compile_in_place(model)
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            model(x)
+    assert num_graphs == [1]
+    assert witness.precision is Precision.BF16
 
 
 def test_a_root_whose_compilation_built_nothing_does_not_count_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
