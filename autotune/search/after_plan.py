@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
-from autotune.search.forecast import Forecast
+from autotune.search.forecast import forecast
 from autotune.search.history import History
 from autotune.search.memory_model import MemoryModel
 from autotune.search.peak_forecast import PeakForecast
@@ -17,13 +17,13 @@ from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
 from autotune.space.space import SPLIT, SearchSpace
 
-NUM_SUGGESTIONS = 3
+NUM_SUGGESTIONS = 2
 """Suggestions of the sampler among those from which the next trial is chosen."""
 
 MAX_REFUSALS = 20
 """Suggestions of the sampler that are refused in a row before the neighbours of the best are all that is left."""
 
-MAX_REFUSALS_AGAIN = 5
+MAX_REFUSALS_AGAIN = 2
 """The same where a neighbour was tried last: one trial more rarely changes the sampler's mind."""
 
 NUM_CENTRES = 3
@@ -86,8 +86,8 @@ class AfterPlan:
         self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
     ) -> dict[Settings, float]:
         """Expected gains of new settings, less the risk that they do not fit."""
-        forecast, peaks = Forecast(history), PeakForecast(history, self._space, self._limits.cap_bytes)
-        centres = [trial.settings for trial in forecast.fastest(history.feasible)[:NUM_CENTRES]]
+        rates, peaks = forecast(history), PeakForecast(history, self._space, self._limits.cap_bytes)
+        centres = [trial.settings for trial in rates.fastest(history.feasible)[:NUM_CENTRES]]
         looked_at = set[Settings](known)
         worths: dict[Settings, float] = {}
         frontier = [*suggested, *self._nearest(centres, known), *self._lighter_with_more(centres[0])]
@@ -96,7 +96,7 @@ class AfterPlan:
             looked_at.update(new)
             fits = {one: peaks.fit_probability(one) for one in new if memory.ruled_out(one) is None}
             likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
-            for one, gain in zip(likely, forecast.gains(likely), strict=True):
+            for one, gain in zip(likely, rates.gains(likely), strict=True):
                 worths[one] = fits[one] * gain - (1 - fits[one]) * COST_OF_FAILURE
             if not worths:
                 break

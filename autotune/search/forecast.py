@@ -48,6 +48,16 @@ QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 9) for number in ran
 """Equally likely standard deviations, over which an expectation is taken."""
 
 
+def forecast(history: History) -> Forecast:
+    """What the finished trials let expect, worked out once for the same ones; one of them at least was feasible."""
+    return _forecast(history.trials, history.natural)
+
+
+@lru_cache(maxsize=2)
+def _forecast(trials: tuple[FinishedTrial, ...], natural: Settings) -> Forecast:
+    return Forecast(History(trials, natural))
+
+
 class Forecast:
     """Rates of settings, from the finished trials.
 

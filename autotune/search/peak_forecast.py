@@ -8,6 +8,7 @@ that are known roughly before anything was measured and better afterwards.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +61,7 @@ class PeakForecast:
         measured = [trial for trial in history.trials if trial.outcome.is_complete and trial.peak_memory_bytes]
         failed = [trial for trial in history.trials if trial.outcome.is_infeasible and not trial.lacks_host_memory]
         self._settings = [trial.settings for trial in measured]
+        self._fitted = {_need(one, is_cpu=self._is_cpu) for one in self._settings}
         if not measured:
             return
         largest = max(_size(one) for one in self._settings)
@@ -82,7 +84,8 @@ class PeakForecast:
 
     def fit_probability(self, settings: Settings) -> float:
         """How likely these settings stay under the cap, from 0 to 1; what needs no more than others did, does."""
-        if not self._settings or any(_needs_no_more(settings, one, is_cpu=self._is_cpu) for one in self._settings):
+        need = _need(settings, is_cpu=self._is_cpu)
+        if not self._settings or any(need.is_within(fitted) for fitted in self._fitted):
             return 1.0
         slopes = self._slopes(settings, self._parts)
         deviation = math.sqrt(float(slopes @ self._covariance @ slopes) + READING**2)
@@ -141,17 +144,25 @@ class PeakForecast:
         )
 
 
-def _needs_no_more(settings: Settings, other: Settings, *, is_cpu: bool) -> bool:
-    is_same = settings.compile == other.compile and _is_half(settings) == _is_half(other)
-    is_less = (
-        _size(settings) <= _size(other)
-        and settings.cudnn_benchmark <= other.cudnn_benchmark
-        and (settings.grad_accum_steps > 1) <= (other.grad_accum_steps > 1)
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Need:
+    """What of settings decides their peak."""
+
+    kind: tuple[object, ...]
+    """What may change it either way."""
+    amounts: tuple[int, ...]
+    """Of each of these more never needs less."""
+
+    def is_within(self, other: _Need) -> bool:
+        return self.kind == other.kind and all(map(operator.le, self.amounts, other.amounts))
+
+
+def _need(settings: Settings, *, is_cpu: bool) -> _Need:
+    amounts: tuple[int, ...] = (_size(settings), settings.cudnn_benchmark, settings.grad_accum_steps > 1)
     if is_cpu:
-        queued, others = (one.num_workers * one.prefetch_factor * _size(one) for one in (settings, other))
-        is_less = is_less and settings.num_workers <= other.num_workers and queued <= others
-    return is_same and is_less and settings.knobs == other.knobs
+        amounts += (settings.num_workers, settings.num_workers * settings.prefetch_factor * _size(settings))
+    kind = (settings.compile, _is_half(settings), settings.expandable_segments, settings.knobs)
+    return _Need(kind=kind, amounts=amounts)
 
 
 def _is_half(settings: Settings) -> bool:

@@ -11,7 +11,7 @@ from optuna.storages import BaseStorage
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.after_plan import AfterPlan
-from autotune.search.forecast import Forecast
+from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
 from autotune.search.plan import PlanFinished, plan, smallest_memory_fraction
@@ -188,7 +188,7 @@ class Search:
         """At most `num` trials that may be the fastest, the fastest first, without the baseline."""
         history = self.history
         found = finalists(history, noise_ratio=self._limits.noise_ratio)
-        return Forecast(history).fastest(found)[:num] if found else ()
+        return forecast(history).fastest(found)[:num] if found else ()
 
     def _history(self, snapshot: StudySnapshot) -> History:
         return History(snapshot.finished, self._natural)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.model.outcome import Outcome
 from autotune.search.bounds import Bounds
-from autotune.search.forecast import Forecast
+from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import MEMORY_FRACTION_STAGE
 from autotune.search.walk import AT_CEILING_RATIO
@@ -28,7 +28,7 @@ def why_nothing_to_gain(history: History, *, device_is_cpu: bool, noise_ratio: f
     baseline, num_others = history.baseline, len(history.sound) - 1
     if baseline is None or not baseline.is_feasible or num_others < HANDFUL:
         return None
-    if Forecast(history).lead_over(baseline) > noise_ratio:
+    if forecast(history).lead_over(baseline) > noise_ratio:
         return None
     ceiling = Bounds(history, device_is_cpu=device_is_cpu).compute_rate(baseline.settings)
     share = _rate(baseline) / ceiling if ceiling else 0.0

@@ -28,6 +28,8 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 FIRST_SEED = 2000
 """Of the family; seeds below 200 are for development."""
 
+DEVICES = {"cpu": "on a CPU", "cuda": "on an accelerator"}
+
 OURS, STOPPING = "autotune", "autotune, stopping by itself"
 
 NOTES = """Every workload is searched once, every recorded grid with several seeds. What is named after a trial is what
@@ -54,7 +56,8 @@ def main() -> None:
     kept = _Kept(options.keep)
     seeds = range(options.first_seed, options.first_seed + options.workloads)
     parts = [_heading(), NOTES]
-    for device, title in (("cpu", "on a CPU"), ("cuda", "on an accelerator")):
+    for device in options.device or DEVICES:
+        title = DEVICES[device]
         problems = [random_workload(seed, device) for seed in seeds]
         rows = _rows(kept, strategies, problems, (1,), options)
         parts.append(f"## Simulated workloads {title}\n\n" + strategy_table(rows))
@@ -70,7 +73,7 @@ def main() -> None:
     parts.append("## The tuner's own time\n\n" + tuner_time_table())
     text = "\n\n".join(parts) + "\n"
     print(text)
-    if not options.without and not options.dry:
+    if not (options.without or options.device or options.dry):
         RESULTS.write_text(text)
 
 
@@ -129,6 +132,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="of the family")
     parser.add_argument("--workloads", type=int, default=32, help="of the family, on each device")
     parser.add_argument("--gp", type=int, default=3, help="workloads for gp, which takes minutes for each")
+    parser.add_argument("--device", action="append", choices=DEVICES, help="only workloads of it; nothing is written")
     parser.add_argument("--trials", type=int, default=40, help="of every search")
     parser.add_argument("--grids", type=Path, default=GRID_FOLDER, help="folder of recorded grids")
     parser.add_argument("--seeds", type=int, default=30, help="searches of every recorded grid")
