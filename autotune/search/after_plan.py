@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -38,10 +38,10 @@ LARGEST_STEP = 4
 LEAST_PROBABILITY = 0.2
 """Settings that are less likely than this to stay under the cap are not tried, whatever they promise."""
 
-COST_OF_FAILURE = 0.03
+COST_OF_FAILURE = 0.05
 """What a trial over the cap costs, as a share of the best rate: so much must be to be gained by the risk."""
 
-LIGHTER = ("precision", "compile", "cudnn_benchmark")
+LIGHTER = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
 """Settings that make room for a larger micro-batch, or take it."""
 
 
@@ -88,19 +88,23 @@ class AfterPlan:
         """Expected gains of new settings, less the risk that they do not fit."""
         rates, peaks = forecast(history), PeakForecast(history, self._space, self._limits.cap_bytes)
         centres = [trial.settings for trial in rates.fastest(history.feasible)[:NUM_CENTRES]]
-        looked_at = set[Settings](known)
-        worths: dict[Settings, float] = {}
-        frontier = [*suggested, *self._nearest(centres, known), *self._lighter_with_more(centres[0])]
-        for _ in range(1 + NUM_LEAPS):
-            new = [one for one in dict.fromkeys(frontier) if one not in looked_at]
+        looked_at, worths = set[Settings](known), dict[Settings, float]()
+
+        def look_at(some: Iterable[Settings]) -> None:
+            new = [one for one in dict.fromkeys(some) if one not in looked_at]
             looked_at.update(new)
             fits = {one: peaks.fit_probability(one) for one in new if memory.ruled_out(one) is None}
             likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
             for one, gain in zip(likely, rates.gains(likely), strict=True):
                 worths[one] = fits[one] * gain - (1 - fits[one]) * COST_OF_FAILURE
-            if not worths:
+
+        look_at([*suggested, *self._lighter_with_more(centres[0])])
+        for ring in self._rings(centres):
+            look_at(ring)
+            if worths:
                 break
-            frontier = list(self._sampler.neighbours(max(worths, key=lambda one: worths[one])))
+        for _ in range(NUM_LEAPS if worths else 0):
+            look_at(self._sampler.neighbours(max(worths, key=lambda one: worths[one])))
         return worths
 
     def _nearest_to_best(
@@ -108,7 +112,8 @@ class AfterPlan:
     ) -> Outlook | None:
         """Without a forecast: what TPE suggests; failing that the nearest new settings that should fit."""
         centre = history.best.settings if history.best is not None else history.natural
-        near = (one for one in self._nearest([centre], known) if _why_not(memory, one) is None)
+        near = (one for ring in self._rings([centre]) for one in ring if one not in known)
+        near = (one for one in near if _why_not(memory, one) is None)
         settings = next(iter(suggested), None) or next(near, None)
         if settings is None:
             return None
@@ -137,17 +142,15 @@ class AfterPlan:
                 break
         return found
 
-    def _nearest(self, centres: Iterable[Settings], known: set[Settings]) -> list[Settings]:
-        """New settings next to some; of the next ring where there are none, and so on."""
-        ring, seen = list(centres), set(centres)
+    def _rings(self, centres: Iterable[Settings]) -> Iterator[list[Settings]]:
+        """Legal settings in the order of their distance from the nearest of some, in steps of one parameter."""
+        ring = list(dict.fromkeys(centres))
+        seen = set(ring)
         while ring:
-            following = [one for centre in ring for one in self._sampler.neighbours(centre) if one not in seen]
-            ring = list(dict.fromkeys(following))
-            seen |= set(ring)
-            new = [one for one in ring if one not in known]
-            if new:
-                return new
-        return []
+            steps = (one for centre in ring for one in self._sampler.neighbours(centre))
+            ring = [one for one in dict.fromkeys(steps) if one not in seen]
+            seen.update(ring)
+            yield ring
 
     def _lighter_with_more(self, centre: Settings) -> list[Settings]:
         """Larger micro-batches, together with other settings that make room for them."""

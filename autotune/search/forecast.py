@@ -23,17 +23,17 @@ MAX_TRIALS = 100
 
 COMPUTE_NOISE, RATE_NOISE = 0.015, 0.03
 """Standard deviations from trial to trial."""
-REMEMBERED = 4096
 REMOTE = 0.1
 """And what is added to them per unit of the logarithm below the best: other things limit there."""
 
+REMEMBERED = 4096
+"""Settings whose features are remembered: those near the best are asked for again and again."""
+
 COMPUTE_SCALES = tuple(
-    Scales(trend=0.3, alone=alone, together=together, noise=COMPUTE_NOISE, remote=REMOTE)
-    for alone in (0.05, 0.1, 0.2)
-    for together in (0.02, 0.1)
+    Scales(trend=0.3, alone=alone, together=together) for alone in (0.05, 0.1, 0.2) for together in (0.02, 0.1)
 )
 SHARE_SCALES = tuple(
-    Scales(trend=0.0, alone=alone, together=together, noise=RATE_NOISE, remote=REMOTE)
+    Scales(trend=0.0, alone=alone, together=together)
     for alone in (0.01, 0.03, 0.1, 0.3)
     for together in (0.01, 0.05, 0.2)
 )
@@ -72,12 +72,10 @@ class Forecast:
         self._tried = [trial.settings for trial in fed]
         self._is_whole = not all(trial.compute_samples_per_second for trial in fed)
         rated = self._compute_rates(history)[:MAX_TRIALS]
-        self._compute = GaussianProcess(
-            self._features([settings for _, settings in rated]),
-            np.log([rate for rate, _ in rated]),
-            COMPUTE_SCALES,
-            NUM_TRENDS,
-        )
+        values = np.log([rate for rate, _ in rated])
+        noises = COMPUTE_NOISE + REMOTE * (values.max() - values)
+        features = self._features([settings for _, settings in rated])
+        self._compute = GaussianProcess(features, values, COMPUTE_SCALES, noises, NUM_TRENDS)
         self._share = None if self._is_whole else self._shares_of(fed)
 
     def fastest(self, trials: Sequence[FinishedTrial]) -> tuple[FinishedTrial, ...]:
@@ -113,7 +111,8 @@ class Forecast:
         demands, _ = self._compute.predict(self._features([trial.settings for trial in fed]))
         features = [_share_features(trial.settings, demand) for trial, demand in zip(fed, demands, strict=True)]
         rates = np.log([trial.samples_per_second or 1.0 for trial in fed])
-        return GaussianProcess(np.array(features), rates - demands, SHARE_SCALES)
+        noises = RATE_NOISE + REMOTE * (rates.max() - rates)
+        return GaussianProcess(np.array(features), rates - demands, SHARE_SCALES, noises)
 
     def _log_rates(self, settings: Sequence[Settings]) -> Array:
         compute, _, share, _ = self._parts(settings)

@@ -24,10 +24,6 @@ class Scales:
     """Of what one feature does by itself."""
     together: float
     """Of what features do beyond that in combination."""
-    noise: float
-    """Of the highest observation."""
-    remote: float = 0.0
-    """By how much more per unit below it: what lies far below the best says little of what is near it."""
 
 
 class GaussianProcess:
@@ -36,15 +32,18 @@ class GaussianProcess:
     Args:
         points: One row of features per observation, at least one. A distance of 1 makes effects differ.
         values: The observations.
+        noises: Standard deviations of the observations' noise.
         num_trends: So many of the first features also have effects in proportion to them.
         choices: Scales to choose from: those under which the observations are likeliest count.
     """
 
-    def __init__(self, points: Array, values: Array, choices: Sequence[Scales], num_trends: int = 0) -> None:
+    def __init__(
+        self, points: Array, values: Array, choices: Sequence[Scales], noises: Array, num_trends: int = 0
+    ) -> None:
         self._points, self._num_trends = points, num_trends
         self._centre, self._mean = points.mean(axis=0), float(values.mean())
         parts = self._parts(points, points)
-        fits = [_Fit(parts, values - self._mean, scales) for scales in choices]
+        fits = [_Fit(parts, values - self._mean, scales, noises) for scales in choices]
         self._fit = max(fits, key=lambda fit: fit.log_likelihood)
 
     def predict(self, points: Array) -> tuple[Array, Array]:
@@ -64,10 +63,9 @@ class GaussianProcess:
 
 
 class _Fit:
-    def __init__(self, parts: tuple[Array, Array, Array], values: Array, scales: Scales) -> None:
+    def __init__(self, parts: tuple[Array, Array, Array], values: Array, scales: Scales, noises: Array) -> None:
         self.scales = scales
-        noise = scales.noise + scales.remote * (values.max() - values)
-        covariance = _covariance(parts, scales) + np.diag(noise**2)
+        covariance = _covariance(parts, scales) + np.diag(noises**2)
         self.inverse = np.linalg.inv(covariance)
         self.weights = self.inverse @ values
         self.log_likelihood = float(-0.5 * values @ self.weights - 0.5 * np.linalg.slogdet(covariance)[1])

@@ -21,6 +21,9 @@ from autotune.space.space import SearchSpace
 READING = 0.015
 """Standard deviation of a peak as a share: allocators reserve whole blocks, readings of host memory miss the peak."""
 
+HOST_MISS = 0.015
+"""Share of the peak that readings of host memory miss: they are seconds apart."""
+
 BEYOND_CAP = 1.02
 """A trial that failed needed about this share of the cap, as far as a prediction below it is to be corrected."""
 BEYOND_CAP_READING = 0.02
@@ -65,7 +68,7 @@ class PeakForecast:
         if not measured:
             return
         largest = max(_size(one) for one in self._settings)
-        self._peaks = np.log([float(trial.peak_memory_bytes or 1) for trial in measured])
+        self._peaks = np.log([float(trial.peak_memory_bytes or 1) for trial in measured]) + HOST_MISS * self._is_cpu
         # The peak is rather convex: below some micro-batch it is the optimizer's own, which says little of larger ones.
         self._readings = np.array([READING * math.sqrt(largest / _size(one)) for one in self._settings])
         self._failed = [trial.settings for trial in failed]

@@ -11,7 +11,7 @@ from autotune.search.search import Proposal, Search, SearchExhausted
 from autotune.search.walk import PlanLimits
 from autotune.space.derive import derive_space
 from autotune.units import GIB
-from tests.unit.facts import cpu_machine, script_facts, search_spec
+from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
 
 CAP_BYTES = 4 * GIB
 SPACE = derive_space(script_facts(), cpu_machine(), search_spec())
@@ -30,7 +30,7 @@ def measured(settings):
     return result(Outcome.OK, rate=rate)
 
 
-def result(outcome, *, rate=100.0, peak=GIB):
+def result(outcome, *, rate=100.0, compute=500.0, peak=GIB):
     measurement = Measurement(
         samples_per_second=rate,
         low=rate * 0.98,
@@ -41,7 +41,7 @@ def result(outcome, *, rate=100.0, peak=GIB):
         num_blocks=8,
         window_s=1.0,
         data_wait_fraction=0.3,
-        compute_samples_per_second=500.0,
+        compute_samples_per_second=compute,
     )
     return TrialResult(
         outcome=outcome, measurement=measurement if outcome.is_complete else None, peak_memory_bytes=peak
@@ -153,3 +153,22 @@ def test_a_proposal_is_a_running_trial_with_its_settings_in_the_study():
     assert trial.state.name == "RUNNING"
     assert trial.user_attrs["owner"] == "me"
     assert trial.params == SPACE.params(proposal.settings)
+
+
+def accelerator_space(**spec):
+    facts = script_facts(device="cuda", loader=loader_facts(num_workers=2))
+    return derive_space(facts, gpu_machine(), search_spec(**spec))
+
+
+def test_segments_that_expand_are_tried_where_a_larger_micro_batch_did_not_fit():
+    space = accelerator_space(ranges=(("expandable_segments", "false,true"),), effective_batch="free")
+    search = Search(None, "study", space, LIMITS, seed=3, max_trials=40, spend_all=True)
+    tried = set()
+    while isinstance(proposal := search.ask(), Proposal):
+        settings = proposal.settings
+        fits = settings.batch_size <= (128 if settings.expandable_segments else 64)
+        rate = 100.0 * settings.batch_size / (settings.batch_size + 64)
+        told = result(Outcome.OK, rate=rate, compute=rate, peak=round(settings.batch_size / 129 * CAP_BYTES))
+        search.tell(proposal.number, told if fits else result(Outcome.OUT_OF_MEMORY, peak=None))
+        tried.add((settings.batch_size, settings.expandable_segments, fits))
+    assert (128, True, True) in tried
