@@ -70,6 +70,8 @@ def _on_trials(status: Status, best: FinishedTrial | None, trials: Sequence[Tria
     if status is Status.INTERRUPTED and best is not None and best.samples_per_second:
         rate = format_rate(best.samples_per_second)
         yield (f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second.")
+    if status is Status.NO_GAIN and len(trials) == 1:
+        yield "Nothing but your own settings was measured: give it a longer --time, or more --trials."
     escaped = sorted({path for record in trials for path in record.result.escaped})
     if escaped:
         yield (
@@ -87,7 +89,7 @@ def _on_trials(status: Status, best: FinishedTrial | None, trials: Sequence[Tria
         often = Counter(kind for found in disturbed for kind in found).most_common(1)[0][0]
         yield (
             f"{len(disturbed)} of {len(watched)} trials were disturbed, for instance: {often} Single rates are off by "
-            "that; the ratio less so, since its runs took turns. Search again when the machine is quiet."
+            "that; a ratio of finals less so, since their runs take turns. Search again when the machine is quiet."
         )
     if any(record.result.is_near_cap for record in trials):
         yield (

@@ -369,6 +369,13 @@ def test_many_disturbed_trials_are_worth_a_note(bench):
     assert any("4 of 4 trials were disturbed" in note and "thermal" in note for note in result.notes)
 
 
+def test_a_search_that_had_time_for_the_baseline_alone_says_so(bench):
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop.run()
+    assert any("longer --time" in note for note in one.result(one.finals(loop)).notes)
+
+
 def test_undisturbed_trials_are_worth_none(bench):
     one = bench(max_trials=4)
     loop = one.loop()
