@@ -9,6 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) --constraint constraints.txt
 FAST := "not slow and not gpu"
+MEASURING := tests/integration/trial tests/integration/search tests/integration/shapes
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
@@ -45,11 +46,11 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-## test: lint and the fast tests; what CI runs. Under 8 minutes. What starts trials has the machine to itself, the rest
-## is run by two processes.
+## test: lint and the fast tests; what CI runs. Under 8 minutes. Tests that measure trials have the machine to
+## themselves, the others are run by two processes.
 test: lint
-	$(BIN)/pytest -m $(FAST) -n 2 --dist loadscope --ignore tests/integration
-	$(BIN)/pytest -m $(FAST) tests/integration
+	$(BIN)/pytest -m $(FAST) -n 2 --dist loadscope $(MEASURING:%=--ignore=%)
+	$(BIN)/pytest -m $(FAST) $(MEASURING)
 
 ## test-all: lint and every tier; with an NVIDIA driver the GPU tests too. It installs the frameworks that tuned configs
 ## are exported to, which only slow tests use: 200 MB of disk. Up to an hour.

@@ -214,13 +214,14 @@ def test_what_cannot_be_forked_soundly_gets_a_cold_start_and_the_reason(
 
 def test_forked_and_cold_trials_compute_the_same_losses(ground: Ground) -> None:
     cold = ground.runner._cold
-    job = ground.job("trains.py", mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    limits = {"start_limit_s": 120.0, "total_limit_s": 120.0}
+    job = ground.job("trains.py", mode=Mode.PROBE, settings=None, natural=None, facts=None, **limits)
     probed = cold.start(job).probe_result()
     ground.workspace.probe_is_through()
     assert probed.facts is not None and "torch._dynamo" in probed.facts.imports, probed.reason
     assert not any(name.startswith(("autotune", "tests")) for name in probed.facts.imports)
     natural = natural_settings(probed.facts)
-    job = ground.job("trains.py", settings=natural, natural=natural, facts=probed.facts)
+    job = ground.job("trains.py", settings=natural, natural=natural, facts=probed.facts, **limits)
     with ForkRunner(cold, probed.facts) as runner:
         forked = [runner.start(job).result() for _ in range(2)]
     results = [cold.start(job).result(), *forked]
