@@ -13,7 +13,7 @@ MEASURING := tests/integration/trial tests/integration/search tests/integration/
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search session newcomer test test-all lint bench-measure bench-search bench-startup clean
+.PHONY: setup search session newcomer test test-all lint bench-measure bench-search bench-startup bench-diagnose clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -77,6 +77,11 @@ bench-search: setup
 ## tests/benchmarks/startup/RESULTS.md. 10 minutes, half of them a search; STARTUP="first --pairs 6" measures one part.
 bench-startup: setup
 	$(BIN)/python -m tests.benchmarks.startup $(STARTUP)
+
+## bench-diagnose: whether `autotune diagnose` is right on five scripts of known sickness, and keeps its promises; writes
+## tests/benchmarks/diagnose/RESULTS.md. 5 minutes on a quiet machine.
+bench-diagnose: setup
+	$(BIN)/python -m tests.benchmarks.diagnose $(DIAGNOSE)
 
 ## clean: what can be made again; study databases and tuned configs stay. Seconds.
 clean:

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import best, compare, config, doctor, export, record, report, resume, run, search, studies
+from autotune.cli import best, compare, config, diagnose, doctor, export, record, report, resume, run, search, studies
 from autotune.cli.tail import TailCommand
 from autotune.errors import AutotuneError
 from autotune.report import streams
 
 INTERRUPTED = 130
-WITH_SCRIPT = ("autotune search", "autotune run", "autotune record", "autotune config show")
+WITH_SCRIPT = ("autotune search", "autotune run", "autotune record", "autotune config show", "autotune diagnose")
 COMPLETION_VARIABLE = "_AUTOTUNE_COMPLETE"
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__base__ or Exception
 """The parser's own error; typer brings its parser along, or has it from a package of its own, by its release."""
@@ -43,6 +43,7 @@ app.command("run", cls=TailCommand, epilog=run.EXAMPLES)(run.run)
 app.command("record", cls=TailCommand, epilog=record.EXAMPLES)(record.record)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("diagnose", cls=TailCommand, epilog=diagnose.EXAMPLES)(diagnose.diagnose)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(config.app, name="config", epilog=config.EXAMPLES)
 app.add_typer(studies.app, name="studies", epilog=studies.EXAMPLES)

@@ -20,6 +20,8 @@ class Phase(StrEnum):
     RESTART = "restart"
     """After the window: from asking the loader for a new epoch until its workers are in stride again. Never part of the
     rate; it tells what an epoch's start costs."""
+    OBSERVED = "observed"
+    """After all that, in a diagnosis: the script goes on with its observers attached. Never part of an estimate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

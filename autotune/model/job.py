@@ -11,6 +11,9 @@ from autotune.measure.stopping import WindowRule
 from autotune.model.facts import ScriptFacts
 from autotune.settings import Settings
 
+PROFILE_FILES = ("trace.json", "functions.prof")
+"""Of a diagnosis: torch's profiler, for chrome://tracing and Perfetto; Python's own, for snakeviz and pstats."""
+
 
 class Mode(StrEnum):
     """Why the script runs."""
@@ -72,6 +75,10 @@ class TrialJob:
     what a larger effective batch would bring."""
     config: str = ""
     """File of the tuned config, in real training."""
+    diagnoses: bool = False
+    """After the window the script goes on for some seconds, to be looked at."""
+    profiles: bool = False
+    """With that, profiles are written for a person to look at."""
     start_limit_s: float
     """Longest time from the start to the first optimizer step."""
     total_limit_s: float
@@ -115,6 +122,11 @@ class TrialPaths:
     def result(self, rank: int) -> Path:
         """The RankResult of one rank as JSON."""
         return self.results / f"rank-{rank}.json"
+
+    @property
+    def profiles(self) -> Path:
+        """Folder of the profiles of a diagnosis."""
+        return self.folder / "profiles"
 
     @property
     def progress(self) -> Path:

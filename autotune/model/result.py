@@ -10,6 +10,7 @@ from enum import StrEnum
 from autotune.measure.block import Block
 from autotune.model.checks import MAX_SECONDS, check_figures
 from autotune.model.facts import ScriptFacts
+from autotune.model.observation import Observation
 from autotune.model.outcome import Outcome
 from autotune.model.surroundings import Surroundings
 
@@ -87,8 +88,8 @@ class RankResult:
     is_near_cap: bool = False
     """The allocator gave back all that it cached, and tried again, in two blocks of the window in a row."""
     durations_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by part, in order: start, imports (up to torch), preparation, warm_up, compute, ramp, window, restart;
-    and device, which lies within one of them and is taken out of it."""
+    """Seconds by part, in order: start, imports (up to torch), preparation, warm_up, compute, ramp, window, restart,
+    observed; and device, which lies within one of them and is taken out of it."""
     first_losses: tuple[float, ...] = ()
     """Of the first backward passes, up to one that is not finite."""
     start_digest: str | None = None
@@ -100,6 +101,8 @@ class RankResult:
     num_skipped_steps: int = 0
     error: RaisedError | None = None
     facts: ScriptFacts | None = None
+    observation: Observation | None = None
+    """Of a diagnosis alone."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from autotune.host import DeviceInfo
-from autotune.model.gauges import Gauges
+from autotune.model.gauges import Gauges, TrialPhase
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.result import ProbeResult, RankResult, TrialResult
 from autotune.runner import device as devices
@@ -21,7 +21,7 @@ from autotune.runner.escape import Scan
 from autotune.runner.gauges import GaugeReader
 from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
 from autotune.runner.memory import TreeMemory, num_killed_by_kernel
-from autotune.runner.reports import Progress, read_log_tail, read_progress, read_ranks
+from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
 from autotune.runner.surroundings import SurroundingsWatch
 from autotune.runner.tree import Tree, end_strays
 from autotune.runner.workspace import Workspace
@@ -112,6 +112,8 @@ class Handle:
         self._disk_free_before = _free_bytes(workspace.folder)
         self._killed_before = num_killed_by_kernel()
         self._flags: dict[str, bool] = {}
+        self._peaks_before_looking: tuple[int, int] | None = None
+        """Host and device, when a diagnosis began to look: what that takes is no memory of the script's."""
 
     @property
     def warden_pid(self) -> int:
@@ -129,6 +131,8 @@ class Handle:
                 self._warden.kill()
             return False
         self._progress = progress = read_progress(self._paths)
+        if self._job.diagnoses and progress.phase is TrialPhase.ENDING and self._peaks_before_looking is None:
+            self._peaks_before_looking = self._memory.peak_bytes, self.device_memory.peak_bytes
         overrun = self._overrun(is_quiet=progress.in_window)
         if overrun:
             self._stop(overrun)
@@ -165,8 +169,15 @@ class Handle:
         if not self.poll():
             self._stop("is_cancelled")
 
-    def result(self) -> TrialResult:
-        """The judged result of a trial, which is waited for; its folder is removed."""
+    def result(self, *, profiles_to: Path | None = None) -> TrialResult:
+        """The judged result of a trial, which is waited for; its folder is removed.
+
+        Args:
+            profiles_to: Folder into which the profiles of a diagnosis are copied first.
+
+        Raises:
+            OSError: They cannot be written there.
+        """
         ending, ranks, unreadable = self._collect()
         verdict = judge(self._job, ending, ranks, unreadable)
         surroundings = self._surroundings.found(num_strangers=self.device_memory.num_newcomers)
@@ -191,7 +202,11 @@ class Handle:
             notes=(*verdict.notes, *(surroundings.disturbances if surroundings is not None else ())),
             escaped=self._escaped(),
         )
-        self._workspace.remove_trial(self._paths.folder)
+        try:
+            if profiles_to is not None:
+                copy_profiles(self._paths, profiles_to)
+        finally:
+            self._workspace.remove_trial(self._paths.folder)
         return result
 
     def probe_result(self) -> ProbeResult:
@@ -301,7 +316,7 @@ class Handle:
         validation = self._job.facts.validation_bytes if self._job.facts is not None else None
         peak = device_peak_bytes(
             ranks,
-            seen_bytes=self.device_memory.peak_bytes,
+            seen_bytes=self._peaks[1],
             outside_bytes=outside or 0,
             validation_bytes=validation or 0,
         )
@@ -309,7 +324,14 @@ class Handle:
 
     def _host_peak(self, ranks: tuple[RankResult, ...]) -> int | None:
         at_the_end = sum(rank.held_host_bytes or 0 for rank in ranks)
-        return max(self._memory.peak_bytes, at_the_end) or None
+        return max(self._peaks[0], at_the_end) or None
+
+    @property
+    def _peaks(self) -> tuple[int, int]:
+        """Most memory of host and device that was seen from outside."""
+        if self._peaks_before_looking is not None:
+            return self._peaks_before_looking
+        return self._memory.peak_bytes, self.device_memory.peak_bytes
 
 
 def _free_bytes(folder: Path) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.model.gauges import TrialPhase
-from autotune.model.job import TrialPaths
+from autotune.model.job import PROFILE_FILES, TrialPaths
 from autotune.model.result import RankResult
 from autotune.plain import from_plain
 
@@ -20,6 +20,7 @@ MAX_RESULT_BYTES = 16 << 20
 MAX_RANKS = 1024
 """Nor are more reports than that."""
 MAX_PROGRESS_BYTES = 4096
+MAX_PROFILE_BYTES = 1 << 30
 MAX_LOG_BYTES = 2 << 20
 LOG_TAIL_CHARS = 4000
 
@@ -86,6 +87,21 @@ def read_log_tail(paths: TrialPaths) -> str:
     except (OSError, UnreadableError):
         return ""
     return data[-4 * LOG_TAIL_CHARS :].decode(errors="replace").replace("\0", "")[-LOG_TAIL_CHARS:]
+
+
+def copy_profiles(paths: TrialPaths, folder: Path) -> None:
+    """Copies the profiles of a diagnosis, as far as there are any, in place of those of an earlier one.
+
+    Raises:
+        OSError: The folder, or a file in it, cannot be written.
+    """
+    for name in PROFILE_FILES:
+        try:
+            data = read_bounded(paths.profiles / name, MAX_PROFILE_BYTES)
+        except (FileNotFoundError, UnreadableError):
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
 
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:

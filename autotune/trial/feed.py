@@ -56,6 +56,10 @@ class Feed:
         self._num_passes = 0
         self._meter: Meter | None = None
         self._gates = WorkerGates()
+        self._given: Any = None
+        """A batch that takes the place of all others."""
+        self.given_s = 0.0
+        """Time that handing that one out took."""
         self.batch_factor = 1
         """Samples of the cached batch, as a multiple of a real one's."""
         self._token: Any = None
@@ -152,6 +156,8 @@ class Feed:
             meter.arrive()
             if self._successor is not None:
                 iterator = self._successor
+            if self._given is not None:
+                return self._give()
             began = time.perf_counter()
             batch = original(iterator)
             sizes = iterator._autotune_sizes
@@ -161,6 +167,10 @@ class Feed:
         except StopIteration:
             self._epoch_ends()
             raise
+
+    def give(self, batch: Any) -> None:
+        """Gives the script this batch from now on, at the end of a diagnosis; None = real ones again."""
+        self._given = batch
 
     def open_gate(self) -> bool:
         """Lets the workers build: the window is near; whether nothing was built before but what is being built now."""
@@ -264,6 +274,15 @@ class Feed:
                 action(batch)
         if self._meter is not None:
             self._meter.delivered(num_samples, time.perf_counter() - began)
+        return batch
+
+    def _give(self) -> Any:
+        assert self._meter is not None
+        began = time.perf_counter()
+        batch = clone_batch(self._given)
+        elapsed_s = time.perf_counter() - began
+        self.given_s += elapsed_s
+        self._meter.delivered(self._samples_of(batch), elapsed_s)
         return batch
 
     def _cached(self) -> Any:

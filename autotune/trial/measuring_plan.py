@@ -31,6 +31,16 @@ class Plan:
     """Optimizer steps after which the script ends by itself."""
 
 
+class Watcher(Protocol):
+    """Looks at the training loop once all is measured."""
+
+    def begin(self) -> None:
+        """Begins to look."""
+
+    def stepped(self) -> bool:
+        """A step was made; whether all was seen."""
+
+
 class Epochs(Protocol):
     """Ends an epoch of the training loader and begins the next, in place of the script."""
 

@@ -13,7 +13,7 @@ from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import is_worth_restarting, restart_micro_batches
 from autotune.measure.stopping import StopReason, block_size, decide, warmed_up
 from autotune.trial.clock import Clock
-from autotune.trial.measuring_plan import Epochs, Plan
+from autotune.trial.measuring_plan import Epochs, Plan, Watcher
 from autotune.trial.ranks import MAX_STEPS_AHEAD, Agreement, Mark
 from autotune.trial.recorder import Recorder
 from autotune.trial.steps import Steps
@@ -52,6 +52,7 @@ class Meter:
         at_block_end: Called whenever a block has ended on the host.
         num_built: Batches that the loader's workers have built until now; None where nobody sees them.
         epochs: Begins a new epoch after the window; None where nothing is to be learned from one.
+        watcher: Looks at the loop at the very end; None where nobody wants to know more than the rate.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Meter:
         at_block_end: Callable[[Phase], None] = lambda phase: None,
         num_built: Callable[[], float | None] = lambda: None,
         epochs: Epochs | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self.compute_samples_per_second: float | None = None
         self.entered_at: dict[Phase, float] = {}
@@ -77,7 +79,7 @@ class Meter:
         self._counts_batches = plan.samples_per_step is None
         self._open_gate, self._finish = open_gate, finish
         self._at_block_end = at_block_end
-        self._epochs = epochs
+        self._epochs, self._watcher = epochs, watcher
         self._reason = StopReason.TIME_LIMIT
         """Why the window ended."""
         self.epoch_end_s: float | None = None
@@ -192,6 +194,9 @@ class Meter:
             if is_block_end and self._num_restart_left > 0:
                 self._block_micro_batches, self._num_restart_left = self._num_restart_left, 0
             elif is_block_end:
+                self._end()
+        elif self.phase is Phase.OBSERVED:
+            if self._changes(Mark.OBSERVED, is_block_end and self._watcher is not None and self._watcher.stepped()):
                 self._finish(self._reason)
         else:
             reason = None
@@ -227,13 +232,21 @@ class Meter:
             self.entered_at[Phase.RESTART] = time.monotonic()  # what the loader has ready is taken out before its clock
         self.epoch_end_s = self._epochs.end_epoch() if is_wanted and self._epochs is not None else None
         if self._epochs is None or self.epoch_end_s is None:
-            self._finish(self._reason)
+            self._end()
             return
         self._enter(Phase.RESTART)
         self._epochs.begin_epoch()
         num_watched = restart_micro_batches(self._plan.num_workers, self._plan.micro_batches_per_step)
         # The first step is a block of its own: it tells how long before the last worker the first one began.
         self._num_restart_left = num_watched - self._plan.micro_batches_per_step
+
+    def _end(self) -> None:
+        """All is measured: ends the trial, or lets it be looked at."""
+        if self._watcher is None:
+            self._finish(self._reason)
+            return
+        self._enter(Phase.OBSERVED)
+        self._watcher.begin()
 
     def _changes(self, mark: Mark, wanted: bool) -> bool:
         return self._agreement.reached(mark, wanted=wanted, num_steps=self._num_seen, since=self._entered_step)

@@ -40,6 +40,8 @@ class Mark(IntEnum):
     """Samples of rank 0 up to its last block's end, for whoever watches."""
     WAIT_US = 8
     """Microseconds for which rank 0 has waited for data until then."""
+    OBSERVED = 9
+    """Step at which the look at the loop is over."""
 
 
 class Progress:

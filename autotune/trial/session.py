@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,6 +28,9 @@ from autotune.trial.meter import Meter
 from autotune.trial.ranks import Agreement, Progress
 from autotune.trial.steps import parameters_of
 
+if TYPE_CHECKING:
+    from autotune.trial.observing.observer import Observer
+
 NUM_BLIND_STEPS = 24
 """Optimizer steps without a batch of the training loader after which it will not come: the probe needed six."""
 NUM_WATCHED_PARAMETERS = 4
@@ -47,12 +50,21 @@ class MeasuredSession:
         num_passes = loader.num_passes_before_training if loader is not None else 0
         self._feed = Feed(self._steps, self._start_meter, num_passes_before_training=num_passes)
         self._feed.batch_factor = job.batch_probe_factor
+        self._observer: Observer | None = None
+        if job.diagnoses:
+            from autotune.trial.observing.observer import Observer
+
+            self._observer = Observer(
+                job, paths, self._steps, self._applied.roots, self._feed, at_begin=self._note_memory
+            )
         self._meter: Meter | None = None
         self._rank, self._world_size = 0, 1
         self._said: dict[str, str] = {}
         self._losses = LossWatch(self._steps, self._applied.roots, self._is_measuring)
         self._watched: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._has_unseen_queue = False
+        self._allocated: dict[str, Any] | None = None
+        """The allocator's figures when the window ended; None where nothing was done after it."""
         self._held_host_bytes: int | None = None
         """When the window ended; None while it has not."""
         self._is_reported = False
@@ -64,6 +76,8 @@ class MeasuredSession:
         self._applied.install()
         schedulers.keep_last_rate()
         self._feed.install()
+        if self._observer is not None:
+            self._observer.install()
         loaders = self._applied.loaders
         loaders.taker = lambda record: self._feed.next_batch if self._is_training(record) else None
         loaders.built = self._built
@@ -113,7 +127,11 @@ class MeasuredSession:
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
         if self._is_training(record):
             self._applied.note_loader(loader)
+            if self._observer is not None:
+                self._observer.before_iteration(loader)
             self._feed.iterates(record, loader)
+            if self._observer is not None:
+                self._observer.after_gate(loader)
 
     def _iterated(self, record: LoaderRecord, loader: Any, iterator: Any) -> None:
         if self._is_training(record):
@@ -146,8 +164,13 @@ class MeasuredSession:
             at_block_end=self._allocator.block_ended,
             num_built=self._feed.num_built,
             epochs=self if num_workers else None,
+            watcher=self._observer,
         )
         return self._meter
+
+    def _note_memory(self) -> None:
+        self._held_host_bytes = self._held_host_bytes or held_bytes()
+        self._allocated = self._allocator.figures()
 
     def end_epoch(self) -> float | None:
         """Ends the training loader's epoch after the window; what is held is read before, while the queues are full."""
@@ -212,6 +235,9 @@ class MeasuredSession:
     def _report_error(self, error: BaseException) -> None:
         if self._is_reported or not (self._has_trained or rank_report.is_main_process()):
             return
+        if self._observer is not None and self._observer.may_fail:
+            self._report(RankStatus.MEASURED)
+            return
         self._is_reported = True
         # A meter knows its rank from when the process group still stood.
         rank, world_size = rank_report.identity() if self._meter is None else (self._rank, self._world_size)
@@ -244,7 +270,7 @@ class MeasuredSession:
             compute_samples_per_second=meter.compute_samples_per_second if meter is not None else None,
             observed=observed,
             held_host_bytes=self._held_host_bytes or held_bytes(),
-            **self._allocator.figures(),
+            **(self._allocated or self._allocator.figures()),
             epoch_micro_batches=self._feed.epoch_micro_batches if self._has_loader else None,
             num_epoch_ends=meter.num_epoch_ends if meter is not None else 0,
             epoch_end_s=meter.epoch_end_s if meter is not None else None,
@@ -257,6 +283,7 @@ class MeasuredSession:
             has_changed_parameters=self._has_changed_parameters(),
             num_steps=self._steps.num_steps,
             num_skipped_steps=self._steps.num_skipped,
+            observation=self._observer.observation() if self._observer is not None else None,
         )
         rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 

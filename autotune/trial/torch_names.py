@@ -49,6 +49,11 @@ def outer_call(module: Any) -> Any:
     return module._compiled_call_impl or module._call_impl
 
 
+def own_call(module: Any) -> Any:
+    """What `set_outer_call` replaces: None where a module is called as it is."""
+    return module._compiled_call_impl
+
+
 def set_outer_call(module: Any, call: Any) -> None:
     """Makes `module(...)` call `call`."""
     module._compiled_call_impl = call

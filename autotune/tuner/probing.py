@@ -32,6 +32,8 @@ def probe_script(
     is_through: Callable[[], None],
     stop: StopRequest,
     on_event: Callable[[Event], None] = lambda event: None,
+    *,
+    learns_reduction: bool = True,
 ) -> ScriptFacts:
     """Runs the script as it is, then once with its batch in parts where that could be of use.
 
@@ -41,6 +43,7 @@ def probe_script(
         is_through: Called after the first run: what it wrote is there for all that follow.
         stop: May end it.
         on_event: Told how the runs look.
+        learns_reduction: Whether the batch will be split.
 
     Raises:
         EveryTrialFailedError: The script failed, or never trained.
@@ -68,7 +71,7 @@ def probe_script(
         facts, outside_allocator_bytes=result.outside_allocator_bytes, arguments=_not_mapped(facts, jobs.spec.maps)
     )
     is_through()
-    if not _is_split_of_use(facts, jobs):
+    if not learns_reduction or not _is_split_of_use(facts, jobs):
         return facts
     return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop, progress))
 

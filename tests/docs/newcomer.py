@@ -35,6 +35,7 @@ LEFT_OUT = {
     "make newcomer": "this log",
     "make test": "10 minutes; CI runs it",
     "make test-all": "an hour",
+    "make bench-diagnose": "5 minutes, and a quiet machine",
     "docker build -t autotune .": "needs docker; its steps run in tests/integration/test_dockerfile_steps.py",
     'docker run --rm --gpus all --shm-size=8g --init -v "$PWD":/project -v studies:/project/studies autotune search '
     "train.py": "needs docker and a GPU",

@@ -23,7 +23,7 @@ from tests.unit.report.examples import NATURAL, TUNED, measured, search_result
 ROOT = README.parent
 STORED = ("best", "compare", "config", "export", "report", "studies")
 """Verbs that read what is stored, and start nothing."""
-STARTING = ("autotune search", "autotune run", "autotune resume", "autotune record", "autotune doctor")
+STARTING = tuple(f"autotune {verb}" for verb in ("search", "run", "resume", "record", "diagnose", "doctor"))
 """What starts processes: typed by the newcomer, and each verb by tests of its own."""
 IN_A_SHELL = ("autotune --install-completion",)
 """Typed by the newcomer: it writes to the shell's own files. What it offers: tests/cli/test_completion.py."""

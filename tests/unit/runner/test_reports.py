@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from autotune.model.gauges import TrialPhase
-from autotune.model.job import TrialPaths
+from autotune.model.job import PROFILE_FILES, TrialPaths
 from autotune.runner.reports import (
     LOG_TAIL_CHARS,
     MAX_RANKS,
     Progress,
     UnreadableError,
+    copy_profiles,
     read_bounded,
     read_log_tail,
     read_progress,
@@ -156,3 +157,18 @@ def test_only_plain_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("plain")
     with pytest.raises(OSError, match="link"):
         read_bounded(tmp_path / "link", 100)
+
+
+def test_profiles_are_copied_as_far_as_there_are_any(paths: TrialPaths, tmp_path: Path) -> None:
+    paths.profiles.mkdir()
+    (paths.profiles / PROFILE_FILES[0]).write_text("{}")
+    (paths.profiles / PROFILE_FILES[1]).symlink_to("/etc/hostname")
+    (paths.profiles / "others").write_text("x")
+    with pytest.raises(OSError, match=r"functions\.prof"):
+        copy_profiles(paths, tmp_path / "out" / "deep")
+    assert [path.name for path in (tmp_path / "out" / "deep").iterdir()] == [PROFILE_FILES[0]]
+
+
+def test_without_profiles_no_folder_is_made(paths: TrialPaths, tmp_path: Path) -> None:
+    copy_profiles(paths, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,194 @@
+"""What a diagnosis says of a training script: figures, what it waits for, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from autotune.measure.bottleneck import BottleneckKind
+from autotune.model.facts import ScriptFacts
+from autotune.model.observation import Observation
+from autotune.plain import to_plain
+from autotune.settings import Settings
+
+DOCUMENT_SCHEMA = 1
+
+
+class Sickness(StrEnum):
+    """What an advice is against."""
+
+    LOADER = "loader"
+    """Batches are not built as fast as they are trained on."""
+    SMALL_FILES = "small_files"
+    """Building them is mostly opening and reading files of few bytes."""
+    DECODING = "decoding"
+    """Building them is mostly decoding."""
+    EPOCH_START = "epoch_start"
+    """Every epoch starts its workers anew."""
+    HOST = "host"
+    """The script's own code between the steps holds training up."""
+    OVERHEAD = "overhead"
+    """Steps are so small that starting their operations takes longer than doing them."""
+    COPIES = "copies"
+    """Batches are copied to the device while it waits."""
+    CONTENTION = "contention"
+    """Workers and training step take the processors from each other."""
+    COMPUTE = "compute"
+    """It trains as fast as its operations go."""
+    DATA_PARALLEL = "data_parallel"
+    """One process drives several devices."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """One thing to do."""
+
+    sickness: Sickness
+    action: str
+    """What to do, as one sentence."""
+    where: str
+    """The setting or the line of the user's code to change."""
+    gain: float | None
+    """Throughput after over throughput before; None where nothing that was measured says."""
+    is_bound: bool = False
+    """The gain is the most that could be had, and no promise."""
+    source: str
+    """What the gain follows from, as one sentence."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of autotune that do it; empty where it takes an edit."""
+
+    def __post_init__(self) -> None:
+        """Refuses promises of nothing."""
+        if self.gain is not None and not 1 < self.gain < 1e6:
+            raise ValueError(f"an advice cannot promise a gain of {self.gain!r}")
+
+    @property
+    def expected_gain(self) -> float:
+        """What advice is ordered by: of a bound half of what is above 1, and 1 where nobody knows."""
+        if self.gain is None:
+            return 1.0
+        return 1 + (self.gain - 1) / 2 if self.is_bound else self.gain
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """One script on one machine, as it was measured once under its own settings."""
+
+    script: str
+    machine: str
+    device: str
+    is_cpu: bool
+    usable_cpus: float
+    samples_unit: str
+    """`samples`, or `steps` where nobody could say how many samples a step has."""
+    samples_per_second: float
+    interval: tuple[float, float]
+    ceiling_samples_per_second: float | None
+    """Compute-only rate; None where there is no torch DataLoader to leave out."""
+    bottleneck: BottleneckKind
+    data_wait_fraction: float
+    samples_per_step: float
+    restart_s: float | None
+    """What the start of an epoch costs; None where it is nothing that matters."""
+    epoch_s: float | None
+    device_utilization: float | None
+    """Share of the window in which the device ran some kernel, as NVML says; None without a GPU."""
+    memory_cap_bytes: int
+    peak_memory_bytes: int | None
+    """Of the device; on a CPU of the process and its workers."""
+    peak_allocated_bytes: int | None
+    """Of the caching allocator; None on a CPU."""
+    outside_allocator_bytes: int | None
+    """Device memory of the process outside its caching allocator; None on a CPU."""
+    natural: Settings
+    facts: ScriptFacts
+    observation: Observation
+    advice: tuple[Advice, ...] = ()
+    """The most expected gain first."""
+    profiles: tuple[str, ...] = ()
+    """Files for a viewer of profiles."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of one optimizer step, as measured before anything was attached."""
+        return self.samples_per_step / self.samples_per_second
+
+    @property
+    def compute_s(self) -> float | None:
+        """Seconds of one optimizer step without a loader."""
+        rate = self.ceiling_samples_per_second
+        return None if rate is None else min(self.samples_per_step / rate, self.step_s)
+
+    @property
+    def copy_share(self) -> float | None:
+        """Share of a step in which batches are copied between host and device; None where nobody saw."""
+        device = self.observation.device
+        return None if device is None else min(1.0, device.copy_s / device.num_steps / self.step_s)
+
+    @property
+    def device_share(self) -> float | None:
+        """Share of a step in which the device works; None on a CPU."""
+        device = self.observation.device
+        return None if device is None else min(1.0, device.busy_s / device.num_steps / self.step_s)
+
+    @property
+    def host_share(self) -> float:
+        """Share of a step that is lost to the script's own code.
+
+        On CUDA the device is idle in it and no data are waited for. A CPU has no device that could run ahead of the
+        script: there it is the time in statements beside loading, forward, backward and optimizer.
+        """
+        if self.device_share is not None:
+            return max(0.0, 1.0 - self.device_share - self.data_wait_fraction)
+        return min(1.0, sum(place.share for place in self.observation.host_places))
+
+    def document(self) -> dict[str, Any]:
+        """The one document that `--json` prints."""
+        steps, observed = self.observation.steps, self.observation
+        shares = {
+            "data_wait": steps.data_wait_s / steps.wall_s,
+            "forward": steps.forward_s / steps.wall_s,
+            "backward": steps.backward_s / steps.wall_s,
+            "optimizer": steps.optimizer_s / steps.wall_s,
+            "rest": steps.rest_s / steps.wall_s,
+        }
+        return {
+            "schema": DOCUMENT_SCHEMA,
+            "script": self.script,
+            "machine": self.machine,
+            "device": self.device,
+            "samples_unit": self.samples_unit,
+            "samples_per_second": self.samples_per_second,
+            "interval": {"low": self.interval[0], "high": self.interval[1]},
+            "ceiling_samples_per_second": self.ceiling_samples_per_second,
+            "bottleneck": self.bottleneck.value,
+            "data_wait_fraction": self.data_wait_fraction,
+            "host_share": self.host_share,
+            "copy_share": self.copy_share,
+            "device_share": self.device_share,
+            "device_utilization": self.device_utilization,
+            "step_s": self.step_s,
+            "step_shares": shares,
+            "epoch_start_s": self.restart_s,
+            "memory": {
+                **(to_plain(observed.memory) if observed.memory is not None else {}),
+                "peak_bytes": self.peak_memory_bytes,
+                "peak_allocated_bytes": self.peak_allocated_bytes,
+                "outside_allocator_bytes": self.outside_allocator_bytes,
+                "cap_bytes": self.memory_cap_bytes,
+            },
+            "num_parameters": self.facts.num_parameters,
+            "num_trainable": observed.num_trainable,
+            "settings": self.natural.to_dict(),
+            "loading": to_plain(observed.loading),
+            "host_places": to_plain(observed.host_places),
+            "larger_batch": to_plain(observed.larger_batch),
+            "formats": to_plain(observed.formats),
+            "optimizer": to_plain(observed.optimizer),
+            "advice": [to_plain(advice) for advice in self.advice],
+            "profiles": list(self.profiles),
+            "notes": list(self.notes),
+        }

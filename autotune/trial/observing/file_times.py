@@ -1,0 +1,224 @@
+"""Opening, reading and decoding of files within the building of a batch, timed at the functions that do it.
+
+Files opened for reading through Python's `open` are objects of the usual class whose reads are timed; `os.open` and
+`os.read`, numpy's `fromfile` and the decoders of PIL, torchvision and OpenCV are wrapped. What a library reads with
+code of its own counts with its decoder, or as the rest.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from autotune.trial.observing.stopwatch import Stopwatch
+from autotune.trial.patching import wrap
+
+NUM_CALIBRATIONS = 200
+"""Files that are opened to learn what timing costs: some milliseconds in all."""
+
+
+class Part(StrEnum):
+    """Part of the building of a batch."""
+
+    OPEN = "open"
+    READ = "read"
+    DECODE = "decode"
+    REST = "rest"
+
+
+DECODERS = ("PIL", "torchvision", "OpenCV")
+_DECODER_CALLS = (
+    ("PIL", "PIL.ImageFile", "ImageFile", "load"),
+    ("torchvision", "torchvision.io", "", "decode_image"),
+    ("torchvision", "torchvision.io", "", "decode_jpeg"),
+    ("torchvision", "torchvision.io", "", "decode_png"),
+    ("torchvision", "torchvision.io", "", "read_image"),
+    ("OpenCV", "cv2", "", "imdecode"),
+    ("OpenCV", "cv2", "", "imread"),
+)
+
+
+class FileTimes:
+    """Times the building of batches in this process, one thread at a time; other threads pass through untimed."""
+
+    def __init__(self) -> None:
+        self.watch = Stopwatch()
+        self.num_files = 0
+        self.read_bytes = 0
+        self.decode_s_by: dict[str, float] = dict.fromkeys(DECODERS, 0.0)
+        self._thread = 0
+        self._restore: list[Callable[[], None]] = []
+
+    def attach(self) -> None:
+        """Wraps what opens, reads and decodes; only libraries that are imported by now."""
+        self._restore += [
+            wrap(builtins, "open", self._wrap_open),
+            wrap(io, "open", self._wrap_open),
+            wrap(os, "open", self._timing(Part.OPEN, self._count_file)),
+            wrap(os, "read", self._timing(Part.READ, self._count_bytes)),
+        ]
+        if "numpy" in sys.modules:
+            self._restore.append(wrap(sys.modules["numpy"], "fromfile", self._timing(Part.READ, self._count_array)))
+        for decoder, module, owner, name in _DECODER_CALLS:
+            found = sys.modules.get(module)
+            found = getattr(found, owner, None) if owner else found
+            if found is not None and hasattr(found, name):
+                self._restore.append(wrap(found, name, self._decoding(decoder)))
+
+    def detach(self) -> None:
+        """Puts everything back."""
+        while self._restore:
+            self._restore.pop()()
+
+    def begin(self) -> None:
+        """The building of a batch begins in this thread."""
+        self._thread = threading.get_ident()
+        self.watch.enter(Part.REST)
+
+    def end(self) -> None:
+        """It ends."""
+        self.watch.leave()
+        self._thread = 0
+
+    @property
+    def _is_timed(self) -> bool:
+        return self._thread == threading.get_ident()
+
+    def timed(self, part: Part, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What the call gives, its time under that part where a batch is being built in this thread."""
+        if not self._is_timed:
+            return call(*args, **kwargs)
+        self.watch.enter(part)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self.watch.leave()
+
+    def _timing(self, part: Part, note: Callable[[Any], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                result = self.timed(part, original, *args, **kwargs)
+                if self._is_timed:
+                    note(result)
+                return result
+
+            return call
+
+        return make
+
+    def _decoding(self, decoder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def decode(*args: Any, **kwargs: Any) -> Any:
+                before_s = self.watch.seconds[Part.DECODE]
+                try:
+                    return self.timed(Part.DECODE, original, *args, **kwargs)
+                finally:
+                    self.decode_s_by[decoder] += self.watch.seconds[Part.DECODE] - before_s
+
+            return decode
+
+        return make
+
+    def _wrap_open(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def open_file(
+            file: Any,
+            mode: str = "r",
+            buffering: int = -1,
+            encoding: str | None = None,
+            errors: str | None = None,
+            newline: str | None = None,
+            closefd: bool = True,
+            opener: Any = None,
+        ) -> Any:
+            if not self._is_timed or isinstance(file, int) or set(mode) - set("rbt"):
+                return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            if buffering == 0:
+                self.num_files += 1
+                return self.timed(Part.OPEN, original, file, mode, 0, opener=opener)
+            raw = self.timed(Part.OPEN, original, file, "rb", 0, opener=opener)
+            self.num_files += 1
+            buffered = _TimedFile(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+            buffered.times = self
+            if "b" in mode:
+                return buffered
+            text = io.TextIOWrapper(buffered, encoding, errors, newline, line_buffering=buffering == 1)
+            text.mode = mode  # type: ignore[misc]
+            return text
+
+        return open_file
+
+    def _count_file(self, _: Any) -> None:
+        self.num_files += 1
+
+    def _count_bytes(self, data: Any) -> None:
+        self.read_bytes += len(data)
+
+    def _count_array(self, array: Any) -> None:
+        self.read_bytes += int(array.nbytes)
+
+
+class _TimedFile(io.BufferedReader):
+    """An open file whose reads are timed."""
+
+    times: FileTimes
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._timed(super().read, size)
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self._timed(super().read1, size)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return self._timed(super().readline, size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        return self._timed_into(super().readinto, buffer)
+
+    def readinto1(self, buffer: Any, /) -> int:
+        return self._timed_into(super().readinto1, buffer)
+
+    def close(self) -> None:
+        self.times.timed(Part.OPEN, super().close)
+
+    def _timed(self, read: Callable[[Any], bytes], size: int | None) -> bytes:
+        data: bytes = self.times.timed(Part.READ, read, size)
+        self.times.read_bytes += len(data)
+        return data
+
+    def _timed_into(self, read: Callable[[Any], int], buffer: Any) -> int:
+        count: int = self.times.timed(Part.READ, read, buffer)
+        self.times.read_bytes += count
+        return count
+
+
+def cost_per_file_s() -> float:
+    """What timing adds to the opening, reading and closing of one file in this process, in seconds."""
+    times = FileTimes()
+    plain_s = _device_read_s()
+    times.attach()
+    times.begin()
+    try:
+        timed_s = _device_read_s()
+    finally:
+        times.end()
+        times.detach()
+    return max(0.0, timed_s - plain_s)
+
+
+def _device_read_s() -> float:
+    """Seconds of opening and reading a file of nothing: the shortest of some, since what disturbs can only lengthen."""
+    shortest = float("inf")
+    for _ in range(NUM_CALIBRATIONS):
+        began = time.perf_counter()
+        with Path(os.devnull).open("rb") as file:
+            file.read()
+        shortest = min(shortest, time.perf_counter() - began)
+    return shortest

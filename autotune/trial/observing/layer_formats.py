@@ -1,0 +1,142 @@
+"""How much faster the heaviest layers would be in another number format, on copies of the sizes in use."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from autotune.model.observation import FormatRatio
+from autotune.settings import Precision
+from autotune.trial.clock import Clock
+
+NUM_LAYERS = 3
+LIMIT_S = 0.25
+"""For one layer in one format."""
+LEAST_RUNS = 3
+LAYERS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+TF32_CAPABILITY, BF16_CAPABILITY = (8, 0), (8, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """How a layer is used."""
+
+    layer: torch.nn.Module
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    multiplications: float
+
+
+class LayerUses:
+    """Notes the sizes of the inputs of layers with matrix products, until it is taken off."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        self._uses: dict[int, _Use] = {}
+        layers = {id(m): m for root in modules for m in root.modules() if isinstance(m, LAYERS)}
+        self._handles = [layer.register_forward_hook(self._note) for layer in layers.values()]
+
+    def detach(self) -> None:
+        """Takes all hooks off."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _note(self, layer: torch.nn.Module, inputs: Any, output: Any) -> None:
+        given = inputs[0] if inputs else None
+        weight = getattr(layer, "weight", None)
+        if isinstance(given, torch.Tensor) and isinstance(output, torch.Tensor) and isinstance(weight, torch.Tensor):
+            cost = output.numel() * weight.numel() / max(1, weight.shape[0])
+            self._uses[id(layer)] = _Use(layer, tuple(given.shape), weight.dtype, float(cost))
+
+    def heaviest(self) -> list[_Use]:
+        """Those that multiply most."""
+        return sorted(self._uses.values(), key=lambda use: use.multiplications, reverse=True)[:NUM_LAYERS]
+
+
+def format_ratios(uses: LayerUses, clock: Clock, *, is_cuda: bool, is_autocast: bool) -> tuple[FormatRatio, ...]:
+    """Time in the script's format over time in others.
+
+    Args:
+        uses: What was noted.
+        clock: The clock of the device.
+        is_cuda: Whether it trains on CUDA.
+        is_autocast: Whether the script has an autocast of its own, so that it is in another format already.
+    """
+    heaviest = uses.heaviest()
+    if not heaviest or is_autocast:
+        return ()
+    dtype = heaviest[0].dtype
+    heaviest = [use for use in heaviest if use.dtype == dtype]
+    candidates = _candidates(dtype, is_cuda=is_cuda)
+    if not candidates:
+        return ()
+    ratios = []
+    try:
+        own_s = sum(_time(use, clock, dtype, autocast=None) for use in heaviest)
+        for precision in candidates:
+            then_s = sum(_time_in(use, clock, precision) for use in heaviest)
+            ratios.append(FormatRatio(precision=precision, ratio=own_s / then_s, num_layers=len(heaviest)))
+    except Exception:  # a layer that cannot be copied, as one whose weights are spread over processes, or no kernel
+        return ()
+    return tuple(ratios)
+
+
+def _candidates(dtype: torch.dtype, *, is_cuda: bool) -> list[Precision]:
+    if dtype == torch.float64:
+        return [Precision.FP32]
+    if dtype != torch.float32:
+        return []
+    if not is_cuda:
+        return [Precision.BF16]
+    capability = torch.cuda.get_device_capability()
+    found = [Precision.TF32] if capability >= TF32_CAPABILITY and not torch.backends.cuda.matmul.allow_tf32 else []
+    return [*found, Precision.BF16 if capability >= BF16_CAPABILITY else Precision.FP16]
+
+
+def _time_in(use: _Use, clock: Clock, precision: Precision) -> float:
+    if precision is Precision.FP32:
+        return _time(use, clock, torch.float32, autocast=None)
+    if precision is not Precision.TF32:
+        autocast = torch.bfloat16 if precision is Precision.BF16 else torch.float16
+        return _time(use, clock, use.dtype, autocast=autocast)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        return _time(use, clock, use.dtype, autocast=None)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _time(use: _Use, clock: Clock, dtype: torch.dtype, *, autocast: torch.dtype | None) -> float:
+    """Seconds of one forward and backward pass of a copy."""
+    layer = copy.deepcopy(use.layer).to(dtype)
+    device = next(layer.parameters()).device
+    given = torch.randn(use.shape, dtype=dtype, device=device, requires_grad=True)
+
+    def run() -> None:
+        with torch.autocast(device.type, dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+            result = layer(given)
+        result.backward(torch.ones_like(result))
+
+    return shortest_s(run, clock, limit_s=LIMIT_S)
+
+
+def shortest_s(run: Callable[[], Any], clock: Clock, *, limit_s: float) -> float:
+    """The shortest of some runs, in seconds: what disturbs can only lengthen one. The first is not counted."""
+    run()
+    clock.finish()
+    times: list[float] = []
+    began = time.perf_counter()
+    while len(times) < LEAST_RUNS or time.perf_counter() - began < limit_s:
+        start = clock.mark()
+        run()
+        end = clock.mark()
+        clock.finish()
+        times.append(max(clock.seconds(start, end), 1e-9))
+        clock.release(start)
+        clock.release(end)
+    return min(times)

@@ -1,0 +1,287 @@
+"""The observation of one training process: its stages in order, each for some steps after the window."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from autotune.model.job import TrialJob, TrialPaths
+from autotune.model.observation import FormatRatio, LargerBatch, MemoryKinds, Observation, OptimizerTimes
+from autotune.trial import torch_names
+from autotune.trial.batch_probe import UnrepeatableError, repeated
+from autotune.trial.batches import batch_bytes, clone_batch
+from autotune.trial.clock import clock_for
+from autotune.trial.feed import Feed
+from autotune.trial.host_memory import held_bytes
+from autotune.trial.observing.device_times import FunctionRecording, TraceRecording
+from autotune.trial.observing.host_places import Seen, host_places
+from autotune.trial.observing.layer_formats import LayerUses, format_ratios
+from autotune.trial.observing.loading import LoadingWatch
+from autotune.trial.observing.memory import memory_kinds, total_bytes
+from autotune.trial.observing.optimizer_forms import optimizer_times
+from autotune.trial.observing.stages import (
+    CallStage,
+    DeviceStage,
+    LargerBatchStage,
+    LineStage,
+    MemoryStage,
+    RecordingStage,
+    Stage,
+)
+from autotune.trial.observing.user_code import shown_place, users_stack
+from autotune.trial.patching import wrap
+from autotune.trial.roots import Roots
+from autotune.trial.steps import Steps
+
+FACTORS = (8, 4, 2)
+"""Sizes of the larger batch, as multiples; the largest that fits is taken."""
+LARGER_LIMIT_S = 0.4
+"""Longest step of it, were it to take as many times as long: nine of them are made."""
+ACTIVATION_SLACK = 2.0
+"""Forward and backward hold more for a moment than what is kept between them."""
+COPIES_OF_PARAMETERS = 8
+"""What two optimizers with their states, gradients and parameters hold, as a multiple of the parameters."""
+TRACE_STEPS, FUNCTION_STEPS, FUNCTION_S = 5, 10, 1.0
+
+
+class Observer:
+    """Looks at a training loop once its window is over; changes nothing before.
+
+    Args:
+        job: The diagnosis.
+        paths: Where profiles go.
+        steps: Of the script.
+        roots: Of the script.
+        feed: Gives the script its batches.
+        at_begin: Called before anything is looked at: what looking takes is no memory of the script's.
+    """
+
+    def __init__(
+        self,
+        job: TrialJob,
+        paths: TrialPaths,
+        steps: Steps,
+        roots: Roots,
+        feed: Feed,
+        *,
+        at_begin: Callable[[], None],
+    ) -> None:
+        self._job, self._paths, self._steps, self._roots, self._feed = job, paths, steps, roots, feed
+        self._at_begin = at_begin
+        self._loading = LoadingWatch()
+        self._lines = LineStage()
+        self._calls = CallStage(steps, roots, self._loading, job.device)
+        self._larger: LargerBatchStage | None = None
+        self._factor = 0
+        self._memory: MemoryKinds | None = None
+        self._memory_stage: MemoryStage | None = None
+        self._device_stage: DeviceStage | None = None
+        self._uses: LayerUses | None = None
+        self._formats: tuple[FormatRatio, ...] = ()
+        self._optimizer: OptimizerTimes | None = None
+        self._first_batch: Any = None
+        self._optimizer_places: dict[int, str] = {}
+        self._stages: Iterator[Stage] = iter(())
+        self._stage: Stage | None = None
+        self._num_steps = 0
+        self._began = 0.0
+
+    # Before the window ------------------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Notes where optimizers are built, and the first batch, for later."""
+        self._feed.at_first_batch(self._keep_batch)
+        wrap(torch.optim.Optimizer, "__init__", self._noting_place)
+
+    def before_iteration(self, loader: Any) -> None:
+        """The training loader is about to be iterated, and the gate will look at it."""
+        self._loading.iteration_ends(loader)
+
+    def after_gate(self, loader: Any) -> None:
+        """The gate has prepared it."""
+        self._loading.iteration_begins(loader)
+
+    def _keep_batch(self, batch: Any) -> None:
+        self._first_batch = clone_batch(batch)
+
+    def _noting_place(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            stack = users_stack(sys._getframe(1))
+            self._optimizer_places[id(optimizer)] = shown_place(stack[0] if stack else None)
+
+        return init
+
+    # After it ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The window is over: begins with the first stage."""
+        self._at_begin()
+        self._stages = self._all_stages()
+        self._next()
+
+    def stepped(self) -> bool:
+        """A step was made; whether all was seen."""
+        if self._stage is None:
+            return True
+        self._num_steps += 1
+        elapsed_s = time.perf_counter() - self._began
+        if isinstance(self._stage, LargerBatchStage):
+            self._stage.stepped()
+            is_enough = self._stage.is_over
+        else:
+            is_enough = self._num_steps >= self._stage.least_steps and elapsed_s >= self._stage.least_s
+        if is_enough or elapsed_s >= self._stage.longest_s:
+            self._stage.end(self._num_steps, elapsed_s)
+            self._next()
+        return self._stage is None
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether an error of the script is the observation's doing: it was given a batch that is not its own."""
+        return isinstance(self._stage, LargerBatchStage) and self._stage.is_larger
+
+    def observation(self) -> Observation | None:
+        """What was seen; None where the script ended before its calls were."""
+        if self._stage is not None:
+            # The script ended, or failed, in the middle of it.
+            stage, self._stage = self._stage, None
+            stage.end(self._num_steps, max(time.perf_counter() - self._began, 1e-9))
+        steps = self._calls.times
+        if steps is None:
+            return None
+        timed = self._larger.step_s if self._larger is not None else None
+        larger = LargerBatch(factor=self._factor, own_step_s=timed[0], step_s=timed[1]) if timed is not None else None
+        parameters = [p for module in self._roots.modules for p in module.parameters()]
+        dtypes = [str(p.dtype).removeprefix("torch.") for p in parameters]
+        return Observation(
+            steps=steps,
+            main_cpu_s=self._lines.cpu_s,
+            cpu_wall_s=self._lines.wall_s,
+            host_places=host_places(self._seen()),
+            is_sampled=self._lines.is_sampled,
+            loading=self._calls.loading_times,
+            memory=self._memory_kinds(),
+            device=self._device_stage.times if self._device_stage is not None else None,
+            larger_batch=larger,
+            formats=self._formats,
+            optimizer=self._optimizer,
+            data_parallel=any(
+                isinstance(m, torch.nn.DataParallel) for root in self._roots.modules for m in root.modules()
+            ),
+            parameter_dtype=max(set(dtypes), key=dtypes.count) if dtypes else "",
+            num_trainable=sum(p.numel() for p in {id(p): p for p in parameters}.values() if p.requires_grad),
+            step_place=shown_place(self._calls.step_place),
+            forward_place=shown_place(self._calls.forward_place),
+        )
+
+    def _next(self) -> None:
+        self._stage = next(self._stages, None)
+        self._num_steps, self._began = 0, time.perf_counter()
+        if self._stage is not None:
+            self._stage.begin()
+            self._began = time.perf_counter()
+
+    def _all_stages(self) -> Iterator[Stage]:
+        yield self._lines
+        yield self._calls
+        if not any(torch_names.is_compiled(root) for root in self._roots.modules):
+            self._uses = LayerUses(self._roots.modules)
+        self._memory_stage = MemoryStage(self._steps, self._roots, self._note_memory)
+        yield self._memory_stage
+        if self._uses is not None:
+            self._uses.detach()
+        is_cuda = torch_names.is_cuda_on()
+        if is_cuda:
+            self._device_stage = DeviceStage()
+            yield self._device_stage
+        if self._job.profiles:
+            yield RecordingStage(
+                TraceRecording(self._paths.profiles, is_cuda=is_cuda), least_steps=TRACE_STEPS, least_s=0.0
+            )
+            yield RecordingStage(
+                FunctionRecording(self._paths.profiles), least_steps=FUNCTION_STEPS, least_s=FUNCTION_S
+            )
+        self._time_copies()
+        larger = self._larger_batch_stage()
+        if larger is not None:
+            self._larger = larger
+            yield larger
+
+    def _note_memory(self) -> None:
+        optimizers = [self._steps.primary] if self._steps.primary is not None else []
+        size = batch_bytes(self._first_batch) if self._first_batch is not None else 0
+        self._memory = memory_kinds(self._roots.modules, optimizers, activations_bytes=None, batch_bytes=size)
+
+    def _memory_kinds(self) -> MemoryKinds | None:
+        memory, stage = self._memory, self._memory_stage
+        if memory is None or stage is None:
+            return None
+        return MemoryKinds(
+            parameters_bytes=memory.parameters_bytes,
+            buffers_bytes=memory.buffers_bytes,
+            gradients_bytes=memory.gradients_bytes,
+            optimizer_state_bytes=memory.optimizer_state_bytes,
+            activations_bytes=stage.activations_bytes,
+            batch_bytes=memory.batch_bytes,
+        )
+
+    def _time_copies(self) -> None:
+        """Number formats and forms of the optimizer, on copies, where there is room for them."""
+        optimizer = self._steps.primary
+        size = total_bytes(self._steps.parameters())
+        if COPIES_OF_PARAMETERS * size > self._room_bytes():
+            return
+        clock = clock_for(self._job.device)
+        facts = self._job.facts
+        is_autocast = facts is not None and facts.own_autocast is not None
+        if self._uses is not None:
+            self._formats = format_ratios(self._uses, clock, is_cuda=torch_names.is_cuda_on(), is_autocast=is_autocast)
+        if optimizer is not None:
+            self._optimizer = optimizer_times(optimizer, self._optimizer_places.get(id(optimizer), ""), clock)
+
+    def _larger_batch_stage(self) -> LargerBatchStage | None:
+        times = self._calls.times
+        if self._first_batch is None or times is None or self._job.world_size > 1 or self._feed.is_read_ahead:
+            return None
+        step_s = (times.wall_s - times.data_wait_s) / times.num_steps
+        held = self._memory_stage.activations_bytes if self._memory_stage is not None else None
+        per_batch = ACTIVATION_SLACK * ((held or 0) + batch_bytes(self._first_batch))
+        room = self._room_bytes()
+        factor = next((f for f in FACTORS if f * step_s <= LARGER_LIMIT_S and f * per_batch <= room), 0)
+        if not factor:
+            return None
+        try:
+            batch = repeated(self._first_batch, factor)
+        except UnrepeatableError:
+            return None
+        self._factor = factor
+        clock = clock_for(self._job.device)
+        return LargerBatchStage(self._feed.give, self._first_batch, batch, clock.finish, lambda: self._feed.given_s)
+
+    def _room_bytes(self) -> float:
+        """Memory that may still be taken under the cap."""
+        if not torch_names.is_cuda_on():
+            return self._job.cap_bytes - (held_bytes() or 0)
+        free, total = torch.cuda.mem_get_info()
+        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        allowed = self._job.cap_fraction * total - torch.cuda.max_memory_allocated()
+        return min(free + unused, allowed)
+
+    def _seen(self) -> Seen:
+        calls, sampler, times = self._calls, self._lines.sampler, self._calls.times
+        assert times is not None
+        return Seen(
+            training=calls.training,
+            loading=calls.loading,
+            num_steps=times.num_steps,
+            wall_s=times.wall_s,
+            call_counts=calls.calls.counts,
+            call_seconds=calls.calls.seconds,
+            sampled=sampler.seconds,
+            sampled_in_torch=sampler.torch_seconds,
+        )

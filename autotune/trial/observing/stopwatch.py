@@ -1,0 +1,43 @@
+"""Wall time by part, where parts lie within one another: each second counts for the innermost one alone."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+
+
+class Stopwatch:
+    """Seconds by part, of one thread.
+
+    Args:
+        now: The clock.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self.seconds: dict[Hashable, float] = defaultdict(float)
+        self._now = now
+        self._parts: list[Hashable] = []
+        self._since = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a part is entered."""
+        return bool(self._parts)
+
+    def enter(self, part: Hashable) -> None:
+        """Begins a part within the one that runs."""
+        self._count()
+        self._parts.append(part)
+
+    def leave(self) -> None:
+        """Ends the innermost part; nothing where none runs, as for a call that began before the watch."""
+        if self._parts:
+            self._count()
+            self._parts.pop()
+
+    def _count(self) -> None:
+        now = self._now()
+        if self._parts:
+            self.seconds[self._parts[-1]] += now - self._since
+        self._since = now

@@ -1,0 +1,44 @@
+"""What a diagnosis sees of a CUDA device: its work, its copies, calls that wait for it, its memory by kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.advice.advise import advise
+from autotune.model.diagnosis import Sickness
+from autotune.model.outcome import Outcome
+from autotune.report.diagnosis import diagnosis_text
+from autotune.settings import Precision
+from autotune.tuner.diagnose import make_diagnosis
+from tests.gpu.bench import Bench, note
+
+pytestmark = pytest.mark.gpu
+SAMPLES = 64
+
+
+def test_calls_that_wait_for_the_device_are_found_and_advised_against_first(bench: Bench) -> None:
+    jobs = bench.probed("reads.py")
+    assert jobs.natural is not None and jobs.facts is not None
+    job = jobs.trial(jobs.natural)
+    result = bench.run(replace(job, diagnoses=True, total_limit_s=job.total_limit_s + 120))
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    found = make_diagnosis(jobs.spec, jobs.site, jobs.natural, jobs.facts, result)
+    found = replace(found, advice=advise(found))
+    note("diagnosis of reads.py", diagnosis_text(found))
+    seen = found.observation
+    assert seen.device is not None and 0 < seen.device.copy_s < seen.device.busy_s
+    assert found.device_share is not None and 0 < found.device_share < 1
+    assert found.host_share > 0.3, "the device waits for the script most of the time"
+    calls = sum(place.calls_per_step for place in seen.host_places if place.call)
+    assert calls == pytest.approx(2 * SAMPLES + 1, rel=0.1)
+    assert all(place.call == "Tensor.item" for place in seen.host_places if place.call)
+    memory = seen.memory
+    assert memory is not None and memory.activations_bytes
+    assert memory.optimizer_state_bytes >= 2 * memory.parameters_bytes
+    assert found.peak_allocated_bytes is not None and found.peak_allocated_bytes > memory.parameters_bytes
+    assert found.outside_allocator_bytes
+    assert {ratio.precision for ratio in seen.formats} & {Precision.TF32, Precision.BF16, Precision.FP16}
+    assert found.advice[0].sickness is Sickness.HOST, diagnosis_text(found)
+    assert found.advice[0].gain is not None and not found.advice[0].is_bound

@@ -1,0 +1,28 @@
+"""The first advice names what each script is sick of; what following it gives is `make bench-diagnose`'s to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.diagnose.sick import SICK, diagnose
+
+QUICK = "host"
+"""Runs with every commit; it has neither workers nor files of its own."""
+
+
+def test_the_first_advice_names_what_a_script_is_sick_of(tmp_path):
+    assert_is_right(QUICK, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(SICK) - {QUICK}))
+def test_the_first_advice_names_what_any_of_the_scripts_is_sick_of(name, tmp_path):
+    assert_is_right(name, tmp_path)
+
+
+def assert_is_right(name, folder):
+    document = diagnose(name, folder)
+    assert document["advice"], document
+    first = document["advice"][0]
+    assert first["sickness"] == SICK[name], document["advice"]
+    assert f"{name}.py:" in first["where"] and first["gain"] > 1
