@@ -85,7 +85,8 @@ def event_lines(event: Event, standing: Standing) -> tuple[str, ...]:
         return _trial_lines(event, standing)
     if isinstance(event, FinalsStarted):
         numbers = ", ".join(map(str, event.numbers))
-        return (f"finals: trials {numbers} run again in turns, {event.num_rounds} rounds of fresh processes",)
+        again = f"trials {numbers} run again in turns" if len(event.numbers) > 1 else f"trial {numbers} runs again"
+        return (f"finals: {again}, {event.num_rounds} rounds of fresh processes",)
     if isinstance(event, FinalFinished):
         return (f"final {event.round + 1}: trial {event.number}, {_final_words(event.result)}",)
     if isinstance(event, Notice):
@@ -121,7 +122,7 @@ def _probe_lines(event: ProbeFinished) -> tuple[str, ...]:
         )
     lines += [f"  left out {words}" for words in refused_words(event.refused)]
     lines += [f"  {words}" for words in argument_words(event.facts)]
-    return (*lines, HEADER)
+    return tuple(lines)
 
 
 def argument_words(facts: ScriptFacts) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ class Course:
         check_can_be_taken_over(old, self.study.fingerprint)
         num_taken, num_left = take_over(old, self.study.name, search, self._repository, self.site.cap_bytes)
         message = f"Taken over from study {old.name}: trials that fit {num_taken}, that do not {num_left}."
-        self._on_event(Notice(message=message))
+        self._on_event(Notice(message=message, is_warning=False))
 
     def _known_facts(self, workspace: Workspace) -> ScriptFacts:
         """What an earlier run of this study learned, or a new probe where there is none or its layer is gone."""

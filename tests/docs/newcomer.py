@@ -70,6 +70,8 @@ class Place:
 
     root: Path
     environment: dict[str, str]
+    names: tuple[tuple[str, str], ...] = ()
+    """Paths of this machine, and what is written for them."""
 
     @property
     def clone(self) -> Path:
@@ -108,6 +110,8 @@ class Place:
         except subprocess.TimeoutExpired:
             os.killpg(shell.pid, signal.SIGTERM)
             output, code = shell.communicate()[0], None
+        for path, name in self.names:
+            output = output.replace(path, name)
         where = str(folder.relative_to(self.root))
         return Typed(command, where, code, time.monotonic() - began, output)
 
@@ -123,7 +127,7 @@ def prepare(root: Path, *, python: Path | None, time_limit: str) -> Place:
     environment["PATH"] = f"{folder}{os.pathsep}{kept.get('PATH', os.defpath)}"
     if python is not None:
         environment["PYTHONPATH"] = str(root / "autotune")  # its autotune may be another checkout
-    return Place(root, environment)
+    return Place(root, environment, ((str(folder), "~/autotune/.venv/bin"), (str(root), "~")))
 
 
 def wanted(*, with_all: bool, has_python: bool) -> list[Command]:
@@ -142,6 +146,7 @@ def markdown(log: list[Typed], time_limit: str) -> str:
         "Every command of the README, typed in a fresh clone, in its order. By `make newcomer`",
         f"({datetime.now(UTC):%Y-%m-%d}, commit {commit}, {os.cpu_count()} cores, Python "
         f"{platform.python_version()}, load average {os.getloadavg()[1]:.1f}); each search was given {time_limit}.",
+        "`~` stands for the folder in which it all was done.",
         "",
         "| command | ending | took |",
         "| --- | --- | --- |",
@@ -149,7 +154,11 @@ def markdown(log: list[Typed], time_limit: str) -> str:
         "",
         "Not typed:",
         "",
-        *(f"* `{words}`: {reason}" for words, reason in LEFT_OUT.items() if all(words != o.command.words for o in log)),
+        *(
+            f"* `{command.words}`: {LEFT_OUT.get(command.words, 'an environment was there already')}"
+            for command in commands()
+            if command not in [one.command for one in log]
+        ),
     ]
     for one in log:
         lines += [
