@@ -43,6 +43,8 @@ LEFT_OUT = {
 """What is not typed unless it is asked for, and why."""
 TRAINING, TRAINING_LIMIT_S = "autotune run ", 30.0
 """Real training goes on for as long as the script wants."""
+TORCHRUN = "torchrun"
+GIVEN = "left out, since the environment was given and not made"
 NUM_LINES = 60
 """Of an output that are shown; the beginning and the end of a longer one."""
 
@@ -82,6 +84,10 @@ class Place:
     def project(self) -> Path:
         """The newcomer's own folder."""
         return self.root / "project"
+
+    def has(self, program: str) -> bool:
+        """Whether a program is there to be called."""
+        return shutil.which(program, path=self.environment["PATH"]) is not None
 
     def folder_of(self, command: Command) -> Path:
         """Where a command is typed."""
@@ -155,7 +161,7 @@ def markdown(log: list[Typed], time_limit: str) -> str:
         "Not typed:",
         "",
         *(
-            f"* `{command.words}`: {LEFT_OUT.get(command.words, 'an environment was there already')}"
+            f"* `{command.words}`: {LEFT_OUT.get(command.words, GIVEN)}"
             for command in commands()
             if command not in [one.command for one in log]
         ),
@@ -187,6 +193,8 @@ def type_all(*, time_limit: str, python: Path | None = None, with_all: bool = Fa
         place = prepare(Path(folder), python=python, time_limit=time_limit)
         log = []
         for command in wanted(with_all=with_all, has_python=python is not None):
+            if python is not None and not place.has(TORCHRUN) and f" {TORCHRUN} " in command.words:
+                continue
             log.append(place.type(command))
             print(f"{log[-1].wall_s:7.1f} s  {log[-1].ending}: {command.words}", file=sys.stderr, flush=True)
         return log
