@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from dataclasses import replace
@@ -367,6 +368,19 @@ def test_many_disturbed_trials_are_worth_a_note(bench):
     loop.run()
     result = one.result(one.finals(loop))
     assert any("4 of 4 trials were disturbed" in note and "thermal" in note for note in result.notes)
+
+
+def test_what_the_changes_were_worth_makes_up_the_gain_of_the_best_trial(bench):
+    one = bench(max_trials=12)
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.IMPROVED
+    rate, own = (one.search.history.rate(each.settings) for each in (result.best, result.baseline))
+    along = [factor for factor in result.contributions if factor.is_along]
+    assert math.prod(factor.ratio for factor in along) == pytest.approx(rate / own)
+    changed = result.best.settings.differences(result.baseline.settings)
+    assert sorted(name for factor in along for name in factor.settings) == sorted(changed)
 
 
 def test_a_search_that_had_time_for_the_baseline_alone_says_so(bench):
