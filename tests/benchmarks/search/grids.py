@@ -12,8 +12,12 @@ from autotune.runner.replay import ReplayRunner
 from autotune.search.walk import TRAINED_BYTES
 from autotune.settings import Settings
 from autotune.space.grid import recorded_space
+from autotune.units import MIB
 
 GRID_FOLDER = Path(__file__).parents[2] / "data" / "grids"
+CAP_MIB = {"jpeg_cnn-cpu2": 472, "char_gpt-cpu2": 565, "mlp-cpu2": 457}
+"""Under which recordings are searched that were made with memory to spare: about a quarter of their cells needs more.
+The others are searched under the cap that they were recorded under."""
 
 
 class RecordedJob:
@@ -48,5 +52,10 @@ class RecordedJob:
 
 def recorded_grids(folder: Path) -> list[RecordedJob]:
     """The complete recordings of a folder, by name."""
-    grids = [(path.stem, read_grid(path)) for path in sorted(folder.glob("*.jsonl"))]
-    return [RecordedJob(name, grid) for name, grid in grids if not grid.missing]
+    grids = {path.stem: read_grid(path) for path in sorted(folder.glob("*.jsonl"))}
+    return [RecordedJob(name, capped(name, grid)) for name, grid in grids.items() if not grid.missing]
+
+
+def capped(name: str, grid: Grid) -> Grid:
+    """A recording under the cap that it is searched under."""
+    return grid.under(CAP_MIB[name] * MIB) if name in CAP_MIB else grid
