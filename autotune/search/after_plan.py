@@ -32,6 +32,9 @@ NUM_CENTRES = 3
 NUM_LEAPS = 3
 """Times that the neighbours of what should gain most are looked at too: changes that only pay together."""
 
+MAX_LOOKED_AT = 5000
+"""Settings after which the search for new ones that may fit is given up."""
+
 LARGEST_STEP = 4
 """Factor by which a micro-batch grows at most beside other changes: what lies further is not known well enough."""
 
@@ -101,7 +104,7 @@ class AfterPlan:
         look_at([*suggested, *self._lighter_with_more(centres[0])])
         for ring in self._rings(centres):
             look_at(ring)
-            if worths:
+            if worths or len(looked_at) > MAX_LOOKED_AT:
                 break
         for _ in range(NUM_LEAPS if worths else 0):
             look_at(self._sampler.neighbours(max(worths, key=lambda one: worths[one])))
