@@ -13,7 +13,10 @@ OWN = Settings(num_workers=2, batch_size=32)
 
 
 def others(rate: float, num: int) -> list[FinishedTrial]:
-    return [trial(n, replace(OWN, prefetch_factor=n + 3), rate, compute=110.0) for n in range(1, num + 1)]
+    """Other workers, formats and micro-batches, and more of the like."""
+    changes = [{"num_workers": 4}, {"precision": "bf16"}, {"batch_size": 16}]
+    changes += [{"prefetch_factor": n + 3} for n in range(max(0, num - 3))]
+    return [trial(n, replace(OWN, **one), rate, compute=110.0) for n, one in enumerate(changes[:num], start=1)]
 
 
 def nothing_to_gain(baseline: FinishedTrial, *more: FinishedTrial) -> str | None:
@@ -32,12 +35,22 @@ def test_a_baseline_at_its_ceiling_is_said_to_be_so_after_a_handful_of_trials():
 
 def test_a_baseline_below_its_ceiling_is_not_said_to_be_at_it():
     reason = nothing_to_gain(trial(0, OWN, 80.0, compute=110.0), *others(70.0, HANDFUL))
-    assert reason == "None of the 6 settings that usually gain most was faster than the script's own."
+    assert reason == f"None of the {HANDFUL} settings that usually gain most was faster than the script's own."
 
 
 def test_while_something_is_faster_than_the_baseline_the_search_goes_on():
     faster = trial(9, replace(OWN, num_workers=4), 120.0, compute=130.0)
     assert nothing_to_gain(trial(0, OWN, 100.0, compute=102.0), *others(95.0, HANDFUL), faster) is None
+
+
+def test_trials_of_the_loader_alone_say_nothing_of_the_rest():
+    loaders = [trial(n, replace(OWN, num_workers=n + 2), 100.0, compute=110.0) for n in range(1, HANDFUL + 1)]
+    assert nothing_to_gain(trial(0, OWN, 109.0, compute=110.0), *loaders) is None
+
+
+def test_one_that_was_measured_clearly_faster_keeps_the_search_going_however_it_is_forecast():
+    lucky = trial(9, replace(OWN, prefetch_factor=9), 106.0, compute=110.0)
+    assert nothing_to_gain(trial(0, OWN, 100.0, compute=110.0), *others(100.0, HANDFUL), lucky) is None
 
 
 def test_a_search_ends_when_the_next_trial_is_expected_to_gain_a_fraction_of_the_noise():
