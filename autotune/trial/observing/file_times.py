@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from typing import Any
 from autotune.trial.observing.stopwatch import Stopwatch
 from autotune.trial.patching import wrap
 
-NUM_CALIBRATIONS = 200
-"""Files that are opened to learn what timing costs: some milliseconds in all."""
+NUM_ROUNDS, NUM_FILES = 10, 20
+"""In which what timing costs is learned: some milliseconds in all."""
 
 
 class Part(StrEnum):
@@ -140,18 +141,21 @@ class FileTimes:
         ) -> Any:
             if not self._is_timed or isinstance(file, int) or set(mode) - set("rbt"):
                 return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
-            if buffering == 0:
+            self.watch.enter(Part.OPEN)
+            try:
+                raw = original(file, "rb", 0, opener=opener)
                 self.num_files += 1
-                return self.timed(Part.OPEN, original, file, mode, 0, opener=opener)
-            raw = self.timed(Part.OPEN, original, file, "rb", 0, opener=opener)
-            self.num_files += 1
-            buffered = _TimedFile(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
-            buffered.times = self
-            if "b" in mode:
-                return buffered
-            text = io.TextIOWrapper(buffered, encoding, errors, newline, line_buffering=buffering == 1)
-            text.mode = mode  # type: ignore[misc]
-            return text
+                if buffering == 0 and "b" in mode:
+                    return raw
+                buffered = _TimedFile(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+                buffered.times = self
+                if "b" in mode:
+                    return buffered
+                text = io.TextIOWrapper(buffered, encoding, errors, newline, line_buffering=buffering == 1)
+                text.mode = mode  # type: ignore[misc]
+                return text
+            finally:
+                self.watch.leave()
 
         return open_file
 
@@ -199,26 +203,38 @@ class _TimedFile(io.BufferedReader):
         return count
 
 
-def cost_per_file_s() -> float:
-    """What timing adds to the opening, reading and closing of one file in this process, in seconds."""
-    times = FileTimes()
-    plain_s = _device_read_s()
-    times.attach()
-    times.begin()
-    try:
-        timed_s = _device_read_s()
-    finally:
-        times.end()
-        times.detach()
-    return max(0.0, timed_s - plain_s)
+@dataclass(frozen=True, slots=True)
+class TimingCost:
+    """What timing adds for one file in this process, in seconds."""
+
+    in_parts_s: float
+    """Within opening and reading."""
+    in_rest_s: float
 
 
-def _device_read_s() -> float:
-    """Seconds of opening and reading a file of nothing: the shortest of some, since what disturbs can only lengthen."""
-    shortest = float("inf")
-    for _ in range(NUM_CALIBRATIONS):
+def timing_cost() -> TimingCost:
+    """Learned from a file of nothing; the least of some rounds, since what disturbs can only lengthen one."""
+    plain_s, in_parts_s, in_rest_s = float("inf"), float("inf"), float("inf")
+    for _ in range(NUM_ROUNDS):
         began = time.perf_counter()
+        _read_nothing()
+        plain_s = min(plain_s, time.perf_counter() - began)
+        times = FileTimes()
+        times.attach()
+        times.begin()
+        try:
+            _read_nothing()
+        finally:
+            times.end()
+            times.detach()
+        seconds = times.watch.seconds
+        in_parts_s = min(in_parts_s, seconds[Part.OPEN] + seconds[Part.READ])
+        in_rest_s = min(in_rest_s, seconds[Part.REST])
+    beyond_s = max(0.0, in_parts_s - plain_s)
+    return TimingCost(beyond_s / NUM_FILES, max(0.0, in_parts_s + in_rest_s - plain_s - beyond_s) / NUM_FILES)
+
+
+def _read_nothing() -> None:
+    for _ in range(NUM_FILES):
         with Path(os.devnull).open("rb") as file:
             file.read()
-        shortest = min(shortest, time.perf_counter() - began)
-    return shortest

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.model.observation import LoadingTimes
 from autotune.trial import torch_names
-from autotune.trial.observing.file_times import DECODERS, FileTimes, Part, cost_per_file_s
+from autotune.trial.observing.file_times import DECODERS, FileTimes, Part, TimingCost, timing_cost
 from autotune.trial.patching import wrap
 
 _FIELDS = ("batches", "samples", "busy", "cpu", "open", "read", "decode", "files", "bytes", *DECODERS)
@@ -50,16 +50,18 @@ class LoadingLog:
         total = {name: sum(fields[index :: len(_FIELDS)]) for name, index in _AT.items()}
         if total["batches"] < 1:
             return None
-        # What timing itself takes lies outside the timed parts, and is not what building takes.
-        timing_s = total["files"] * cost_per_file_s() if total["files"] else 0.0
-        known_s = max(total["open"] + total["read"] + total["decode"], 1e-9)
+        # What timing itself takes is no part of the building.
+        cost = timing_cost() if total["files"] else TimingCost(0.0, 0.0)
+        timing_s = total["files"] * (cost.in_parts_s + cost.in_rest_s)
+        open_s = max(0.0, total["open"] - total["files"] * cost.in_parts_s)
+        known_s = max(open_s + total["read"] + total["decode"], 1e-9)
         decoder = max(DECODERS, key=lambda name: total[name])
         return LoadingTimes(
             num_batches=int(total["batches"]),
             num_samples=int(total["samples"]),
             busy_s=max(total["busy"] - timing_s, known_s),
             cpu_s=max(0.0, total["cpu"] - timing_s),
-            open_s=total["open"],
+            open_s=open_s,
             read_s=total["read"],
             decode_s=total["decode"],
             num_files=int(total["files"]),

@@ -27,6 +27,12 @@ def write(folder):
             (place / f"{frame:02d}.bin").write_bytes(frames[clip, frame].tobytes())
 
 
+def transform(pixels):
+    """What any sample goes through, wherever it comes from: the spectrum of each frame."""
+    spectrum = torch.fft.rfft(pixels.float().view(NUM_FRAMES, FRAME)).abs().log1p()
+    return (spectrum - spectrum.mean()) / spectrum.std()
+
+
 class Clips(Dataset):
     """A file per frame."""
 
@@ -39,7 +45,7 @@ class Clips(Dataset):
         for frame in range(NUM_FRAMES):
             with open(f"{place}/{frame:02d}.bin", "rb") as file:
                 frames.append(file.read())
-        return torch.frombuffer(bytearray(b"".join(frames)), dtype=torch.uint8).float() / 255, clip % 10
+        return transform(torch.frombuffer(bytearray(b"".join(frames)), dtype=torch.uint8)), clip % 10
 
 
 class PackedClips(Dataset):
@@ -52,12 +58,14 @@ class PackedClips(Dataset):
         return NUM_CLIPS
 
     def __getitem__(self, clip):
-        return torch.from_numpy(self.frames[clip].copy()).float() / 255, clip % 10
+        return transform(torch.from_numpy(self.frames[clip].copy())), clip % 10
 
 
 if not options.data.exists():
     write(options.data)
-model = torch.nn.Sequential(torch.nn.Linear(NUM_FRAMES * FRAME, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+model = torch.nn.Sequential(
+    torch.nn.Flatten(), torch.nn.Linear(NUM_FRAMES * (FRAME // 2 + 1), 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
+)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 loss_fn = torch.nn.CrossEntropyLoss()
 clips = PackedClips() if options.cured else Clips()

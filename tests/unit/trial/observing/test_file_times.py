@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.trial.observing.file_times import FileTimes, Part, cost_per_file_s
+from autotune.trial.observing.file_times import FileTimes, Part, timing_cost
 
 
 @pytest.fixture
@@ -127,5 +127,6 @@ def test_decoding_is_what_the_decoder_takes_without_its_reading(times, tmp_path)
 
 def test_what_timing_costs_is_learned_and_leaves_nothing_behind(times):
     before = builtins.open
-    assert 0 <= cost_per_file_s() < 1
+    cost = timing_cost()
+    assert 0 <= cost.in_parts_s < 1 and 0 <= cost.in_rest_s < 1
     assert builtins.open is before and times.num_files == 0
