@@ -99,7 +99,10 @@ def _preview(
 
 
 def first_settings(space: SearchSpace, limits: PlanLimits) -> tuple[tuple[Settings, str], ...]:
-    """The beginning of the plan if all trials were equally fast; a search looks at the figures before each step."""
+    """The beginning of the plan if all trials were equally fast; a search looks at the figures before each step.
+
+    Shorter than `NUM_FIRST` where the plan ends before: what comes then is forecast from the trials' figures.
+    """
     natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
     trials: list[FinishedTrial] = []
     while len(trials) < NUM_FIRST:

@@ -19,8 +19,13 @@ def first(machine, **asked):
 def test_the_beginning_of_the_plan_is_shown_from_the_baseline_on(machine):
     space, shown = first(machine)
     assert shown[0] == (space.natural.canonical(device_is_cpu=machine.device.is_cpu), "baseline")
-    assert len(shown) == len({settings for settings, _ in shown}) == NUM_FIRST
+    assert 1 < len(shown) == len({settings for settings, _ in shown}) <= NUM_FIRST
     assert all(space.why_not(settings) is None for settings, _ in shown)
+
+
+def test_on_an_accelerator_what_follows_the_usual_settings_is_left_to_their_figures():
+    _, shown = first(gpu_machine())
+    assert [stage for _, stage in shown][:2] == ["baseline", "usual"]
 
 
 def test_a_plan_that_is_shorter_is_shown_in_full():
