@@ -34,11 +34,12 @@ def steady_factor(blocks: Sequence[Block]) -> float:
     Raises:
         ValueError: When there is no block.
     """
+    binding = binding_share(blocks)
     num_built = [block.num_built for block in blocks if block.num_built is not None]
     if len(num_built) < len(blocks):
         return 1.0
     ahead = max(0.0, sum(num_built)) / sum(block.num_micro_batches for block in blocks) - 1.0
-    return 1.0 + BUILT_WEIGHT * binding_share(blocks) * ahead
+    return 1.0 + BUILT_WEIGHT * binding * ahead
 
 
 def binding_share(blocks: Sequence[Block]) -> float:

@@ -4,14 +4,21 @@ import statistics
 import pytest
 
 from autotune.measure.block import rate_samples_per_second
-from autotune.measure.building import BOUND_WAIT, BUILT_WEIGHT, UNBOUND_WAIT, steady_factor
+from autotune.measure.building import BOUND_WAIT, BUILT_WEIGHT, UNBOUND_WAIT, binding_share, steady_factor
 from autotune.measure.interval import estimate_rate
+from autotune.measure.rare_waits import rare_wait_error
 
 from .simulated import loader_blocks, make_block
 
 
 def seen(num_built, *, data_wait_s, duration_s=1.0):
     return make_block(duration_s, 32.0, data_wait_s=data_wait_s, num_built=num_built)
+
+
+@pytest.mark.parametrize("figure", [steady_factor, binding_share, rare_wait_error])
+def test_without_a_block_nothing_is_said(figure):
+    with pytest.raises(ValueError, match="at least 1 block"):
+        figure([])
 
 
 @pytest.mark.parametrize("wait_s", [BOUND_WAIT, 1.0])
