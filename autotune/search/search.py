@@ -193,11 +193,15 @@ class Search:
     def _history(self, snapshot: StudySnapshot) -> History:
         return History(snapshot.finished, self._natural)
 
-    def _planned(self, snapshot: StudySnapshot) -> Candidate | PlanFinished:
-        """The plan's next step; what another tuner measures at this moment counts as tried and failed."""
+    def _with_running(self, snapshot: StudySnapshot) -> History:
+        """The history in which what another tuner measures at this moment counts as tried and failed."""
         last = max((trial.number for trial in snapshot.finished), default=0)
         elsewhere = [_unmeasured(settings, last + 1) for settings in snapshot.running]
-        history = self._history(snapshot).with_trials(elsewhere)
+        return self._history(snapshot).with_trials(elsewhere)
+
+    def _planned(self, snapshot: StudySnapshot) -> Candidate | PlanFinished:
+        """The plan's next step."""
+        history = self._with_running(snapshot)
         if self._finished_plan is None or not self._finished_plan.holds_for(history):
             step = plan(history, self._space, self._limits)
             self._finished_plan = step if isinstance(step, PlanFinished) else None
@@ -223,7 +227,7 @@ class Search:
         outlook = self._after_plan.outlook(snapshot, history)
         is_ending = outlook is None or (outlook.gain_ratio is not None and outlook.gain_ratio < noise_ratio)
         if is_ending or self._num_left(snapshot) <= NUM_LAST:
-            memory = smallest_memory_fraction(history, self._space, self._limits)
+            memory = smallest_memory_fraction(self._with_running(snapshot), self._space, self._limits)
             if memory is not None:
                 return memory
         if outlook is None:
