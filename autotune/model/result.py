@@ -182,9 +182,14 @@ class TrialResult:
     log_tail: str = ""
     """The last lines that the script printed."""
     start: str = "cold"
-    """How the trial was started: cold, forked, replayed or function."""
+    """How the trial was started: cold; forked, from a process that has imported what the script imports; prepared, from
+    one that has run the script's own beginning as well; replayed or function."""
     start_reason: str = ""
-    """Why it had a cold start; empty where it had not, or nothing faster was tried."""
+    """Why it was not faster: for a cold start why it was not forked, for a forked one why not prepared, for a prepared
+    one where the settings begin to matter. Empty where nothing faster was tried."""
+    saved_s: float = 0.0
+    """Seconds that the process it was forked from took for the imports, and for the script's beginning where it was
+    prepared, and this trial did not."""
     surroundings: Surroundings | None = None
     """What went on around it while its window was open; None where nobody looked, or it was too short."""
     escaped: tuple[str, ...] = ()

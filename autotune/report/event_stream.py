@@ -90,6 +90,7 @@ def result_document(result: TrialResult) -> dict[str, Any]:
         "durations_s": dict(result.durations_s),
         "start": result.start,
         "start_reason": result.start_reason,
+        "saved_s": result.saved_s,
     }
 
 

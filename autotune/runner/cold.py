@@ -15,8 +15,9 @@ from autotune.host import DeviceInfo
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.plain import to_plain
 from autotune.runner.escape import Scan
-from autotune.runner.handle import Handle, Start, Warden
+from autotune.runner.handle import Handle
 from autotune.runner.layers import PACKAGE_PARENT
+from autotune.runner.start import Start, Warden
 from autotune.runner.workspace import Workspace
 
 INJECT = Path(__file__).resolve().parent.parent / "trial" / "inject"

@@ -1,12 +1,15 @@
-"""Trials forked from a process that has imported what the script imports; cold starts where that is not sound."""
+"""Trials forked from a process that has imported what the script imports, or from one that has run its beginning too.
+
+What cannot be forked soundly gets a cold start, and the reason.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,32 +18,47 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forkserver import ForkedWarden, ForkServer, ForkServerError
-from autotune.runner.handle import Handle, Start
+from autotune.runner.handle import Handle
+from autotune.runner.prepared import BY_CALL, Preparation, PreparingRun, Trust, difference, why_unprepared
+from autotune.runner.python_command import own_modules, plain_command, read_python
+from autotune.runner.start import Start
 
 MAX_SERVERS = 3
 """Each holds what the script imports in memory. Variables that are read at import distinguish them."""
-BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables that are read at import and have a call of the library's own to the same effect, so that no server of their
-own is needed: `autotune.trial.forked` makes it."""
+MAX_PREPARATIONS = 2
+"""Each holds what the script has in memory where its settings begin to matter."""
+LEAST_PREPARATION_S = 0.3
+"""A beginning that is shorter is run again by every trial."""
 PYTHON_OPTIONS = frozenset({"-u"})
 """Options of the interpreter that a fork can honour: every trial is unbuffered."""
-PER_TRIAL = ("AUTOTUNE_TRIAL", "AUTOTUNE_STARTED_AT", "AUTOTUNE_SEED", "TMPDIR", "PYTHONPATH")
+PER_TRIAL = ("AUTOTUNE_TRIAL", "AUTOTUNE_STARTED_AT", "TMPDIR", "PYTHONPATH")
 """Variables in which a trial differs from its server."""
+
+Key = tuple[tuple[str, str], ...]
+"""Variables that distinguish servers."""
 
 
 class ForkRunner:
-    """Starts every trial from a server of its imports; `close` ends the servers.
+    """Starts every trial from a server of its imports, or from the script's own beginning; `close` ends these.
 
     Args:
         cold: Starts what cannot be forked, and knows how a trial is surrounded.
         facts: What the probe learned: which modules were imported, and whether a fork can be what a start is.
+        least_preparation_s: Shortest beginning of the script that is run once for all trials; infinite = none is.
     """
 
-    def __init__(self, cold: ColdRunner, facts: ScriptFacts) -> None:
+    def __init__(
+        self, cold: ColdRunner, facts: ScriptFacts, *, least_preparation_s: float = LEAST_PREPARATION_S
+    ) -> None:
         self._cold = cold
         self._facts = facts
-        self._servers: OrderedDict[tuple[tuple[str, str], ...], ForkServer] = OrderedDict()
+        self._servers: OrderedDict[Key, ForkServer] = OrderedDict()
+        self._preparations: OrderedDict[tuple[Key, tuple[str, ...]], Preparation] = OrderedDict()
+        """By their server, and the command that they have begun with."""
         self._refusal = "" if cold.workspace.has_layers else "this system permits no overlay mounts"
+        self._least_preparation_s = least_preparation_s
+        self._unprepared = "" if math.isfinite(least_preparation_s) else "nothing is prepared"
+        self._trust = Trust(facts)
 
     def __enter__(self) -> Self:
         """The runner itself."""
@@ -50,39 +68,119 @@ class ForkRunner:
         """Ends the servers."""
         self.close()
 
-    def start(self, job: TrialJob) -> Handle:
+    def start(self, job: TrialJob) -> Handle | PreparingRun:
         """Starts one run and gives back its handle, as `ColdRunner.start` does."""
         reason = self._refusal or why_cold(job, self._facts)
         if not reason:
             try:
-                return self._fork(job)
+                return self._start(job)
             except ForkServerError as error:
                 self._refusal = reason = str(error)
         return self._cold.start(job, start_reason=reason)
 
     def close(self) -> None:
         """Ends all servers, and removes what they wrote."""
-        for server in self._servers.values():
-            self._end(server)
-        self._servers.clear()
+        for key in list(self._servers):
+            self._end(key)
 
-    def _fork(self, job: TrialJob) -> Handle:
+    def _start(self, job: TrialJob) -> Handle | PreparingRun:
+        """Starts a trial in the fastest way that is sound for it.
+
+        Raises:
+            ForkServerError: It cannot be forked.
+        """
         began = time.monotonic()
-        server, is_new = self._server(job)
+        key, is_new = self._serve(job)
         server_s = time.monotonic() - began if is_new else 0.0
+        reason = self._unprepared or why_unprepared(job) or self._trust.why_not(job.settings)
+        if reason:
+            return self._fork(key, job, server_s, reason)
+        preparation = self._preparations.get((key, job.command))
+        if preparation is not None and preparation.is_alive():
+            self._preparations.move_to_end((key, job.command))
+            return self._go_on(key, job, server_s)
+        try:
+            preparation = self._prepare(key, job)
+        except OSError as error:
+            self._unprepared = f"its beginning cannot be prepared: {error}"
+            return self._fork(key, job, server_s, self._unprepared)
+        return PreparingRun(preparation, lambda: self._decided(key, job, began))
+
+    def _prepare(self, key: Key, job: TrialJob) -> Preparation:
+        """Starts the script's own beginning; the one that was used least gives way."""
+        self._forget(key, job.command)
+        while len(self._preparations) >= MAX_PREPARATIONS:
+            self._forget(*next(iter(self._preparations)))
+        preparation = Preparation(self._cold, self._servers[key], job)
+        self._preparations[key, job.command] = preparation
+        return preparation
+
+    def _decided(self, key: Key, job: TrialJob, began: float) -> Handle:
+        """Starts the trial that a preparation was for, as soon as it is known what came of that."""
+        preparation, server_s = self._preparations[key, job.command], time.monotonic() - began
+        reason = preparation.reason
+        if not reason and preparation.prepared_s < self._least_preparation_s:
+            reason = f"its own beginning, up to {preparation.place}, takes {preparation.prepared_s:.2f} s"
+        try:
+            if not reason:
+                return self._go_on(key, job, server_s)
+            self._unprepared = reason
+            self._forget(key, job.command)
+            return self._fork(key, job, server_s, reason)
+        except ForkServerError as error:
+            self._refusal = str(error)
+            return self._cold.start(job, start_reason=self._refusal)
+
+    def _go_on(self, key: Key, job: TrialJob, server_s: float) -> Handle:
+        """Starts a trial where the settings begin to matter."""
+        preparation = self._preparations[key, job.command]
+        reason = preparation.why_not(job)
+        if reason:
+            return self._fork(key, job, server_s, reason)
+        start = Start(
+            kind="prepared",
+            reason=f"its settings matter from {preparation.place}, on",
+            server_pids=(preparation.pid, self._servers[key].pid),
+            server_s=server_s,
+            saved_s=self._servers[key].import_s + preparation.prepared_s,
+            stray_folder=self._servers[key].folder,
+            judged=lambda result: self._trust.judged(job, result),
+        )
+        try:
+            return self._cold.start_with(job, preparation.launch, start)
+        except ForkServerError as error:
+            self._unprepared = f"the process that had run its beginning is gone: {error}"
+            self._forget(key, job.command)
+            return self._fork(key, job, server_s, self._unprepared)
+
+    def _fork(self, key: Key, job: TrialJob, server_s: float, reason: str) -> Handle:
+        """Starts a trial from its imports.
+
+        Raises:
+            ForkServerError: The server is gone.
+        """
+        server = self._servers[key]
 
         def launch(spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
             spec["command"], spec["started_as"] = plain_command(job.command), list(job.command)
-            environment["AUTOTUNE_SERVER_PID"] = str(server.pid)
-            spec["environment"] = _difference(server.environment, environment)
+            environment["AUTOTUNE_SERVER_PIDS"] = str(server.pid)
+            spec["environment"] = difference(server.environment, environment)
             path = folder / "warden.json"
             path.write_text(json.dumps(spec))
             return server.fork(path)
 
-        start = Start(kind="forked", server_pid=server.pid, server_s=server_s, stray_folder=server.folder)
+        start = Start(
+            kind="forked",
+            reason=reason,
+            server_pids=(server.pid,),
+            server_s=server_s,
+            saved_s=server.import_s,
+            stray_folder=server.folder,
+            judged=lambda result: self._trust.judged(job, result),
+        )
         return self._cold.start_with(job, launch, start)
 
-    def _server(self, job: TrialJob) -> tuple[ForkServer, bool]:
+    def _serve(self, job: TrialJob) -> tuple[Key, bool]:
         """The server whose imports saw the variables of this job, and whether it is new; the least used gives way.
 
         Raises:
@@ -90,16 +188,16 @@ class ForkRunner:
         """
         at_import = (pair for pair in job.environment if pair[0] not in BY_CALL)
         key = (*at_import, ("devices", ",".join(job.devices)))
-        server = self._servers.pop(key, None)
-        is_new = server is None or not server.is_alive()
-        if server is None or is_new:
-            if server is not None:
-                self._end(server)
-            while len(self._servers) >= MAX_SERVERS:
-                self._end(self._servers.popitem(last=False)[1])
-            server = self._start_server(job)
-        self._servers[key] = server
-        return server, is_new
+        server = self._servers.get(key)
+        if server is not None and server.is_alive():
+            self._servers.move_to_end(key)
+            return key, False
+        if server is not None:
+            self._end(key)
+        while len(self._servers) >= MAX_SERVERS:
+            self._end(next(iter(self._servers)))
+        self._servers[key] = self._start_server(job)
+        return key, True
 
     def _start_server(self, job: TrialJob) -> ForkServer:
         workspace = self._cold.workspace
@@ -128,22 +226,23 @@ class ForkRunner:
             workspace.remove_trial(folder)
             raise
 
-    def _end(self, server: ForkServer) -> None:
+    def _end(self, key: Key) -> None:
+        for of, command in list(self._preparations):
+            if of == key:
+                self._forget(of, command)
+        server = self._servers.pop(key)
         server.close()
         self._cold.workspace.remove_trial(server.folder)
 
-
-@dataclass(frozen=True, slots=True)
-class _Python:
-    """How a command starts Python."""
-
-    options: tuple[str, ...]
-    words: tuple[str, ...]
+    def _forget(self, key: Key, command: tuple[str, ...]) -> None:
+        preparation = self._preparations.pop((key, command), None)
+        if preparation is not None:
+            preparation.close()
 
 
 def why_cold(job: TrialJob, facts: ScriptFacts) -> str:
     """Why a job cannot be forked, known before anything is tried; empty when it can."""
-    python = _read_python(job.command)
+    python = read_python(job.command)
     if job.mode is not Mode.TRIAL:
         return "a probe sees the script as it is"
     if job.world_size > 1:
@@ -160,34 +259,3 @@ def why_cold(job: TrialJob, facts: ScriptFacts) -> str:
     if not hasattr(os, "pidfd_open"):
         return "this system has no descriptors of processes"
     return ""
-
-
-def plain_command(command: tuple[str, ...]) -> list[str]:
-    """The command without options of the interpreter."""
-    python = _read_python(command)
-    assert python is not None
-    return [command[0], *python.words]
-
-
-def own_modules(job: TrialJob) -> tuple[str, ...]:
-    """Names of the modules and packages in the folder from which the job's script imports before all others."""
-    python = _read_python(job.command)
-    assert python is not None
-    folder = Path(job.cwd) if python.words[0] == "-m" else Path(job.cwd, python.words[0]).resolve().parent
-    files = [path.name.partition(".")[0] for path in folder.glob("*.py")]
-    return tuple(sorted({*files, *(path.parent.name for path in folder.glob("*/__init__.py"))}))
-
-
-def _read_python(command: tuple[str, ...]) -> _Python | None:
-    if not Path(command[0]).name.startswith("python"):
-        return None
-    index = 1
-    while index < len(command) and command[index].startswith("-") and command[index] != "-m":
-        index += 1
-    return _Python(command[1:index], command[index:])
-
-
-def _difference(server: dict[str, str], trial: dict[str, str]) -> dict[str, str | None]:
-    """Variables that a trial must change when it comes from that server; None = it has none of that name."""
-    names = sorted({*server, *trial})
-    return {name: trial.get(name) for name in names if server.get(name) != trial.get(name)}

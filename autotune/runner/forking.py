@@ -16,7 +16,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,8 @@ def main(spec_path: str, descriptor: int, there: frozenset[str] = frozenset()) -
     spec = json.loads(Path(spec_path).read_text())
     try:
         if _prepare(spec, tuner, there):
-            _serve(spec, tuner)
+            run = importlib.import_module(ENTRY).run
+            serve(tuner, [str(mount["folder"]) for mount in spec["layers"]], run)
     finally:
         layers.remove_tree(Path(spec["folder"]))
         os._exit(0)
@@ -75,35 +76,43 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) 
     return not reason
 
 
-def _serve(spec: dict[str, Any], tuner: socket.socket) -> None:
-    """Forks a warden for every request: the path of its spec, with its ends of two pipes."""
+def serve(
+    tuner: socket.socket, replaced: Sequence[str], run: warden.Run | None = None, kept: Sequence[int] = ()
+) -> dict[str, Any] | None:
+    """Forks a warden for every request, which is the path of a spec with its ends of two pipes.
+
+    Args:
+        tuner: Who asks.
+        replaced: Folders over which this process has layers, that each trial's own take the place of.
+        run: What runs a trial in its process; None lets it go on where this process is.
+        kept: Descriptors that stay open in a trial.
+
+    Returns:
+        None when the tuner is gone; in a trial that goes on from here, its spec.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Wardens need no burial: the tuner watches them itself.
-    run = importlib.import_module(ENTRY).run
-    replaced = [str(mount["folder"]) for mount in spec["layers"]]
     while True:
         message, descriptors, _, _ = socket.recv_fds(tuner, MAX_MESSAGE_BYTES, 2)
         if not message:
-            return
+            return None
         pid = os.fork()
         if pid == 0:
-            _become_warden(message.decode(), descriptors, tuner, replaced, run)
+            origin = warden.Origin(run=run, replaced=tuple(replaced), kept=tuple(kept))
+            return _become_warden(message.decode(), descriptors, tuner, origin)
         for descriptor in descriptors:
             os.close(descriptor)
         try:
             tuner.sendall(json.dumps({"pid": pid}).encode())
         except OSError:
             send(pid, signal.SIGKILL)
-            return
+            return None
 
 
 def _become_warden(
-    spec_path: str,
-    descriptors: list[int],
-    tuner: socket.socket,
-    replaced: list[str],
-    run: Callable[[dict[str, Any]], None],
-) -> None:
-    """In the child: a warden like any other, but that its trial runs the script in place of an exec."""
+    spec_path: str, descriptors: list[int], tuner: socket.socket, origin: warden.Origin
+) -> dict[str, Any]:
+    """In the child: a warden like any other, but that its trial is forked; returns in that alone, with its spec."""
+    spec = None
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -111,6 +120,8 @@ def _become_warden(
             os.dup2(descriptor, standard)
             os.close(descriptor)
         tuner.close()
-        warden.main(spec_path, run=run, replaced=replaced)
+        spec = warden.main(spec_path, origin)
     finally:
-        os._exit(0)
+        if spec is None:
+            os._exit(0)
+    return spec

@@ -118,19 +118,10 @@ class ForkServer:
         Raises:
             ForkServerError: The server is gone or does not answer.
         """
-        orders, to_warden = os.pipe()
-        from_warden, ending = os.pipe()
         try:
-            socket.send_fds(self._socket, [os.fsencode(spec)], [orders, ending])
-            pid = int(self._answer(FORK_LIMIT_S)["pid"])
+            return ask_for_warden(self._socket, spec)
         except (OSError, ForkServerError) as error:
-            os.close(to_warden)
-            os.close(from_warden)
             raise ForkServerError(f"the server of the imports is gone: {error}") from error
-        finally:
-            os.close(orders)
-            os.close(ending)
-        return ForkedWarden(pid, os.fdopen(to_warden, "wb", buffering=0), os.fdopen(from_warden, "rb", buffering=0))
 
     def close(self) -> None:
         """Ends the server; trials that it forked have ended before."""
@@ -144,20 +135,48 @@ class ForkServer:
     def _wait_until_ready(self) -> float:
         """Seconds that its imports took."""
         try:
-            said = self._answer(READY_LIMIT_S)
-        except ForkServerError:
+            said = answer(self._socket, READY_LIMIT_S)
+        except ForkServerError as error:
             self._process.kill()
             self.close()
-            raise
+            raise ForkServerError(f"a process that imports what the script imports is of no use: {error}") from error
         if said["reason"]:
             self.close()
             raise ForkServerError(str(said["reason"]))
         return float(said["import_s"])
 
-    def _answer(self, limit_s: float) -> dict[str, Any]:
-        if not select.select([self._socket], [], [], limit_s)[0]:
-            raise ForkServerError(f"it said nothing for {limit_s:.0f} s")
-        message = self._socket.recv(1 << 16)
-        if not message:
-            raise ForkServerError("the imports ended the process")
-        return dict(json.loads(message))
+
+def ask_for_warden(server: socket.socket, spec: Path) -> ForkedWarden:
+    """Has the process behind the socket fork a warden for the trial of that spec.
+
+    Raises:
+        ForkServerError: It does not answer, or has ended.
+        OSError: It is gone.
+    """
+    orders, to_warden = os.pipe()
+    from_warden, ending = os.pipe()
+    try:
+        socket.send_fds(server, [os.fsencode(spec)], [orders, ending])
+        pid = int(answer(server, FORK_LIMIT_S)["pid"])
+    except (OSError, ForkServerError):
+        os.close(to_warden)
+        os.close(from_warden)
+        raise
+    finally:
+        os.close(orders)
+        os.close(ending)
+    return ForkedWarden(pid, os.fdopen(to_warden, "wb", buffering=0), os.fdopen(from_warden, "rb", buffering=0))
+
+
+def answer(server: socket.socket, limit_s: float) -> dict[str, Any]:
+    """What the process behind the socket says next.
+
+    Raises:
+        ForkServerError: It says nothing for so long, or has ended.
+    """
+    if not select.select([server], [], [], limit_s)[0]:
+        raise ForkServerError(f"it said nothing for {limit_s:.0f} s")
+    message = server.recv(1 << 16)
+    if not message:
+        raise ForkServerError("it ended")
+    return dict(json.loads(message))

@@ -6,9 +6,8 @@ import json
 import os
 import select
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any
 
 from autotune.host import DeviceInfo
 from autotune.model.gauges import Gauges, TrialPhase
@@ -22,6 +21,7 @@ from autotune.runner.gauges import GaugeReader
 from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
 from autotune.runner.memory import TreeMemory, num_killed_by_kernel
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
+from autotune.runner.start import Start, Warden
 from autotune.runner.surroundings import SurroundingsWatch
 from autotune.runner.tree import Tree, end_strays
 from autotune.runner.workspace import Workspace
@@ -33,44 +33,6 @@ STOP_LIMIT_S = 10.0
 MAX_DISK_SHARE = 0.9
 """A trial may take that much of what was free in the temporary space when it began."""
 MAX_ENDING_BYTES = 1 << 16
-
-
-class Warden(Protocol):
-    """The process that runs a trial; takes orders on its standard input, and says the ending on its output."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-
-    @property
-    def stdin(self) -> IO[bytes] | None:
-        """Where it is given orders."""
-
-    @property
-    def stdout(self) -> IO[bytes] | None:
-        """Where it says how the trial ended."""
-
-    def poll(self) -> int | None:
-        """None while it runs."""
-
-    def kill(self) -> None:
-        """Kills it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
-    """How a trial was started."""
-
-    kind: str
-    """cold, or forked."""
-    reason: str = ""
-    """Why it was not faster."""
-    server_pid: int | None = None
-    """The process that it was forked from, whose pages are the trial's imports."""
-    server_s: float = 0.0
-    """What that process took to start, in the first trial that is forked from it; it is no part of the trial's time."""
-    stray_folder: Path | None = None
-    """The folder that processes of the trial carry in their environment, where it is not the trial's own."""
 
 
 class Handle:
@@ -198,6 +160,7 @@ class Handle:
             log_tail=read_log_tail(self._paths),
             start=self._start.kind,
             start_reason=self._start.reason,
+            saved_s=self._start.saved_s,
             surroundings=surroundings,
             notes=(*verdict.notes, *(surroundings.disturbances if surroundings is not None else ())),
             escaped=self._escaped(),
@@ -207,6 +170,7 @@ class Handle:
                 copy_profiles(self._paths, profiles_to)
         finally:
             self._workspace.remove_trial(self._paths.folder)
+        self._start.judged(result)
         return result
 
     def probe_result(self) -> ProbeResult:
@@ -253,7 +217,7 @@ class Handle:
         """The flag of the memory that there is too little of; empty while all suffices."""
         pids = self._tree.pids()
         self._surroundings.look([self._warden.pid, *pids], in_window=is_quiet)
-        is_over = self._memory.check([*self._sharing_imports(), *pids], is_quiet=is_quiet)
+        is_over = self._memory.check(pids, is_quiet=is_quiet, servers=self._start.server_pids)
         if self._memory.is_shared_memory_full:
             return "is_shared_memory_full"
         if self._device.is_cpu:
@@ -261,10 +225,6 @@ class Handle:
         if self.device_memory.check(pids) > self._job.cap_bytes:
             return "is_over_cap"
         return "is_over_host_cap" if is_over and self._job.host_cap_bytes is not None else ""
-
-    def _sharing_imports(self) -> list[int]:
-        """The processes that a forked trial shares pages of its imports with; a cold one has all of them to itself."""
-        return [self._start.server_pid, self._warden.pid] if self._start.server_pid is not None else []
 
     def _is_disk_full(self) -> bool:
         free, before = _free_bytes(self._workspace.folder), self._disk_free_before

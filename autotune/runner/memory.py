@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,12 +88,13 @@ class TreeMemory:
         self._proc = proc
         self._costly_at = -COSTLY_EVERY_S
 
-    def check(self, pids: list[int], *, is_quiet: bool) -> bool:
+    def check(self, pids: list[int], *, is_quiet: bool, servers: Sequence[int] = ()) -> bool:
         """Reads the tree; whether it is over the cap.
 
         Args:
             pids: The processes of the tree now.
             is_quiet: Do not disturb: the window is open, so only a tree near its cap gets the costly reading.
+            servers: Processes that the tree was forked from.
         """
         since_s = self._now() - self._costly_at
         shared_growth = self._look_at_shared_memory(pids)
@@ -101,7 +102,7 @@ class TreeMemory:
         is_due = since_s >= NEAR_EVERY_S if is_near else not is_quiet and since_s >= COSTLY_EVERY_S
         if not is_due:
             return False
-        used = held_memory_bytes(pids, self._proc)
+        used = held_memory_bytes(pids, self._proc, servers=servers)
         self._costly_at = self._now()
         self.last_bytes = used
         self.peak_bytes = max(self.peak_bytes, used)

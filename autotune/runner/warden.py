@@ -14,106 +14,52 @@ trial's. It
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import resource
 import select
 import signal
-import struct
-import termios
-import time
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from autotune.runner import layers, shared_files
 from autotune.runner.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Descendants, prctl, send
+from autotune.runner.terminal import BoundedLog, Terminal, open_terminal
 
-HEAD_BYTES = 1 << 20
-"""Output kept from the beginning."""
-TAIL_BYTES = 1 << 16
-"""Output kept from the end, when there is more than the beginning."""
 TERM_GRACE_S = 1.0
 """Between SIGTERM and SIGKILL: enough to flush a log, not enough to save a checkpoint, which nobody wants here."""
-DRAIN_S = 0.5
-"""Longest time to read what is left in the terminal."""
+MAX_DESCRIPTORS = 4096
+"""A trial gets none of ours below it."""
+LIGHT = "import sys; sys.path.append(sys.argv[1]); from autotune.runner.warden import resume; resume(sys.argv[2])"
 OOM_SCORE_ADJ = "500"
 """The kernel, short of memory, ends a trial before the user's other processes."""
-
-
-class BoundedLog:
-    """A log file with the first MiB of the output and the last 64 KiB."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb", buffering=0)
-        self._num_bytes = 0
-        self._tail = b""
-
-    def write(self, data: bytes) -> None:
-        """Keeps what fits; a full disk loses output, not the trial."""
-        room = max(0, HEAD_BYTES - self._num_bytes)
-        self._num_bytes += len(data)
-        self._tail = (self._tail + data[room:])[-TAIL_BYTES:]
-        if room:
-            self._put(data[:room])
-
-    def close(self) -> None:
-        """Writes the end of an output that was longer than the head."""
-        left_out = self._num_bytes - HEAD_BYTES - len(self._tail)
-        if left_out > 0:
-            self._put(b"\n... %d bytes left out ...\n" % left_out)
-        self._put(self._tail)
-        self._file.close()
-
-    def _put(self, data: bytes) -> None:
-        try:
-            self._file.write(data)
-        except OSError:
-            return
-
-
-class Terminal:
-    """A terminal for the script's output. It stays open here, so that a script may close its own side and come back.
-
-    It is the script's input as well, so that a script that asks for the terminal's size there is told; but there is
-    nothing to read: a read is at the end of the file at once.
-    """
-
-    def __init__(self, log: BoundedLog) -> None:
-        self._log = log
-        self.master, self.slave = pty.openpty()
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        attributes = termios.tcgetattr(self.slave)
-        attributes[1] &= ~termios.ONLCR
-        attributes[3] &= ~(termios.ICANON | termios.ECHO)
-        attributes[6][termios.VMIN] = attributes[6][termios.VTIME] = 0
-        termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
-
-    def copy(self) -> None:
-        """Moves what can be read at once to the log."""
-        self._log.write(os.read(self.master, 65536))
-
-    def drain(self, limit_s: float = DRAIN_S) -> None:
-        """Moves all that is there to the log; bounded, because a stray may print for ever."""
-        deadline = time.monotonic() + limit_s
-        while select.select([self.master], [], [], 0)[0] and time.monotonic() < deadline:
-            self.copy()
 
 
 Run = Callable[[dict[str, Any]], None]
 """Runs the script of a spec in this process, and ends it."""
 
 
-def start(spec: dict[str, Any], terminal: Terminal, run: Run | None, replaced: Sequence[str]) -> int:
-    """Starts the command behind the terminal; returns its pid.
+class Origin(NamedTuple):
+    """What this process was forked from, where its trial is forked as well, and no command is executed."""
+
+    run: Run | None
+    """What runs the script in the trial's process; None lets that return from `main`, and go on where this one was."""
+    replaced: tuple[str, ...]
+    """Folders over which this process already has layers, that the trial's own take the place of."""
+    kept: tuple[int, ...]
+    """Descriptors that stay open in the trial."""
+
+
+def start(spec: dict[str, Any], slave: int, origin: Origin | None) -> int:
+    """Starts the command behind the terminal; returns its pid, and 0 in a trial that goes on where this process was.
 
     Args:
         spec: Of the trial.
-        terminal: Where it prints.
-        run: What runs it in the new process; None executes its command.
-        replaced: Folders over which this process already has layers, that the trial's own take the place of.
+        slave: The terminal that it prints to.
+        origin: What it is forked from; None executes its command.
 
     Raises:
         OSError: It cannot be started.
@@ -122,7 +68,8 @@ def start(spec: dict[str, Any], terminal: Terminal, run: Run | None, replaced: S
     pid = os.fork()
     if pid == 0:
         os.close(error_read)
-        _become_command(spec, terminal.slave, error_write, run, replaced)
+        _become_command(spec, slave, error_write, origin)
+        return 0
     os.close(error_write)
     # The tuner may be gone before a slow mount is through.
     select.select([error_read, 0], [], [])
@@ -134,9 +81,7 @@ def start(spec: dict[str, Any], terminal: Terminal, run: Run | None, replaced: S
     return pid
 
 
-def _become_command(
-    spec: dict[str, Any], slave: int, error_write: int, run: Run | None, replaced: Sequence[str]
-) -> None:
+def _become_command(spec: dict[str, Any], slave: int, error_write: int, origin: Origin | None) -> None:
     """In the child: session, terminal, layer, exec. A failure is written to the pipe that exec closes.
 
     The terminal controls nothing: a password prompt finds none and fails at once, where it would wait for ever.
@@ -148,22 +93,24 @@ def _become_command(
         os.dup2(slave, 0)
         os.dup2(slave, 1)
         os.dup2(slave, 2)
-        os.closerange(3, error_write)
-        os.closerange(error_write + 1, 4096)
+        _close_all_but(error_write, *(origin.kept if origin is not None else ()))
         _reset_signals()
         _raise_oom_score()
         # A core file of a large process takes seconds, and would land in the user's folder.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if spec["layers"]:
-            layers.enter(spec["layers"], replaced)
+            layers.enter(spec["layers"], origin.replaced if origin is not None else ())
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
         if os.getppid() != warden:
             os._exit(127)
         os.chdir(spec["cwd"])
-        if run is None:
+        if origin is None:
             os.execvp(spec["command"][0], spec["command"])
         os.close(error_write)
-        run(spec)
+        if origin is not None and origin.run is None:
+            return
+        if origin is not None and origin.run is not None:
+            origin.run(spec)
     except FileNotFoundError as error:
         name = os.fsdecode(error.filename or spec["command"][0])
         what = f"{name!r} is run by a program that is not there" if Path(name).exists() else f"there is no {name!r}"
@@ -171,6 +118,14 @@ def _become_command(
     except BaseException as error:
         os.write(error_write, f"{spec['command'][0]!r}: {error}".encode(errors="replace")[:4000])
     os._exit(127)
+
+
+def _close_all_but(*kept: int) -> None:
+    """Closes all descriptors but the standard ones and these."""
+    begin = 3
+    for number in (*sorted(kept), MAX_DESCRIPTORS):
+        os.closerange(begin, number)
+        begin = number + 1
 
 
 def _reset_signals() -> None:
@@ -189,6 +144,7 @@ def _raise_oom_score() -> None:
 
 def watch(pid: int, terminal: Terminal, tree: Descendants, child_ended: int) -> None:
     """Copies output until the command ends, or the tuner says stop or is gone: then everything is ended."""
+    tree.reap()  # It may have ended before anybody listened.
     while pid not in tree.statuses:
         ready, _, _ = select.select([0, terminal.master, child_ended], [], [])
         if terminal.master in ready:
@@ -213,33 +169,89 @@ def signals_of_children() -> int:
     return read_end
 
 
-def main(spec_path: str, run: Run | None = None, replaced: Sequence[str] = ()) -> None:
-    """Runs one trial from its spec file; `run` and `replaced` as in `start`."""
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(signum, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+class Started(NamedTuple):
+    """What is to be known of a trial that was started."""
+
+    spec_path: str
+    pid: int | None
+    """None where it could not be."""
+    error: str
+    master: int
+    in_shared_memory: list[tuple[str, int]]
+    """What was there before."""
+
+
+def main(spec_path: str, origin: Origin | None = None) -> dict[str, Any] | None:
+    """Runs one trial from its spec file; `origin` as in `start`.
+
+    Returns:
+        None when the trial is over; in the process of a trial that goes on where this one was, its spec.
+    """
+    _ignore_signals()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    child_ended = signals_of_children()
-    spec = json.loads(Path(spec_path).read_text())
-    log = BoundedLog(Path(spec["log"]))
-    terminal, tree = Terminal(log), Descendants()
-    in_shared_memory = shared_files.present()
-    ending: dict[str, Any] = {"status": None, "error": ""}
+    spec: dict[str, Any] = json.loads(Path(spec_path).read_text())
+    in_shared_memory = sorted(shared_files.present())
+    master, slave = open_terminal()
+    pid, error = None, ""
     try:
-        pid = start(spec, terminal, run, replaced)
-        watch(pid, terminal, tree, child_ended)
-        terminal.drain()
-        ending["status"] = tree.statuses.get(pid)
+        pid = start(spec, slave, origin)
+    except OSError as failure:
+        error = str(failure)
+    if pid == 0:
+        return spec
+    started = Started(spec_path, pid, error, master, in_shared_memory)
+    if origin is not None:
+        _become_light(started, slave)
+    see_through(started)
+    return None
+
+
+def _become_light(started: Started, slave: int) -> None:
+    """Goes on in a fresh interpreter, where there is one: this process holds all that it was forked from in memory."""
+    for descriptor in (started.master, slave):
+        os.set_inheritable(descriptor, True)
+    arguments = ["-I", "-S", "-c", LIGHT, layers.PACKAGE_PARENT, json.dumps(started)]
+    with suppress(OSError):
+        os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def resume(started: str) -> None:
+    """What a warden that has become light goes on with: its trial has been started."""
+    _ignore_signals()
+    spec_path, pid, error, master, in_shared_memory = json.loads(started)
+    see_through(Started(spec_path, pid, error, master, [(name, inode) for name, inode in in_shared_memory]))
+
+
+def see_through(started: Started) -> None:
+    """Watches a trial to its end, ends what is left of it, and says how it ended."""
+    child_ended = signals_of_children()
+    spec: dict[str, Any] = json.loads(Path(started.spec_path).read_text())
+    log, tree = BoundedLog(Path(spec["log"])), Descendants()
+    if "said" in spec:
+        log.write(Path(spec["said"]).read_bytes())
+    terminal = Terminal(started.master, log)
+    ending: dict[str, Any] = {"status": None, "error": started.error}
+    try:
+        if started.pid is not None:
+            watch(started.pid, terminal, tree, child_ended)
+            terminal.drain()
+            ending["status"] = tree.statuses.get(started.pid)
     except OSError as error:
         ending["error"] = str(error)
     finally:
         tree.end(grace_s=0.0, meanwhile=terminal.drain)
-    shared_files.remove_new(in_shared_memory)
+    shared_files.remove_new(frozenset(started.in_shared_memory))
     log.close()
     if _tuner_is_gone():
         layers.remove_tree(Path(spec["folder"]))
     else:
         os.write(1, json.dumps(ending).encode())
+
+
+def _ignore_signals() -> None:
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _tuner_is_gone() -> bool:

@@ -6,10 +6,12 @@ import hashlib
 import os
 import tempfile
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import HostError
+from autotune.model.job import TrialPaths
 from autotune.runner import layers
 from autotune.runner.claims import COMPLETE, TRIALS, Claim, claim, is_ours, sweep
 from autotune.runner.covered import covered_folders
@@ -80,23 +82,31 @@ class Workspace:
             (folder / name).mkdir(parents=True, mode=0o700)
         return folder
 
-    def mounts(self, trial: Path, *, is_probe: bool) -> list[dict[str, object]]:
+    def mounts(self, trial: Path, *, is_probe: bool, over: Path | None = None) -> list[dict[str, object]]:
         """Overlay mounts of one trial; the probe writes to the study's layer, which later trials read.
 
         The study's layer is handed over only once its probe is through: a folder that is somebody's upper layer must
-        not be a lower one of somebody else at the same time.
+        not be a lower one of somebody else at the same time, unless nobody writes there any more.
+
+        Args:
+            trial: The trial's folder.
+            is_probe: Whether it is the probe's.
+            over: The folder of a run that has stopped, whose layers are to be read; its temporary folder, too, is
+                covered then.
         """
         mounts: list[dict[str, object]] = []
         for covered in self.covered:
             study = self.folder / "study" / covered.name
-            upper = study if is_probe else trial / "layer" / covered.name / "upper"
-            # An overlay's work folder must be on the file system of its upper one, and be empty.
-            work = study.with_suffix(".work") if is_probe else trial / "layer" / covered.name / "work"
-            layers.remove_tree(work)
-            for path in (study, upper, work):
-                path.mkdir(parents=True, exist_ok=True)
-            lower = [] if is_probe else [str(study)]
-            mounts.append({"folder": str(covered.folder), "lower": lower, "upper": str(upper), "work": str(work)})
+            upper = study if is_probe else _upper(trial, covered.name)
+            work = study.with_suffix(".work") if is_probe else upper.with_name("work")
+            study.mkdir(parents=True, exist_ok=True)
+            between = [] if is_probe else [study]
+            if over is not None:
+                between.insert(0, _upper(over, covered.name))
+            mounts.append(_mount(covered.folder, between, upper, work))
+        if over is not None:
+            upper = _upper(trial, "tmp")
+            mounts.append(_mount(TrialPaths(over).temporary, [], upper, upper.with_name("work")))
         return mounts
 
     @property
@@ -135,6 +145,18 @@ class Workspace:
         """Keeps the probe's layer for a resume, and lets others have the folder."""
         if self._claim is not None:
             self._claim.release()
+
+
+def _upper(trial: Path, name: str) -> Path:
+    return TrialPaths(trial).layer / name / "upper"
+
+
+def _mount(folder: Path, between: Sequence[Path], upper: Path, work: Path) -> dict[str, object]:
+    """One layer, its folders made: a work folder must be on the file system of its upper one, and be empty."""
+    layers.remove_tree(work)
+    for path in (upper, work):
+        path.mkdir(parents=True, exist_ok=True)
+    return {"folder": str(folder), "lower": [str(path) for path in between], "upper": str(upper), "work": str(work)}
 
 
 def remove_workspace(folder: Path) -> None:

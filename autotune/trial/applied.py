@@ -26,11 +26,16 @@ class AppliedSettings:
 
     A field that equals what the script does by itself is left alone; so is every group that the script claims (it
     applies these through `autotune.load`) and every field that is mapped to an argument of the script.
+
+    Args:
+        job: What they are of.
+        steps: Where it watches the optimizers already.
     """
 
-    def __init__(self, job: TrialJob) -> None:
+    def __init__(self, job: TrialJob, steps: Steps | None = None) -> None:
         assert job.settings is not None and job.natural is not None and job.facts is not None
-        self.loaders, self.steps, self.roots = Loaders(), Steps(), Roots()
+        self.loaders, self.roots = Loaders(), Roots()
+        self.steps = steps if steps is not None else Steps()
         self.claims: set[Group] = set(job.facts.claims)
         self._loader_settings: dict[str, str] = {}
         self._job, self._facts = job, job.facts

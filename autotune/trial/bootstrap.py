@@ -13,7 +13,9 @@ import torch
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.plain import from_plain
 from autotune.trial import active
+from autotune.trial.beginning import Beginning
 from autotune.trial.durations import PartTimes
+from autotune.trial.prepared import Meeting, PreparedSession
 from autotune.trial.probe_session import ProbeSession
 from autotune.trial.run_session import RunSession
 from autotune.trial.session import MeasuredSession
@@ -35,12 +37,18 @@ def install(ready_at: float | None = None) -> None:
     job = from_plain(TrialJob, json.loads(paths.job.read_text()))
     started_at = float(os.environ.get("AUTOTUNE_STARTED_AT", attached_at))
     torch.manual_seed(job.seed)  # Other generators were seeded before: by now the script may have done so itself.
-    session: ProbeSession | MeasuredSession
-    if job.mode is Mode.TRIAL:
-        ready_at = attached_at if ready_at is None else ready_at
-        times = PartTimes(asked_at=started_at, ready_at=ready_at, attached_at=attached_at)
-        session = MeasuredSession(job, paths, times)
-    else:
+    session: ProbeSession | MeasuredSession | PreparedSession
+    meeting = os.environ.pop("AUTOTUNE_MEETING", None)
+    if job.mode is not Mode.TRIAL:
         session = ProbeSession(job, paths, started_at)
+    else:
+        beginning = Beginning()
+        beginning.attach()
+        if meeting is not None:
+            session = PreparedSession(job, beginning, Meeting(**json.loads(meeting)))
+        else:
+            ready_at = attached_at if ready_at is None else ready_at
+            times = PartTimes(asked_at=started_at, ready_at=ready_at, attached_at=attached_at)
+            session = MeasuredSession(job, paths, times, beginning)
     session.install()
     active.session = session

@@ -24,12 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-CANARY_LIMIT_S = 20.0
-"""A child that computes something small and is not through by then hangs."""
-CANARY_ENDINGS = {
-    3: "an import has asked the CUDA driver for its devices, after which no forked process can use them",
-    4: "a forked process cannot train: it raised an error in a small step",
-}
+from autotune.trial import hazards
+from autotune.trial.patching import rebindable
+
 OPENBLAS_CALLS = (
     "openblas_set_num_threads",
     "openblas_set_num_threads64_",
@@ -41,6 +38,17 @@ INTERRUPTED = 256
 """Status of a script that an interrupt ended: beyond all that a script can give."""
 LAZY_PACKAGES = ("torch._inductor", "triton")
 """Imported when something is compiled, and they may start processes of their own when they are."""
+IMPORTED_BY_NAME = (
+    ("torch.autograd", "backward"),
+    ("torch.cuda", "set_device"),
+    ("torch.cuda", "reset_peak_memory_stats"),
+    ("torch.nn.utils", "clip_grad_norm_"),
+    ("torch.nn.utils", "clip_grad_value_"),
+    ("torch.nn.utils", "clip_grads_with_norm_"),
+    ("torch.nn.utils.clip_grad", "clip_grad_norm_"),
+    ("torch.nn.utils.clip_grad", "clip_grad_value_"),
+)
+"""Functions that are wrapped when the settings are known, and that modules may have imported by their names before."""
 
 
 def preload(names: Sequence[str]) -> None:
@@ -50,6 +58,9 @@ def preload(names: Sequence[str]) -> None:
         names: What the script had imported from installed packages by the end of its probe.
     """
     importlib.import_module("torch")
+    for module, function in IMPORTED_BY_NAME:
+        if hasattr(importlib.import_module(module), function):
+            rebindable(sys.modules[module], function)
     for name in names:
         if not name.startswith(LAZY_PACKAGES):
             try:
@@ -69,28 +80,7 @@ def why_not(known_descriptors: frozenset[int], late: frozenset[str]) -> str:
     shadowed = sorted(late.intersection(sys.modules))
     if shadowed:
         return f"the script's folder has a module {shadowed[0]}, and so has a package that it imports"
-    release_openmp()
-    _fork_and_wait(lambda: 0)  # Pools that end at a fork, such as OpenBLAS's, are gone after one.
-    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-    if threads:
-        return f"an import has started the thread {threads[0]}"
-    tasks = list(Path("/proc/self/task").iterdir())
-    if len(tasks) > 1:
-        return f"an import has started {len(tasks) - 1} threads"
-    if any((task / "children").read_text().strip() for task in tasks):
-        return "an import has started a process"
-    opened = [target for number, target in _descriptors() if number not in known_descriptors]
-    if opened:
-        return f"an import keeps {opened[0]} open"
-    mapped = _shared_mappings()
-    if mapped:
-        return f"an import shares the memory {mapped[0]}"
-    status = _fork_and_wait(_canary)
-    if status is None:
-        return "a forked process hangs as soon as it computes"
-    return (
-        "" if status == 0 else CANARY_ENDINGS.get(status, f"a forked process that computes ends with status {status}")
-    )
+    return hazards.why_not("an import", is_known=lambda number, _: number in known_descriptors)
 
 
 def run(spec: dict[str, Any]) -> None:
@@ -102,10 +92,8 @@ def run(spec: dict[str, Any]) -> None:
             it has none.
     """
     ready_at = time.monotonic()
-    _change_environment(spec["environment"])
+    change_environment(spec["environment"])
     tempfile.tempdir = None
-    if "OMP_NUM_THREADS" in spec["environment"] and os.environ.get("OMP_NUM_THREADS", "").isdigit():
-        limit_blas_threads(int(os.environ["OMP_NUM_THREADS"]))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(signal.Signals[name], signal.SIG_IGN)
@@ -123,8 +111,11 @@ def run(spec: dict[str, Any]) -> None:
         os._exit(130 if status == INTERRUPTED else status)
 
 
-def _change_environment(changes: Mapping[str, str | None]) -> None:
-    """Makes the server's variables the trial's own; those that an import derived from TMPDIR follow it."""
+def change_environment(changes: Mapping[str, str | None]) -> None:
+    """Makes the server's variables the trial's own; those that an import derived from TMPDIR follow it.
+
+    What a library has read of them already is changed by its call, where it has one.
+    """
     theirs = os.environ.get("TMPDIR", "")
     for name, value in changes.items():
         if value is None:
@@ -137,6 +128,8 @@ def _change_environment(changes: Mapping[str, str | None]) -> None:
         for name, value in dict(os.environ).items():
             if theirs in value:
                 os.environ[name] = value.replace(theirs, ours)
+    if "OMP_NUM_THREADS" in changes and os.environ.get("OMP_NUM_THREADS", "").isdigit():
+        limit_blas_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 def _run_command(command: Sequence[str], ready_at: float) -> int:
@@ -212,82 +205,13 @@ def _status_of(ending: SystemExit) -> int:
     return 1
 
 
-def release_openmp() -> None:
-    """Ends the thread pools of every GNU OpenMP in this process: no pool survives a fork, and it would be waited for.
-
-    `omp_pause_resource_all` is OpenMP 5.0's; libgomp joins the calling thread's pool in it.
-    """
-    for path in _mapped_libraries("libgomp"):
-        pause = getattr(ctypes.CDLL(path), "omp_pause_resource_all", None)
-        if pause is not None:
-            pause(1)
-
-
 def limit_blas_threads(num_threads: int) -> None:
     """Gives every OpenBLAS of this process that many threads, as OMP_NUM_THREADS does when it is loaded.
 
     torch and its MKL are told by `torch.set_num_threads`, when the settings are applied.
     """
-    for path in _mapped_libraries("openblas"):
+    for path in hazards.mapped_libraries("openblas"):
         library = ctypes.CDLL(path)
         for name in OPENBLAS_CALLS:
             if hasattr(library, name):
                 getattr(library, name)(num_threads)
-
-
-def _mapped_libraries(word: str) -> list[str]:
-    """Paths of the loaded files with that word in their names."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    paths = {line.rpartition(" ")[2] for line in lines}
-    return sorted(path for path in paths if word in Path(path).name and ".so" in path)
-
-
-def _descriptors() -> list[tuple[int, str]]:
-    found = []
-    for path in Path("/proc/self/fd").iterdir():
-        try:
-            found.append((int(path.name), str(path.readlink())))
-        except OSError:
-            continue  # The one by which the folder itself was read.
-    return sorted(found)
-
-
-def _shared_mappings() -> list[str]:
-    """Names of writable memory that other processes see."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return [line.rpartition(" ")[2] for line in lines if line.split()[1] == "rw-s"]
-
-
-def _canary() -> int:
-    """One small step with gradients, in parallel where there are cores; the status to end with."""
-    torch = importlib.import_module("torch")
-    if importlib.import_module("autotune.trial.torch_names").is_cuda_lost():
-        return 3
-    try:
-        weight = torch.ones(128, 128, requires_grad=True)
-        with torch.enable_grad():
-            (torch.ones(256, 128) @ weight).exp().mean().backward()
-        torch.ones(1 << 18).exp_().sum().item()
-    except Exception:
-        return 4
-    return 0
-
-
-def _fork_and_wait(work: Any) -> int | None:
-    """The exit status of a child that does that work; None when it had to be killed."""
-    pid = os.fork()
-    if pid == 0:
-        status = 5
-        try:
-            status = work()
-        finally:
-            os._exit(status)
-    deadline = time.monotonic() + CANARY_LIMIT_S
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None

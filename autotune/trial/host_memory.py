@@ -11,12 +11,11 @@ from autotune.process_memory import held_memory_bytes
 def held_bytes() -> int | None:
     """Anonymous and shared memory of this process and its direct children, each page counted once.
 
-    The server that it was forked from, if it was, and the warden between them hold the pages of its imports together
-    with it, and are counted in. None where the kernel does not say.
+    The servers that it was forked from, if it was, share the pages of its imports, and of its beginning. None where the
+    kernel does not say.
     """
-    server = os.environ.get("AUTOTUNE_SERVER_PID", "")
-    imports = (int(server), os.getppid()) if server.isdigit() else ()
-    return held_memory_bytes((os.getpid(), *imports, *_children())) or None
+    servers = [int(pid) for pid in os.environ.get("AUTOTUNE_SERVER_PIDS", "").split()]
+    return held_memory_bytes((os.getpid(), *_children()), servers=servers) or None
 
 
 def _children() -> list[int]:

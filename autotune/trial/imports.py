@@ -10,6 +10,8 @@ from pathlib import Path
 
 SET_BY_PYTHON = frozenset({"LC_CTYPE", "__PYVENV_LAUNCHER__"})
 """Variables that the interpreter sets for itself."""
+PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
+"""Names of folders for packages, on whatever path an environment finds them."""
 
 
 def installed_modules() -> tuple[str, ...]:
@@ -50,7 +52,9 @@ def launcher_sets_threads() -> bool:
 
 
 def _package_folders() -> set[str]:
-    folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    """The interpreter's own, and those that an environment shares with others."""
+    folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
+    folders.update(entry for entry in sys.path if Path(entry).name in PACKAGE_FOLDERS)
     if site.ENABLE_USER_SITE:
         folders.add(site.getusersitepackages())
     return folders

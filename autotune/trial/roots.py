@@ -53,7 +53,7 @@ class Roots:
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if self.without_gradients is not None and not torch.is_grad_enabled():
                 self.without_gradients()
-            if self._restore is None or self._is_inside or not torch.is_grad_enabled() or _is_criterion(module):
+            if self._restore is None or self._is_inside or not torch.is_grad_enabled() or is_criterion(module):
                 return original(module, *args, **kwargs)
             if module not in self._modules:
                 self._found(module)
@@ -99,6 +99,6 @@ class Roots:
         return args, kwargs
 
 
-def _is_criterion(module: torch.nn.Module) -> bool:
+def is_criterion(module: torch.nn.Module) -> bool:
     """A loss is called by the script as well, but it is no model: it has nothing to train and no parts."""
     return next(module.parameters(), None) is None and next(module.children(), None) is None

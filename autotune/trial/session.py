@@ -12,9 +12,10 @@ from autotune.measure.stopping import StopReason
 from autotune.model.job import TrialJob, TrialPaths
 from autotune.model.result import PAST_ITS_EPOCH, RankResult, RankStatus
 from autotune.settings import Group, Settings
-from autotune.trial import rank_report, schedulers
+from autotune.trial import rank_report
 from autotune.trial.allocator import AllocatorWatch
 from autotune.trial.applied import AppliedSettings
+from autotune.trial.beginning import Beginning
 from autotune.trial.clock import clock_for
 from autotune.trial.durations import PartTimes
 from autotune.trial.failure import describe
@@ -38,11 +39,19 @@ NUM_WATCHED_PARAMETERS = 4
 
 
 class MeasuredSession:
-    """A trial: from the import of torch to the report."""
+    """A trial: from the moment from which on its settings matter to the report.
 
-    def __init__(self, job: TrialJob, paths: TrialPaths, times: PartTimes) -> None:
+    Args:
+        job: What is measured.
+        paths: Its files.
+        times: Its parts until now.
+        beginning: What is attached already.
+    """
+
+    def __init__(self, job: TrialJob, paths: TrialPaths, times: PartTimes, beginning: Beginning) -> None:
         self._job, self._paths, self._times = job, paths, times
-        self._applied = AppliedSettings(job)
+        self._beginning = beginning
+        self._applied = AppliedSettings(job, beginning.steps)
         self._steps = self._applied.steps
         self._allocator = AllocatorWatch()
         loader = job.facts.loader if job.facts is not None else None
@@ -70,11 +79,10 @@ class MeasuredSession:
         self._is_reported = False
 
     def install(self) -> None:
-        """Attaches to torch, and to the ways in which the script can end."""
+        """Attaches to torch, and puts the settings in force."""
         self._times.install()
         self._allocator.install()
         self._applied.install()
-        schedulers.keep_last_rate()
         self._feed.install()
         if self._observer is not None:
             self._observer.install()
@@ -88,7 +96,7 @@ class MeasuredSession:
         self._losses.install()
         self._feed.at_first_batch(self._losses.first_batch)
         self._steps.on_step.append(self._stepped)
-        rank_report.report_endings(self._report_error, self._report_end)
+        self._beginning.session = self
 
     # What the public API asks of a session -----------------------------------------------------------------
 
@@ -227,12 +235,13 @@ class MeasuredSession:
         """Whether this is a process that trains, and no launcher, worker or helper of one."""
         return self._steps.num_backwards > 0
 
-    def _report_end(self) -> None:
+    def report_end(self) -> None:
         """The script ended by itself: what was measured so far is reported, the tuner decides whether it is enough."""
         if not self._is_reported and (self._has_trained or rank_report.is_main_process()):
             self._report(RankStatus.ENDED)
 
-    def _report_error(self, error: BaseException) -> None:
+    def report_error(self, error: BaseException) -> None:
+        """The script ended with an exception: that is the report, unless there is one."""
         if self._is_reported or not (self._has_trained or rank_report.is_main_process()):
             return
         if self._observer is not None and self._observer.may_fail:

@@ -44,6 +44,7 @@ class Steps:
         """Called after every step that updated parameters, of any optimizer; without one where it is by hand."""
         self._depth = 0
         self._num_calls = 0
+        self._is_watching = False
         self._built: list[weakref.ref[torch.optim.Optimizer]] = []
         self._seen: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._primary: weakref.ref[torch.optim.Optimizer] | None = None
@@ -94,10 +95,16 @@ class Steps:
         """Calls a listener of `on_step` no more: on the path of a step there is only what has something to do."""
         self.on_step = [other for other in self.on_step if other != listener]
 
+    def watch_optimizers(self) -> None:
+        """Attaches to `step` of every optimizer that is built from now on; once."""
+        if not self._is_watching:
+            self._is_watching = True
+            wrap(torch.optim.Optimizer, "__init__", self._wrap_init)
+
     def install(self) -> None:
-        """Attaches to backward, to `step` of every optimizer that is built from now on, and to the script's scaler."""
+        """Attaches to backward, to the optimizers, and to the script's scaler."""
         wrap(torch.autograd, "backward", self._wrap_backward)
-        wrap(torch.optim.Optimizer, "__init__", self._wrap_init)
+        self.watch_optimizers()
         wrap(torch.amp.GradScaler, "step", self._wrap_scaler_step)
 
     def _alive(self) -> list[torch.optim.Optimizer]:

@@ -59,14 +59,22 @@ def test_comparisons_are_counted(rows: Rows, num_false: int, num_true: int, word
     assert word in text(comparisons, rows)
 
 
-@pytest.mark.parametrize(("cost_us", "word"), [(19.0, "**met**"), (21.0, "**not met**")])
-def test_the_meters_cost_is_that_of_the_longer_step(rows: Rows, cost_us: float, word: str) -> None:
-    for name, step_us in (("short", 200.0), ("3 ms", 3000.0)):
+@pytest.mark.parametrize(
+    ("part", "cost_us", "word"),
+    [
+        ("metering", 19.0, "**met**"),
+        ("metering", 21.0, "**not met**"),
+        ("seams", 51.0, "**met**"),
+        ("seams", 53.0, "**not met**"),
+    ],
+)
+def test_the_cost_of_the_seams_is_that_of_either_step_and_of_their_region(
+    rows: Rows, part: str, cost_us: float, word: str
+) -> None:
+    for name, cost in (("short", cost_us), ("3 ms", 5.0)):
         for repeat in range(metering.NUM_REPEATS):
-            cost = 90.0 if name == "short" else cost_us
-            rows.add(
-                "metering", f"{name} #{repeat}", 20.0, {"step_us": step_us, "cost_us": cost, "quartiles_us": [1, 2]}
-            )
+            values = {"step_us": 200.0, "cost_us": cost, "quartiles_us": [1, 2], "region_us": 8.0}
+            rows.add(part, f"{name} #{repeat}", 20.0, values)
     assert word in text(metering, rows)
 
 

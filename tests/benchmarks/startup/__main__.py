@@ -3,8 +3,10 @@
     python -m tests.benchmarks.startup [PART ...] [--pairs 5] [--trials 30] [--database PATH]
 
 Parts: `first` (seconds to the end of the first step), `same` (throughput and losses of whole trials), `growth` (trials
-in a row), `share` (a whole search of studies/jpeg_cnn, 5 minutes; `--database` takes one that is finished). Without any
-all are measured. `RESULTS.md` beside this file has a section for each; those of parts that were not asked for stay.
+in a row), `preparation` (a script that works for seconds before it trains, from its own beginning), `prepared_growth`
+(such trials in a row), `qualify` (which of the repository's scripts begin in a way that trials can share), `share` (a
+whole search of studies/jpeg_cnn, 5 minutes; `--database` takes one that is finished). Without any all are measured.
+`RESULTS.md` beside this file has a section for each; those of parts that were not asked for stay.
 """
 
 from __future__ import annotations
@@ -14,18 +16,21 @@ import os
 import platform
 import shlex
 import sys
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 from tests.benchmarks.startup.growth import growth
+from tests.benchmarks.startup.qualify import qualify
 from tests.benchmarks.startup.share import share
-from tests.benchmarks.startup.starts import T_95, first_steps, same_training
-from tests.benchmarks.startup.trials import Trials, open_trials
+from tests.benchmarks.startup.starts import T_95, first_steps, preparation, same_training
+from tests.benchmarks.startup.trials import JOB, PREPARING_JOB, open_trials
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-PARTS = ("first", "same", "growth", "share")
+PARTS = ("first", "same", "growth", "preparation", "prepared_growth", "qualify", "share")
+FIRST = """## Seconds to the end of the first step
+
+torch, torch._dynamo, sympy, numpy and PIL are imported."""
 HEADING = "# What a trial costs beside its measurement\n\nBy `make bench-startup`; each part with its own command.\n"
 
 
@@ -46,20 +51,25 @@ def main() -> None:
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     parts = [part for part in PARTS if part in (options.parts or PARTS)]
-    with ExitStack() as stack:
-        trials = stack.enter_context(open_trials()) if parts != ["share"] else None
-        for part in parts:
-            _add(options.out, part, _measure(part, trials, options))
+    for part in parts:
+        _add(options.out, part, _measure(part, options))
     print(options.out.read_text())
 
 
-def _measure(part: str, trials: Trials | None, options: argparse.Namespace) -> str:
+def _measure(part: str, options: argparse.Namespace) -> str:
     """The section of a part."""
-    if trials is None or part == "share":
+    if part == "share":
         return share(options.database)
-    if part == "growth":
-        return growth(trials, options.trials)
-    return (first_steps if part == "first" else same_training)(trials, options.pairs)
+    if part == "qualify":
+        return qualify()
+    with open_trials(PREPARING_JOB if part.startswith("prepar") else JOB) as trials:
+        if part == "first":
+            return f"{FIRST}\n{first_steps(trials, options.pairs, 'forked')}"
+        if part == "same":
+            return same_training(trials, options.pairs)
+        if part == "preparation":
+            return preparation(trials, options.pairs)
+        return growth(trials, options.trials, "forked" if part == "growth" else "prepared")
 
 
 def _add(path: Path, part: str, section: str) -> None:

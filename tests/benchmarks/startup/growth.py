@@ -12,9 +12,9 @@ NUM_BEFORE = 10
 """Trials before the first look: what is allocated once is there then."""
 
 
-def look(trials: Trials) -> dict[str, int]:
-    """What a server has, and what lies around it."""
-    (server,) = trials.forked._servers.values()
+def look(trials: Trials, kind: str) -> dict[str, int]:
+    """What the process has that trials are forked from, and what lies around it."""
+    (server,) = trials.prepared._preparations.values() if kind == "prepared" else trials.forked._servers.values()
     place = Path(f"/proc/{server.pid}")
     pages = int((place / "statm").read_text().split()[1])
     tasks = list((place / "task").iterdir())
@@ -30,21 +30,23 @@ def look(trials: Trials) -> dict[str, int]:
     }
 
 
-def growth(trials: Trials, num_trials: int) -> str:
+def growth(trials: Trials, num_trials: int, kind: str) -> str:
     """The section on trials in a row."""
+    steps = "1" if kind == "prepared" else "0"
     for _ in range(NUM_BEFORE):
-        trials.run("forked", "0")
-    before, began = look(trials), time.monotonic()
+        trials.run(kind, steps)
+    before, began = look(trials, kind), time.monotonic()
     for _ in range(num_trials):
-        trials.run("forked", "0")
+        trials.run(kind, steps)
     each_s = (time.monotonic() - began) / num_trials
     time.sleep(0.2)  # The last warden's pipe may still be closing.
-    after = look(trials)
+    after = look(trials, kind)
     rows = [f"| {name} | {before[name]:,} | {after[name]:,} |" for name in before]
+    script = Path(trials.job.command[1]).name
     return "\n".join(
         [
-            f"## {num_trials} trials in a row\n",
-            f"Of `job.py 0`, after {NUM_BEFORE} others; {each_s:.3f} s each, all included.\n",
+            f"## {num_trials} {kind} trials in a row\n",
+            f"Of `{script} {steps}`, after {NUM_BEFORE} others; {each_s:.3f} s each, all included.\n",
             "| | before | after |",
             "|---|---|---|",
             *rows,

@@ -1,7 +1,8 @@
-"""The product's own trials of the benchmark's script, forked and cold in turns."""
+"""The product's own trials of the benchmark's scripts, by any of the ways in which they can start."""
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 import time
@@ -20,7 +21,7 @@ from autotune.spec import SearchSpec
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.site import open_site
 
-JOB = Path(__file__).with_name("job.py")
+JOB, PREPARING_JOB = Path(__file__).with_name("job.py"), Path(__file__).with_name("preparing_job.py")
 SAID = "first step ended at "
 
 
@@ -30,18 +31,20 @@ class Trials:
 
     cold: ColdRunner
     forked: ForkRunner
+    prepared: ForkRunner
     job: TrialJob
 
     def run(self, kind: str, *arguments: str) -> tuple[TrialResult, float]:
         """One trial, and the moment at which it was asked for.
 
         Args:
-            kind: forked or cold.
+            kind: cold, forked or prepared.
             *arguments: Of the script; none = it trains until it has been measured.
         """
         job = replace(self.job, command=(*self.job.command[:2], *arguments)) if arguments else self.job
         began = time.monotonic()
-        handle = (self.forked if kind == "forked" else self.cold).start(job)
+        runner: ColdRunner | ForkRunner = {"cold": self.cold, "forked": self.forked, "prepared": self.prepared}[kind]
+        handle = runner.start(job)
         handle.wait()
         result = handle.result()
         if result.start != kind:
@@ -65,11 +68,11 @@ class Trials:
 
 
 @contextmanager
-def open_trials() -> Iterator[Trials]:
-    """Trials after a probe, with a server that is up."""
+def open_trials(script: Path = JOB) -> Iterator[Trials]:
+    """Trials after a probe of a script that takes its number of steps, or `forever`."""
     with tempfile.TemporaryDirectory() as cwd:
-        command = (sys.executable, str(JOB), "forever")
-        spec = SearchSpec(command=command, script=str(JOB), cwd=cwd, study="bench", device="cpu")
+        command = (sys.executable, str(script), "forever")
+        spec = SearchSpec(command=command, script=str(script), cwd=cwd, study="bench", device="cpu")
         site = open_site(spec)
         workspace = Workspace.open(None, cwd=Path(cwd), command=command)
         try:
@@ -81,9 +84,10 @@ def open_trials() -> Iterator[Trials]:
             workspace.probe_is_through()
             natural = natural_settings(probed.facts)
             jobs = replace(jobs, facts=probed.facts, natural=natural)
-            with ForkRunner(cold, probed.facts) as forked:
-                trials = Trials(cold=cold, forked=forked, job=jobs.trial(natural))
-                trials.run("forked", "0")
-                yield trials
+            with (
+                ForkRunner(cold, probed.facts, least_preparation_s=math.inf) as forked,
+                ForkRunner(cold, probed.facts) as prepared,
+            ):
+                yield Trials(cold=cold, forked=forked, prepared=prepared, job=jobs.trial(natural))
         finally:
             workspace.remove()

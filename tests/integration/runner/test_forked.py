@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -40,7 +41,7 @@ def ground(are_layers_permitted: bool) -> Iterator[Ground]:
     home = os.environ.get("HOME", "/")
     made = Ground(root, has_layers=True)
     assert isinstance(made.runner, ColdRunner)
-    with ForkRunner(made.runner, FACTS) as runner:
+    with ForkRunner(made.runner, FACTS, least_preparation_s=math.inf) as runner:
         made.runner = runner
         yield made
     os.environ["HOME"] = home
@@ -97,7 +98,7 @@ def test_a_script_behaves_as_it_does_in_a_fresh_interpreter(ground: Ground, argu
 
 def test_a_safe_path_has_no_folder_of_the_script(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
-    with ForkRunner(ground.runner._cold, FACTS) as runner:
+    with ForkRunner(ground.runner._cold, FACTS, least_preparation_s=math.inf) as runner:
         forked = runner.start(ground.job("obeys.py")).result()
     cold = ground.runner._cold.start(ground.job("obeys.py")).result()
     assert (forked.start, cold.start) == ("forked", "cold")
@@ -106,7 +107,7 @@ def test_a_safe_path_has_no_folder_of_the_script(ground: Ground, monkeypatch: py
 
 def test_a_script_that_hides_an_installed_module_by_its_own_gets_a_cold_start(ground: Ground) -> None:
     facts = replace(FACTS, imports=(*FACTS.imports, "mpmath"))
-    with ForkRunner(ground.runner._cold, facts) as runner:
+    with ForkRunner(ground.runner._cold, facts, least_preparation_s=math.inf) as runner:
         result = runner.start(ground.job("shadows/names.py")).result()
     assert result.start == "cold" and "mpmath" in result.start_reason
     assert result.outcome is Outcome.OK and "the script's" in result.log_tail
@@ -204,7 +205,7 @@ def test_what_cannot_be_forked_soundly_gets_a_cold_start_and_the_reason(
     )
     (packages / "keeps_a_file_open.py").write_text("file = open(__file__)\n")
     monkeypatch.setenv("PYTHONPATH", str(packages))
-    with ForkRunner(ground.runner._cold, facts) as runner:
+    with ForkRunner(ground.runner._cold, facts, least_preparation_s=math.inf) as runner:
         handle = runner.start(ground.job(*arguments))
         result = handle.result()
     assert result.start == "cold" and reason in result.start_reason
@@ -222,7 +223,7 @@ def test_forked_and_cold_trials_compute_the_same_losses(ground: Ground) -> None:
     assert not any(name.startswith(("autotune", "tests")) for name in probed.facts.imports)
     natural = natural_settings(probed.facts)
     job = ground.job("trains.py", settings=natural, natural=natural, facts=probed.facts, **limits)
-    with ForkRunner(cold, probed.facts) as runner:
+    with ForkRunner(cold, probed.facts, least_preparation_s=math.inf) as runner:
         forked = [runner.start(job).result() for _ in range(2)]
     results = [cold.start(job).result(), *forked]
     assert [result.start for result in results] == ["cold", "forked", "forked"], forked[0].start_reason

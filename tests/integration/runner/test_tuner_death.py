@@ -23,7 +23,7 @@ def start_tuner(ground: Ground, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def start_tuner_in(ground: Ground, how: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """A tuner whose trials are protected by layers or redirected, or are forked."""
+    """A tuner whose trials are protected by layers or redirected, or are forked or prepared."""
     command = [sys.executable, "-m", "tests.integration.runner.tuner_child", str(ground.workspace.folder)]
     return subprocess.Popen([*command, str(ground.user), how, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -20,8 +21,9 @@ def main() -> None:
     covered = tuple(Covered(path) for path in covered_folders(Path(user), ()))
     workspace = Workspace(Path(folder), covered, has_layers=protection != "redirected")
     runner: Runner = ColdRunner(workspace, choose_device("cpu"))
-    if protection == "forked":
-        runner = ForkRunner(runner, script_facts())
+    if protection in ("forked", "prepared"):
+        least_s = math.inf if protection == "forked" else 0.0
+        runner = ForkRunner(runner, script_facts(), least_preparation_s=least_s)
     print(runner.start(make_job(Path(user), *arguments)).result().outcome)
 
 

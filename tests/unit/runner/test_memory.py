@@ -28,13 +28,14 @@ class Proc:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def put(self, pid: int, *, rss: int, pss: int, name: bytes = b"python") -> None:
+    def put(self, pid: int, *, rss: int, pss: int, private: int = 0, name: bytes = b"python") -> None:
         place = self.folder / str(pid)
         place.mkdir(exist_ok=True)
         status = b"Name:\t%s\nVmRSS:\t%d kB\nRssAnon:\t%d kB\nRssFile:\t999 kB\nRssShmem:\t7 kB\n"
         (place / "status").write_bytes(status % (name, rss + 999, rss - 7))
         rollup = (
             f"00-ff ---p 00 00:00 0 [rollup]\nPss: 999 kB\nPss_Anon: {pss - 3} kB\nPss_File: 99 kB\nPss_Shmem: 3 kB\n"
+            f"Private_Dirty: {private} kB\n"
         )
         (place / "smaps_rollup").write_text(rollup)
 
@@ -42,6 +43,14 @@ class Proc:
 @pytest.fixture
 def proc(tmp_path: Path) -> Proc:
     return Proc(tmp_path)
+
+
+def test_of_a_server_that_they_were_forked_from_only_what_they_share_counts(proc: Proc) -> None:
+    proc.put(1, rss=100, pss=60)
+    proc.put(2, rss=900, pss=500, private=460)
+    assert held_memory_bytes([1], proc.folder, servers=[2]) == (60 + 500 - 3 - 460) * KIB
+    proc.put(2, rss=900, pss=500, private=600)
+    assert held_memory_bytes([1], proc.folder, servers=[2]) == 60 * KIB
 
 
 def test_anonymous_and_shared_pages_count_and_files_do_not(proc: Proc) -> None:

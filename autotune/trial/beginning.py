@@ -1,0 +1,41 @@
+"""What a trial attaches to torch before its settings are known: it must be there before the script builds anything."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from autotune.trial import rank_report, schedulers
+from autotune.trial.steps import Steps
+
+
+class Endings(Protocol):
+    """Who is told that the script has ended."""
+
+    def report_error(self, error: BaseException) -> None:
+        """It ended with an exception."""
+
+    def report_end(self) -> None:
+        """It ended by itself."""
+
+
+class Beginning:
+    """The optimizers that the script builds, its schedulers, and the ways in which it can end."""
+
+    def __init__(self) -> None:
+        self.steps = Steps()
+        self.session: Endings | None = None
+        """None while the settings are not known: then nobody asks how the script ended but the tuner."""
+
+    def attach(self) -> None:
+        """Attaches to torch."""
+        self.steps.watch_optimizers()
+        schedulers.keep_last_rate()
+        rank_report.report_endings(self._error, self._end)
+
+    def _error(self, error: BaseException) -> None:
+        if self.session is not None:
+            self.session.report_error(error)
+
+    def _end(self) -> None:
+        if self.session is not None:
+            self.session.report_end()

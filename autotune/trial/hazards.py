@@ -1,0 +1,131 @@
+"""Why processes cannot be forked from this one soundly: what would not be the same in them, or would hang."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+CANARY_LIMIT_S = 20.0
+"""A child that computes something small and is not through by then hangs."""
+CUDA_LOST, CANNOT_TRAIN, BROKEN = 3, 4, 5
+"""Statuses of a child that tells why."""
+
+
+def why_not(
+    who: str, *, is_known: Callable[[int, str], bool], num_known_tasks: int = 1, num_known_semaphores: int = 0
+) -> str:
+    """Why processes cannot be forked from this one soundly; empty when they can.
+
+    Args:
+        who: Whose doing it would be, to begin a sentence with.
+        is_known: Whether an open file, by its number and target, is accounted for.
+        num_known_tasks: Threads of the operating system that may be there, the main one among them.
+        num_known_semaphores: Semaphores that may be shared.
+    """
+    release_openmp()
+    fork_and_wait(lambda: 0)  # Pools that end at a fork, such as OpenBLAS's, are gone after one.
+    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if threads:
+        return f"{who} has started the thread {threads[0]}"
+    tasks = list(Path("/proc/self/task").iterdir())
+    if len(tasks) > num_known_tasks:
+        return f"{who} has started {len(tasks) - 1} threads"
+    if any((task / "children").read_text().strip() for task in tasks):
+        return f"{who} has started a process"
+    opened = [target for number, target in descriptors() if not is_known(number, target)]
+    if opened:
+        return f"{who} keeps {opened[0]} open"
+    mapped = _shared_mappings(num_known_semaphores)
+    if mapped:
+        return f"{who} shares the memory {mapped[0]}"
+    return _canary_died(who)
+
+
+def _canary_died(who: str) -> str:
+    status = fork_and_wait(_canary)
+    if status is None:
+        return "a forked process hangs as soon as it computes"
+    endings = {
+        0: "",
+        CUDA_LOST: f"{who} has asked the CUDA driver for its devices, after which no forked process can use them",
+        CANNOT_TRAIN: "a forked process cannot train: it raised an error in a small step",
+    }
+    return endings.get(status, f"a forked process that computes ends with status {status}")
+
+
+def release_openmp() -> None:
+    """Ends the thread pools of every GNU OpenMP in this process: no pool survives a fork, and it would be waited for.
+
+    `omp_pause_resource_all` is OpenMP 5.0's; libgomp joins the calling thread's pool in it.
+    """
+    for path in mapped_libraries("libgomp"):
+        pause = getattr(ctypes.CDLL(path), "omp_pause_resource_all", None)
+        if pause is not None:
+            pause(1)
+
+
+def mapped_libraries(word: str) -> list[str]:
+    """Paths of the loaded files with that word in their names."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    paths = {line.rpartition(" ")[2] for line in lines}
+    return sorted(path for path in paths if word in Path(path).name and ".so" in path)
+
+
+def descriptors() -> list[tuple[int, str]]:
+    """Open files of this process: number and target."""
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            found.append((int(path.name), str(path.readlink())))
+        except OSError:
+            continue  # The one by which the folder itself was read.
+    return sorted(found)
+
+
+def _shared_mappings(num_known_semaphores: int) -> list[str]:
+    """Names of writable memory that other processes see."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    names = [line.split(None, 5)[-1] for line in lines if line.split()[1] == "rw-s"]
+    semaphores = [name for name in names if name.startswith("/dev/shm/sem.")]
+    return [name for name in names if name not in semaphores] + semaphores[num_known_semaphores:]
+
+
+def _canary() -> int:
+    """One small step with gradients, in parallel where there are cores; the status to end with."""
+    torch = importlib.import_module("torch")
+    if importlib.import_module("autotune.trial.torch_names").is_cuda_lost():
+        return CUDA_LOST
+    try:
+        weight = torch.ones(128, 128, requires_grad=True)
+        with torch.enable_grad():
+            (torch.ones(256, 128) @ weight).exp().mean().backward()
+        torch.ones(1 << 18).exp_().sum().item()
+    except Exception:
+        return CANNOT_TRAIN
+    return 0
+
+
+def fork_and_wait(work: Callable[[], int]) -> int | None:
+    """The exit status of a child that does that work; None when it had to be killed."""
+    pid = os.fork()
+    if pid == 0:
+        status = BROKEN
+        try:
+            status = work()
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + CANARY_LIMIT_S
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None

@@ -1,0 +1,178 @@
+"""The script's own beginning, run once: it waits where its settings begin to matter, and trials go on from there.
+
+This process comes to the seam (`seam.py`), checks that it can be forked there (`hazards.py`, `kept.py`), says so, and
+forks one warden for every trial. In the trial the call returns, the settings are put in force, and the script goes on
+as if it had run for this trial alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autotune.model.job import TrialJob, TrialPaths
+from autotune.plain import from_plain
+from autotune.settings import Group, Settings
+from autotune.trial import active, forked, hazards, progress_bars
+from autotune.trial.beginning import Beginning
+from autotune.trial.durations import PartTimes
+from autotune.trial.kept import Kept, Standard, is_known, why_not_kept
+from autotune.trial.seam import Seam
+from autotune.trial.session import MeasuredSession
+from autotune.trial.thread_witness import ThreadWitness
+
+PARKING = "autotune.runner.forking"
+"""The room that starts processes has the loop that forks wardens; named, not imported."""
+WHO = "the script's beginning"
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the tuner waits for the script."""
+
+    address: str
+    """Of the tuner's socket."""
+    replaced: Sequence[str]
+    """Folders over which this process has layers."""
+    attempt: Sequence[Mapping[str, Any]]
+    """Layers as a trial will have them, to be tried once."""
+
+
+class PreparedSession:
+    """Stands for the trials' sessions until there is one: `autotune.load` asks it for the settings, too.
+
+    Args:
+        job: Of the process that prepares: the script as it is.
+        beginning: What is attached already.
+        meeting: Where the tuner waits.
+    """
+
+    def __init__(self, job: TrialJob, beginning: Beginning, meeting: Meeting) -> None:
+        self._facts, self._beginning, self._meeting = job.facts, beginning, meeting
+        self._seam, self._threads = Seam(self._reached), ThreadWitness()
+        self._standard = Standard()
+        self._session: MeasuredSession | None = None
+        self._knobs: dict[str, str] = {}
+        self._began = time.monotonic()
+
+    def install(self) -> None:
+        """Attaches to the places where settings matter."""
+        self._beginning.steps.policy = self._step
+        self._seam.install()
+        self._threads.install()
+
+    # What the public API asks of a session -------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings | None:
+        """The trial's settings: where they are asked for, they matter."""
+        self._seam.reach("autotune.load asks for the settings")
+        return self._session.settings if self._session is not None else None
+
+    def claim(self, group: Group) -> None:
+        """The script applies this group itself."""
+        if self._session is not None:
+            self._session.claim(group)
+
+    def declare_knobs(self, defaults: Mapping[str, str]) -> None:
+        """Known from the probe already."""
+
+    def wrap_loader(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches as they come."""
+        return iter(batches)
+
+    def optimizer_stepped(self, skipped: bool) -> None:
+        """Seen at the scaler."""
+
+    def observe(self, field: str, value: str) -> None:
+        """Notes a setting that the script put in force itself."""
+        if self._session is not None:
+            self._session.observe(field, value)
+
+    # The seam ------------------------------------------------------------------------------------------------
+
+    def _step(self, optimizer: torch.optim.Optimizer, call: Any) -> tuple[Any, bool]:
+        self._seam.reach("an optimizer steps")
+        policy = self._beginning.steps.policy
+        return (call(), True) if policy is None or policy == self._step else policy(optimizer, call)
+
+    def _reached(self, place: str) -> None:
+        """Waits here for trials; returns in each of them, its settings in force."""
+        prepared_s = time.monotonic() - self._began
+        self._threads.remove()
+        progress_bars.end_monitor()
+        gc.collect()
+        gc.freeze()  # What is shared stays shared: the collector must not touch it in every child.
+        reason = self._why_not()
+        kept = Kept() if not reason else None
+        said = {
+            "reason": reason,
+            "place": place,
+            "prepared_s": prepared_s,
+            "asks_for_threads": self._threads.is_asked_for,
+            "pid": os.getpid(),
+        }
+        tuner = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        tuner.connect(self._meeting.address)
+        tuner.sendall(json.dumps(said).encode())
+        if kept is None:
+            os._exit(0)
+        serve = importlib.import_module(PARKING).serve
+        spec = serve(tuner, self._meeting.replaced, kept=kept.numbers)
+        if spec is None:
+            os._exit(0)  # The tuner needs no more trials, or is gone.
+        kept.restore()
+        self._go_on(spec)
+
+    def _go_on(self, spec: Mapping[str, Any]) -> None:
+        """Makes this process the trial that was asked for."""
+        now = time.monotonic()
+        forked.change_environment(spec["environment"])
+        progress_bars.renew_lock()
+        paths = TrialPaths(Path(os.environ["AUTOTUNE_TRIAL"]))
+        job = from_plain(TrialJob, json.loads(paths.job.read_text()))
+        times = PartTimes(asked_at=float(os.environ["AUTOTUNE_STARTED_AT"]), ready_at=now, attached_at=now)
+        self._beginning.steps.policy = None
+        self._session = active.session = MeasuredSession(job, paths, times, self._beginning)
+        self._session.install()
+
+    def _why_not(self) -> str:
+        """Why no trial can be forked here soundly; empty when it can."""
+        if threading.current_thread() is not threading.main_thread():
+            return f"{WHO} trains in a thread of its own"
+        if self._standard.is_changed():
+            return f"{WHO} has put another file in the place of a standard stream"
+        unkept = why_not_kept()
+        if unkept:
+            return f"{WHO} {unkept}"
+        # torch keeps a pool of so many threads once a script has set their number; it is made anew after a fork.
+        own_threads = torch.get_num_threads() - 1 if self._facts is not None and self._facts.own_threads else 0
+        return (
+            hazards.why_not(
+                WHO,
+                is_known=is_known,
+                num_known_tasks=1 + own_threads,
+                num_known_semaphores=progress_bars.num_semaphores(),
+            )
+            or self._why_no_layers()
+        )
+
+    def _why_no_layers(self) -> str:
+        """Some systems refuse a layer over what is another's."""
+
+        def attempt() -> int:
+            importlib.import_module("autotune.runner.layers").enter(self._meeting.attempt, self._meeting.replaced)
+            return 0
+
+        return "" if hazards.fork_and_wait(attempt) == 0 else "this system lays no layer over what the beginning wrote"

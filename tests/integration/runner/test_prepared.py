@@ -1,0 +1,197 @@
+"""A trial that goes on from the script's own beginning is a cold one that need not make it: what its script sees there,
+what it leaves, what it computes under which settings; and what cannot be shared, and is forked from its imports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from autotune.measure.stopping import WindowRule
+from autotune.model.facts import ScriptFacts
+from autotune.model.job import Mode, TrialJob
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.runner import layers
+from autotune.runner.cold import ColdRunner
+from autotune.runner.forked import ForkRunner
+from autotune.settings import Precision, Settings
+from autotune.space.natural import natural_settings
+from tests.integration.runner.ground import Ground, digest
+from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
+
+BRIEF = WindowRule(half_width_ratio=0.9, min_window_s=0.1, max_window_s=3.0)
+BEGINNING_S = 0.5
+"""Of the script."""
+
+
+@dataclass
+class Study:
+    """One user's script after its probe, and the ways to start it."""
+
+    ground: Ground
+    cold: ColdRunner
+    facts: ScriptFacts
+    natural: Settings
+
+    def job(self, *arguments: str, settings: Settings | None = None, script: str = "prepares.py") -> TrialJob:
+        settings = settings or self.natural
+        threads = str(settings.intra_op_threads)
+        is_other = settings.intra_op_threads != self.natural.intra_op_threads
+        return self.ground.job(
+            script,
+            *arguments,
+            settings=settings,
+            natural=self.natural,
+            facts=self.facts,
+            window=BRIEF,
+            environment=(("OMP_NUM_THREADS", threads), ("MKL_NUM_THREADS", threads)) if is_other else (),
+            start_limit_s=120.0,
+            total_limit_s=120.0,
+        )
+
+    def runner(self) -> ForkRunner:
+        return ForkRunner(self.cold, self.facts, least_preparation_s=0.0)
+
+
+def opened(ground: Ground, script: str) -> Study:
+    assert isinstance(ground.runner, ColdRunner)
+    job = ground.job(script, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    probed = ground.runner.start(replace(job, start_limit_s=120.0, total_limit_s=120.0)).probe_result()
+    assert probed.facts is not None, f"{probed.reason} {probed.log_tail}"
+    ground.workspace.probe_is_through()
+    return Study(ground, ground.runner, probed.facts, natural_settings(probed.facts))
+
+
+@pytest.fixture(scope="module")
+def ground(are_layers_permitted: bool) -> Iterator[Ground]:
+    if not are_layers_permitted:
+        pytest.skip("this system permits no overlay mounts")
+    root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
+    home = os.environ.get("HOME", "/")
+    yield Ground(root, has_layers=True)
+    os.environ["HOME"] = home
+    layers.remove_tree(root)
+
+
+@pytest.fixture(scope="module")
+def study(ground: Ground) -> Study:
+    return opened(ground, "prepares.py")
+
+
+def run(runner: ColdRunner | ForkRunner, job: TrialJob) -> TrialResult:
+    handle = runner.start(job)
+    handle.wait()
+    return handle.result()
+
+
+def training(result: TrialResult) -> tuple[object, ...]:
+    """What two trials under the same settings have in common."""
+    return result.log_tail, result.ranks[0].first_losses, dict(result.ranks[0].observed)
+
+
+def test_prepared_trials_are_what_cold_ones_are_under_each_settings(study: Study) -> None:
+    other = replace(study.natural, batch_size=16, grad_accum_steps=2, intra_op_threads=1, precision=Precision.BF16)
+    with study.runner() as runner:
+        prepared = [run(runner, study.job(settings=settings)) for settings in (study.natural, other, study.natural)]
+    cold = [run(study.cold, study.job(settings=settings)) for settings in (study.natural, other)]
+    assert [result.start for result in prepared] == ["prepared"] * 3, prepared[0].start_reason
+    assert training(prepared[0]) == training(prepared[2]) == training(cold[0])
+    assert training(prepared[1]) == training(cold[1])
+    for result in (*prepared, *cold):
+        assert result.outcome is Outcome.OK, f"{result.start} {result.reason} {result.log_tail}"
+    assert len(cold[0].ranks[0].first_losses) > 1 and "signalled\nhung up" in cold[0].log_tail
+    for result in prepared:
+        assert "prepares.py" in result.start_reason and "DataLoader" in result.start_reason
+        assert result.saved_s > BEGINNING_S
+        assert ("server" in result.durations_s) == (result is prepared[0])
+        parts = {name: seconds for name, seconds in result.durations_s.items() if name != "server"}
+        assert sum(parts.values()) == pytest.approx(result.wall_s, abs=0.001)
+        assert parts["preparation"] < cold[0].durations_s["preparation"]
+    peaks = [result.peak_memory_bytes or 0 for result in (*prepared, *cold)]
+    assert max(peaks) < 1.25 * min(peaks), peaks
+    assert digest(study.ground.user, study.ground.home) == study.ground.before
+    assert study.ground.processes_left() == [] and study.ground.folders_left() == []
+
+
+def test_settings_that_a_script_asks_for_matter_where_it_does(ground: Ground) -> None:
+    study = opened(ground, "claims.py")
+    other = replace(study.natural, batch_size=16, grad_accum_steps=2)
+    with study.runner() as runner:
+        results = [run(runner, study.job(settings=settings, script="claims.py")) for settings in (study.natural, other)]
+    assert [result.start for result in results] == ["prepared"] * 2, results[0].start_reason
+    assert [result.outcome for result in results] == [Outcome.OK] * 2, f"{results[1].reason} {results[1].log_tail}"
+    assert "autotune.load" in results[0].start_reason
+    assert results[1].ranks[0].observed["grad_accum_steps"] == "2"
+
+
+def test_a_script_that_fails_after_its_beginning_fails_in_its_trial(study: Study) -> None:
+    with study.runner() as runner:
+        prepared = run(runner, study.job("raises"))
+        again = run(runner, study.job("raises"))
+    cold = run(study.cold, study.job("raises"))
+    assert (prepared.start, again.start) == ("prepared", "forked")
+    assert prepared.outcome is cold.outcome is Outcome.CRASHED and "after the beginning" in prepared.reason
+    assert "failed under these settings" in again.start_reason
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("thread", "has started the thread"),
+        pytest.param("process", "has started a process", marks=pytest.mark.slow),
+        pytest.param("pipe", "keeps pipe:", marks=pytest.mark.slow),
+        pytest.param("shared", "/dev/shm/torch_", marks=pytest.mark.slow),
+        pytest.param("removed", "(deleted) open", marks=pytest.mark.slow),
+        pytest.param("timer", "has set a timer", marks=pytest.mark.slow),
+        pytest.param("output", "standard stream", marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_fork_cannot_take_along_is_named_and_the_trial_is_forked_from_its_imports(
+    study: Study, how: str, reason: str
+) -> None:
+    with study.runner() as runner:
+        result = run(runner, study.job(how))
+        assert not runner._preparations
+    assert result.start == "forked" and reason in result.start_reason
+    assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
+
+
+@pytest.mark.slow
+def test_a_beginning_that_asks_for_the_threads_does_for_settings_that_leave_them(study: Study) -> None:
+    one = replace(study.natural, intra_op_threads=1)
+    with study.runner() as runner:
+        results = [run(runner, study.job("threads", settings=settings)) for settings in (study.natural, one)]
+    assert [result.start for result in results] == ["prepared", "forked"], results[0].start_reason
+    assert "number of threads" in results[1].start_reason
+
+
+@pytest.mark.slow
+def test_a_short_beginning_is_not_prepared(study: Study) -> None:
+    with ForkRunner(study.cold, study.facts, least_preparation_s=60.0) as runner:
+        result = run(runner, study.job())
+    assert result.start == "forked" and "prepares.py" in result.start_reason and " s" in result.start_reason
+
+
+@pytest.mark.slow
+def test_a_run_that_is_cancelled_while_its_beginning_is_prepared_is_interrupted(study: Study) -> None:
+    with study.runner() as runner:
+        handle = runner.start(study.job())
+        handle.poll()
+        handle.cancel()
+        assert handle.result().outcome is Outcome.INTERRUPTED
+        assert run(runner, study.job()).start == "prepared"
+    assert study.ground.processes_left() == [] and study.ground.folders_left() == []
+
+
+def test_a_killed_tuner_leaves_no_process_and_no_folder(study: Study) -> None:
+    tuner = start_tuner_in(study.ground, "prepared", "prepares.py")
+    study.ground.wait_for_line(b"ready")
+    tuner.send_signal(signal.SIGKILL)
+    tuner.wait()
+    wait_until_nothing_is_left(study.ground, 4.0)

@@ -1,0 +1,58 @@
+"""What a process hands on to those that are forked from it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.trial.kept import is_known, reopened
+
+
+def test_a_file_is_opened_again_at_its_place_and_shares_it_with_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("one two")
+    number = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.read(number, 4)
+    other = os.dup(number)
+    file = reopened(number, str(path))
+    assert file is not None and file.offset == 4
+    file.open_again()
+    try:
+        assert os.read(number, 3) == b"two" and os.lseek(other, 0, os.SEEK_CUR) == 4
+        assert path.read_text() == "one two"
+    finally:
+        os.close(number)
+        os.close(other)
+
+
+def test_what_was_truncated_when_it_was_opened_is_not_truncated_again(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    with path.open("w") as file:
+        file.write("begun")
+        file.flush()
+        found = reopened(file.fileno(), str(path))
+        assert found is not None
+        found.open_again()
+        assert path.read_text() == "begun"
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "pipe"])
+def test_what_cannot_be_opened_by_its_name_is_not_known(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    ends = (os.open(path, os.O_RDONLY),) if how != "pipe" else os.pipe()
+    path.unlink()
+    if how == "replaced":
+        path.write_text("another")
+    try:
+        assert not is_known(ends[0], str(path))
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def test_devices_without_a_state_can_be_shared() -> None:
+    with open(os.devnull) as file:
+        assert is_known(file.fileno(), os.devnull)

@@ -1,0 +1,40 @@
+"""Wrappers over functions that others have imported by name."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from autotune.trial.patching import rebindable, wrap
+
+
+def twice(original):
+    return lambda value: 2 * original(value)
+
+
+def test_a_wrapper_reaches_those_who_imported_a_rebindable_function_before():
+    module = SimpleNamespace(double=lambda value: 2 * value)
+    rebindable(module, "double")
+    rebindable(module, "double")
+    imported = module.double
+    restore = wrap(module, "double", twice)
+    assert imported(1) == module.double(1) == 4 and module.double is imported
+    restore()
+    assert imported(1) == 2
+
+
+def test_wrappers_lie_over_each_other_and_only_the_outermost_comes_off():
+    module = SimpleNamespace(double=lambda value: 2 * value)
+    rebindable(module, "double")
+    first, second = wrap(module, "double", twice), wrap(module, "double", twice)
+    first()
+    assert module.double(1) == 8
+    second()
+    first()
+    assert module.double(1) == 2
+
+
+def test_others_do_not_see_a_wrapper_over_a_plain_function_that_they_imported_before():
+    module = SimpleNamespace(double=lambda value: 2 * value)
+    imported = module.double
+    wrap(module, "double", twice)
+    assert (imported(1), module.double(1)) == (2, 4)
