@@ -92,7 +92,7 @@ class ForkRunner:
         began = time.monotonic()
         key, is_new = self._serve(job)
         server_s = time.monotonic() - began if is_new else 0.0
-        reason = self._unprepared or why_unprepared(job) or self._trust.why_not(job.settings)
+        reason = self._unprepared or why_unprepared(job) or self._trust.why_not(job.settings) or self._why_useless(key)
         if reason:
             return self._fork(key, job, server_s, reason)
         preparation = self._preparations.get((key, job.command))
@@ -105,6 +105,13 @@ class ForkRunner:
             self._unprepared = f"its beginning cannot be prepared: {error}"
             return self._fork(key, job, server_s, self._unprepared)
         return PreparingRun(preparation, lambda: self._decided(key, job, began))
+
+    def _why_useless(self, key: Key) -> str:
+        """Why the script's beginning is not worth a try, going by its probe; empty when it may be."""
+        began_s = self._facts.first_step_s - self._servers[key].import_s
+        if began_s >= self._least_preparation_s or self._least_preparation_s == 0:
+            return ""
+        return f"in its probe its first step came after {self._facts.first_step_s:.1f} s, imports included"
 
     def _prepare(self, key: Key, job: TrialJob) -> Preparation:
         """Starts the script's own beginning; the one that was used least gives way."""

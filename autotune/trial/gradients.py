@@ -60,6 +60,8 @@ class Gradients:
         self._steps = steps
         self._accumulation = grad_accum_steps
         self._divides = reduction is LossReduction.MEAN
+        self._takes_share = grad_accum_steps > 1 and self._divides and scaler is None
+        self._share: torch.Tensor | None = None
         self._scaler: Any = scaler
         self._all = _AllOptimizers(steps)
         self._num_pending = 0
@@ -129,7 +131,11 @@ class Gradients:
     def _wrap_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
             self._before_backward()
-            original(self._scaled(tensors), grad_tensors, *args, **kwargs)
+            if grad_tensors is None and self._takes_share and isinstance(tensors, torch.Tensor) and not tensors.dim():
+                grad_tensors = self._share_for(tensors)
+            else:
+                tensors = self._scaled(tensors)
+            original(tensors, grad_tensors, *args, **kwargs)
             self._after_backward()
 
         return backward
@@ -154,6 +160,12 @@ class Gradients:
         elif self._num_checked < NUM_CHECKED:
             self._num_checked += 1
             self._norm = gradient_norm(self._steps.parameters())
+
+    def _share_for(self, loss: torch.Tensor) -> torch.Tensor:
+        """What the backward pass of a loss begins with, instead of with one: the loss need not be divided then."""
+        if self._share is None or self._share.dtype != loss.dtype or self._share.device != loss.device:
+            self._share = torch.ones_like(loss, requires_grad=False) / self._accumulation
+        return self._share
 
     def _scaled(self, tensors: Any) -> Any:
         if not isinstance(tensors, torch.Tensor):

@@ -27,7 +27,9 @@ class AutocastRegion:
         self._device = device
         self._dtype = DTYPES[precision]
         self._region: Any = None
-        self._thread = 0
+        """Used again for every step: to make one takes nearly as long as to enter it."""
+        self._thread: int | None = None
+        """The one that the open region belongs to; None when none is open."""
 
     def install(self, roots: Roots) -> None:
         """Attaches to the roots and to backward; the loader's and the optimizer's seam call `close` too."""
@@ -36,16 +38,17 @@ class AutocastRegion:
 
     def open(self) -> None:
         """Begins the region of this step."""
-        if self._region is None:
-            self._thread = threading.get_ident()
-            self._region = torch.autocast(self._device, dtype=self._dtype)
+        if self._thread is None:
+            if self._region is None:
+                self._region = torch.autocast(self._device, dtype=self._dtype)
             self._region.__enter__()
+            self._thread = threading.get_ident()
 
     def close(self) -> None:
         """Ends the region of this step; it belongs to the thread that opened it, and no other can end it."""
-        if self._region is not None and self._thread == threading.get_ident():
-            region, self._region = self._region, None
-            region.__exit__(None, None, None)
+        if self._thread is not None and self._thread == threading.get_ident():
+            self._thread = None
+            self._region.__exit__(None, None, None)
 
     def _wrap_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
