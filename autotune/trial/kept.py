@@ -110,7 +110,9 @@ def why_not_kept() -> str:
         return "waits for signals in an event loop"
     if any(line.split()[4:5] == [str(os.getpid())] for line in _locks()):
         return "holds a lock on a file"
-    if not os.access(".", os.F_OK):
+    try:
+        Path.cwd()
+    except OSError:
         return "is in a folder that was removed"
     return ""
 
