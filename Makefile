@@ -73,8 +73,8 @@ bench-search: setup
 	$(PIP_INSTALL) --quiet --editable '.[bench]'
 	$(BIN)/python -m tests.benchmarks.search $(SEARCH)
 
-## bench-startup: what a trial costs beside its measurement, forked against cold; writes
-## tests/benchmarks/startup/RESULTS.md. 10 minutes, half of them a search; STARTUP="first --pairs 6" measures one part.
+## bench-startup: what a trial costs beside its measurement, forked, prepared and cold; writes
+## tests/benchmarks/startup/RESULTS.md. 20 minutes, a quarter of them a search; STARTUP="first --pairs 6" measures one part.
 bench-startup: setup
 	$(BIN)/python -m tests.benchmarks.startup $(STARTUP)
 
