@@ -120,6 +120,7 @@ def test_prepared_trials_are_what_cold_ones_are_under_each_settings(study: Study
     assert study.ground.processes_left() == [] and study.ground.folders_left() == []
 
 
+@pytest.mark.slow
 def test_settings_that_a_script_asks_for_matter_where_it_does(ground: Ground) -> None:
     study = opened(ground, "claims.py")
     other = replace(study.natural, batch_size=16, grad_accum_steps=2)
@@ -140,16 +141,17 @@ def test_a_script_that_fails_after_its_beginning_fails_in_its_trial(study: Study
     assert "failed under these settings" in again.start_reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
         ("thread", "has started the thread"),
-        pytest.param("process", "has started a process", marks=pytest.mark.slow),
-        pytest.param("pipe", "keeps pipe:", marks=pytest.mark.slow),
-        pytest.param("shared", "/dev/shm/torch_", marks=pytest.mark.slow),
-        pytest.param("removed", "(deleted) open", marks=pytest.mark.slow),
-        pytest.param("timer", "has set a timer", marks=pytest.mark.slow),
-        pytest.param("output", "standard stream", marks=pytest.mark.slow),
+        ("process", "has started a process"),
+        ("pipe", "keeps pipe:"),
+        ("shared", "/dev/shm/torch_"),
+        ("removed", "(deleted) open"),
+        ("timer", "has set a timer"),
+        ("output", "standard stream"),
     ],
 )
 def test_what_a_fork_cannot_take_along_is_named_and_the_trial_is_forked_from_its_imports(
