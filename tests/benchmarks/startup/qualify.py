@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autotune.errors import AutotuneError
 from autotune.measure.stopping import WindowRule
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
@@ -67,6 +68,8 @@ def try_script(script: Path, arguments: tuple[str, ...]) -> Found:
             with ForkRunner(cold, probed.facts, least_preparation_s=0.0) as runner:
                 result = runner.start(job).result()
             return Found(name=name, start=result.start, reason=result.start_reason, saved_s=result.saved_s)
+        except AutotuneError as error:
+            return Found(name=name, start="none", reason=str(error), saved_s=0.0)
         finally:
             workspace.remove()
 
