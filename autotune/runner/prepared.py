@@ -20,6 +20,7 @@ from autotune.runner.forkserver import ForkedWarden, ForkServer, ForkServerError
 from autotune.runner.handle import POLL_S, Handle
 from autotune.runner.python_command import plain_command
 from autotune.runner.start import Start
+from autotune.runner.warden import LATEST
 from autotune.settings import Settings
 
 BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -114,6 +115,7 @@ class Preparation:
         spec["environment"] = difference(self._environment, environment)
         path = folder / "warden.json"
         path.write_text(json.dumps(spec))
+        (self._folder / LATEST).write_text(str(folder))
         try:
             return ask_for_warden(self._connection, path)
         except OSError as error:

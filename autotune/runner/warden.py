@@ -33,6 +33,8 @@ TERM_GRACE_S = 1.0
 """Between SIGTERM and SIGKILL: enough to flush a log, not enough to save a checkpoint, which nobody wants here."""
 MAX_DESCRIPTORS = 4096
 """A trial gets none of ours below it."""
+LATEST = "latest"
+"""File in the folder of a run that trials are forked from: the folder of the latest of them."""
 LIGHT = "import sys; sys.path.append(sys.argv[1]); from autotune.runner.warden import resume; resume(sys.argv[2])"
 OOM_SCORE_ADJ = "500"
 """The kernel, short of memory, ends a trial before the user's other processes."""
@@ -243,6 +245,9 @@ def see_through(started: Started) -> None:
     shared_files.remove_new(frozenset(started.in_shared_memory))
     log.close()
     if _tuner_is_gone():
+        latest = Path(spec["folder"], LATEST)
+        if latest.exists():
+            layers.remove_tree(Path(latest.read_text()))  # Its own warden was ended with the rest.
         layers.remove_tree(Path(spec["folder"]))
     else:
         os.write(1, json.dumps(ending).encode())
