@@ -131,6 +131,7 @@ def test_settings_that_a_script_asks_for_matter_where_it_does(ground: Ground) ->
     assert results[1].ranks[0].observed["grad_accum_steps"] == "2"
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_after_its_beginning_fails_in_its_trial(study: Study) -> None:
     with study.runner() as runner:
         prepared = run(runner, study.job("raises"))
