@@ -26,7 +26,7 @@ from autotune.trial.loaders import UNKNOWN_WORKERS, LoaderRecord
 from autotune.trial.losses import LossWatch
 from autotune.trial.measuring_plan import Plan
 from autotune.trial.meter import Meter
-from autotune.trial.ranks import Agreement, Progress
+from autotune.trial.ranks import Agreement, Mark, Progress
 from autotune.trial.steps import parameters_of
 
 if TYPE_CHECKING:
@@ -204,6 +204,9 @@ class MeasuredSession:
             moving = [p for p in parameters_of(optimizer) if p.grad is not None]
             smallest = sorted(moving, key=lambda p: p.numel())[:NUM_WATCHED_PARAMETERS]
             self._watched = [(p, p.detach().clone()) for p in smallest]
+        if self._steps.num_steps == 1 and rank_report.identity()[0] == 0:
+            # The script may do much before it asks for its next batch: it has started, whatever comes now.
+            Progress(self._paths.progress).put(Mark.STEPS, 1)
         if self._has_loader:
             if self._feed.has_fed:
                 self._steps.forget(self._stepped)

@@ -511,3 +511,20 @@ threading.Thread(target=read, daemon=True).start()
 for step in range(1000000):
     train_on(*batches.get())
 """
+
+EVALUATES_AFTER_ITS_FIRST_STEP = """
+import os, pathlib
+data = Data()
+for epoch in range(1000):
+    for number, (x, y) in enumerate(DataLoader(data, batch_size=8, shuffle=True)):
+        train_on(x, y)
+        if epoch == number == 0:
+            model.eval()
+            with torch.no_grad():
+                num_right = sum(int((model(x).argmax(1) == y).sum()) for x, y in DataLoader(data, batch_size=32))
+            model.train()
+            if "AUTOTUNE_TRIAL" in os.environ:
+                from autotune.trial.ranks import Mark, Progress
+                steps = Progress(pathlib.Path(os.environ["AUTOTUNE_TRIAL"], "progress.bin")).get(Mark.STEPS)
+                print("STEPS", steps, flush=True)
+"""

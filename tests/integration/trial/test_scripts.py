@@ -225,6 +225,14 @@ def test_real_training_says_once_what_is_in_force(ground: Ground) -> None:
     assert said == ["autotune: in force: num_workers 1, batch_size 4, grad_accum_steps 2"]
 
 
+def test_a_script_has_started_with_its_first_step_however_long_it_evaluates_then(ground: Ground) -> None:
+    """The limit on a trial's start must not count what comes between its first step and its second batch."""
+    path = script(ground, loops.EVALUATES_AFTER_ITS_FIRST_STEP)
+    run = ground.trial(path, ground.probe(path), num_workers=1)
+    assert_in_force(run, num_workers=1)
+    assert "STEPS 1" in run.output
+
+
 def test_an_error_past_the_end_of_an_epoch_is_noted_as_one(ground: Ground) -> None:
     """A trial lets epochs go on; a script that has room for one epoch alone fails there, and not by its settings."""
     path = script(ground, loops.COUNTS_ON_ITS_LENGTH)
