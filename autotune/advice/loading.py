@@ -49,7 +49,7 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
         gain=gain,
         source=(
             f"building a step's batches takes {built_ms:.1f} ms in one process, training on them "
-            f"{1000 * (diagnosis.compute_s or 0.0):.1f} ms, and {diagnosis.usable_cpus:g} cores are usable"
+            f"{1000 * (diagnosis.step_s - wait_s(diagnosis)):.1f} ms, and {diagnosis.usable_cpus:g} cores are usable"
         ),
         settings={} if Group.LOADER in facts.claims else {"num_workers": number},
     )

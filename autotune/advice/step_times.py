@@ -47,15 +47,16 @@ def wait_s(diagnosis: Diagnosis) -> float:
 def with_workers(diagnosis: Diagnosis, num_workers: int) -> float | None:
     """Seconds of a step with so many workers: the slowest of workers, training step, and all processors together.
 
-    None where the loading or the compute-only rate is not known.
+    What is not waited for stays: the compute-only rate was taken at another moment, which may have been a quieter one.
+    None where the loading is not known.
     """
-    built_s, compute_s = load_s(diagnosis), diagnosis.compute_s
-    if built_s is None or compute_s is None or num_workers < 1:
+    built_s = load_s(diagnosis)
+    if built_s is None or num_workers < 1:
         return None
     loader = diagnosis.facts.loader
     bytes_per_step = (loader.batch_bytes if loader is not None else 0) * diagnosis.facts.num_micro_batches_per_step
     hand_over_s = HAND_OVER_S * diagnosis.facts.num_micro_batches_per_step + bytes_per_step / HAND_OVER_BYTES_PER_S
-    train_s = compute_s + hand_over_s
+    train_s = diagnosis.step_s - wait_s(diagnosis) + hand_over_s
     all_cpu_s = train_cpu_s(diagnosis) + hand_over_s + load_cpu_s(diagnosis)
     return max(built_s / num_workers, train_s, all_cpu_s / max(1.0, diagnosis.usable_cpus))
 

@@ -68,7 +68,7 @@ class LoadingTimes:
     busy_s: float
     """Wall time of building, summed over the processes."""
     cpu_s: float
-    """Processor time of it, of the threads that build."""
+    """Of the threads that build, on a processor or waiting for one that others have."""
     open_s: float
     """Opening and closing files."""
     read_s: float

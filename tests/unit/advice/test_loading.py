@@ -47,6 +47,13 @@ def test_workers_that_cost_more_to_hand_over_than_they_save_are_not_advised():
     assert more_workers(diagnosis(**small, observation=observation(loading=loading))) is None
 
 
+def test_a_ceiling_from_a_quieter_moment_promises_nothing_that_is_not_waited_for():
+    found = more_workers(
+        diagnosis(data_wait_fraction=0.1, ceiling_samples_per_second=6400.0, observation=observation(**IDLE))
+    )
+    assert found is not None and found.gain == pytest.approx(100 / 90.5, rel=0.02)
+
+
 def test_a_stream_without_workers_shards_itself_and_is_left_alone():
     facts = script_facts(loader=loader_facts(is_iterable=True))
     assert more_workers(diagnosis(**SLOW, facts=facts, observation=observation(loading=WAITING))) is None
