@@ -59,6 +59,7 @@ class Preparation:
         self._connection: socket.socket | None = None
         self._environment: dict[str, str] = {}
         self._is_decided = self._is_cancelled = False
+        self._result: TrialResult | None = None
         environment = tuple(pair for pair in job.environment if pair[0] not in BY_CALL)
         job = replace(job, settings=job.natural, environment=environment)
         start = Start(kind="forked", server_pids=(server.pid,), stray_folder=server.folder)
@@ -127,7 +128,13 @@ class Preparation:
         if self._connection is not None:
             self._connection.close()
         self.handle.cancel()
-        self.handle.result()
+        self.result()
+
+    def result(self) -> TrialResult:
+        """How it ended, which is waited for."""
+        if self._result is None:
+            self._result = self.handle.result()
+        return self._result
 
     def _launch_beginning(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
         address = folder / "seam"
@@ -207,7 +214,8 @@ class PreparingRun:
         """The judged result of the trial, which is waited for."""
         self.wait()
         assert self._handle is not None
-        return self._handle.result()
+        is_cancelled = self._handle is self._preparation.handle
+        return self._preparation.result() if is_cancelled else self._handle.result()
 
     def probe_result(self) -> ProbeResult:
         """What a probe taught, which is waited for."""
