@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import Connection, Delete, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from autotune.errors import StoreError, StudyExistsError, UsageError
@@ -133,7 +133,11 @@ class Repository(StudyLeases):
                 raise leases.refusal(name, holder, leases.STALE_AFTER_S)
         # Optuna's part first: when this is cut off between the two, the study is still listed and can be deleted again.
         self._database.delete_optuna_study(name)
-        self._database.write(name, lambda connection, study_id: connection.execute(_delete(schema.studies, study_id)))
+
+        def remove(connection: Connection, study_id: int) -> None:
+            connection.execute(delete(schema.studies).where(schema.studies.c.study_id == study_id))
+
+        self._database.write(name, remove)
 
     def save_probe(
         self,
@@ -214,14 +218,6 @@ class Repository(StudyLeases):
             return tuple(rows.final_from_row(row) for row in found)
 
         return self._database.read(read)
-
-    def clear_finals(self, name: str) -> None:
-        """Forgets the finals: they are compared only within one session of measuring."""
-        self._database.write(name, lambda connection, study_id: connection.execute(_delete(schema.finals, study_id)))
-
-
-def _delete(table: Table, study_id: int) -> Delete:
-    return delete(table).where(table.c.study_id == study_id)
 
 
 def _upsert(connection: Connection, table: Table, study_id: int, row: dict[str, Any]) -> None:

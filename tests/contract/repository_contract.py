@@ -198,8 +198,6 @@ class RepositoryContract(LeaseContract):
         for record in (expected[2], expected[1], expected[0], expected[1]):
             repository.record_final("photos", record)
         assert repository.finals("photos") == tuple(expected)
-        repository.clear_finals("photos")
-        assert repository.finals("photos") == ()
 
     def test_what_another_connection_stored_is_seen(self, repository: Repository, url: str) -> None:
         repository.create_study(samples.study("photos"))
