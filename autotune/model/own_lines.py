@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 
 from autotune.settings import Group
 
-_LOADER = "loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
-_STEP = "cfg.backward(loss, optimizer)  # in place of backward, step and zero_grad"
-_PREPARE = "model = cfg.prepare(model)"
-
-LINES: Mapping[Group, tuple[str, ...]] = MappingProxyType(
-    {
-        Group.LOADER: (_LOADER,),
-        Group.BATCH: (_LOADER, "for x, y in autotune.micro_batches(loader):", f"    {_STEP}"),
-        Group.PRECISION: ("    with cfg.autocast():", "        loss = ...", f"    {_STEP}"),
-        Group.MEMORY: (_PREPARE,),
-        Group.KERNELS: (_PREPARE,),
-        Group.THREADS: (_PREPARE,),
-        Group.TRANSFER: ("    x = x.to(device, non_blocking=cfg.settings.non_blocking)",),
-        Group.OWN: (),
-    }
+LINES: tuple[tuple[str, frozenset[Group]], ...] = (
+    ("model = cfg.prepare(model)", frozenset({Group.MEMORY, Group.KERNELS, Group.THREADS})),
+    ("loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())", frozenset({Group.LOADER, Group.BATCH})),
+    ("for x, y in autotune.micro_batches(loader):", frozenset({Group.BATCH})),
+    ("    x = x.to(device, non_blocking=cfg.settings.non_blocking)", frozenset({Group.TRANSFER})),
+    ("    with cfg.autocast():", frozenset({Group.PRECISION})),
+    ("        loss = ...", frozenset({Group.PRECISION})),
+    (
+        "    cfg.backward(loss, optimizer)  # in place of backward, step and zero_grad",
+        frozenset({Group.BATCH, Group.PRECISION}),
+    ),
 )
-ORDER = (
-    _PREPARE,
-    _LOADER,
-    "for x, y in autotune.micro_batches(loader):",
-    "    x = x.to(device, non_blocking=cfg.settings.non_blocking)",
-    "    with cfg.autocast():",
-    "        loss = ...",
-    f"    {_STEP}",
-)
-"""Of the lines of all groups, as they follow each other in a script."""
+"""As they follow each other in a script, each with the groups that need it."""
 
 
 def own_lines(groups: Iterable[Group], config: str) -> tuple[str, ...]:
@@ -42,5 +28,6 @@ def own_lines(groups: Iterable[Group], config: str) -> tuple[str, ...]:
         groups: What cannot be applied from outside.
         config: File name of the tuned config.
     """
-    wanted = {line for group in groups for line in LINES[group]}
-    return ("import autotune", f'cfg = autotune.load("{config}")', *(line for line in ORDER if line in wanted))
+    wanted = frozenset(groups)
+    lines = (line for line, needed_by in LINES if needed_by & wanted)
+    return ("import autotune", f'cfg = autotune.load("{config}")', *lines)
