@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.completion import complete_study
+from autotune.cli.export import SUFFIXES
 from autotune.cli.options import Json, Storage
 from autotune.cli.place import open_repository, working_directory
 from autotune.study_file.name import study_name
@@ -19,7 +20,6 @@ Examples:
   autotune compare train wider
   autotune compare before.yaml autotune.yaml
 """
-CONFIG_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 _HELP = "A finished study, or a tuned config."
 
 
@@ -52,7 +52,7 @@ def _found(name: str, storage: str | None) -> Found:
     from autotune.tuner.contrast import found_by_config, found_by_study
 
     path = working_directory() / name
-    if path.suffix.lower() in CONFIG_SUFFIXES:
+    if path.suffix.lower() in SUFFIXES:
         return found_by_config(name, read_config(path))
     with open_repository(storage) as repository:
         return found_by_study(name, repository.study(study_name(name)))

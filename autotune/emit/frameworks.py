@@ -233,7 +233,10 @@ def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
     for part in path[:-1]:
         inner = inner.setdefault(part, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"The key {'.'.join(path)} of Hydra lies below {part}, which is a value.")
+            raise ConfigError(
+                f"The key {'.'.join(path)} of Hydra lies below {part}, which is a value.",
+                "Correct the maps of the tuned config: one of the two keys cannot be the script's.",
+            )
     inner[path[-1]] = value
 
 

@@ -30,7 +30,10 @@ def check_map(name: str, template: str) -> None:
             f"{template!r} has no {PLACE} where the value goes.", f"Put it there, or write {name}.VALUE={template}."
         )
     if setting in UNSEEN_FIELDS:
-        raise SearchSpaceError(f"{setting} cannot be mapped: nothing shows whether the script applies it.")
+        raise SearchSpaceError(
+            f"{setting} cannot be mapped: nothing shows whether the script applies it.",
+            f"Leave this --map away; --set {setting}=... lets autotune apply it, where that can be done soundly.",
+        )
 
 
 def target_of(name: str, template: str) -> tuple[str, str | None]:

@@ -142,9 +142,9 @@ def worth_lines(result: SearchResult) -> list[str]:
 
 
 def _factor(factor: Contribution) -> str:
-    ratio = f"{'at least ' if factor.is_least else ''}{factor.ratio:.2f}x"
-    interval = f" [{factor.interval[0]:.2f}, {factor.interval[1]:.2f}]" if factor.interval is not None else ""
-    return f"{ratio}{interval}  {', '.join(map(clean, factor.settings))}"
+    least = "at least " if factor.is_least else ""
+    ratio = ratio_text((factor.ratio, *factor.interval)) if factor.interval is not None else f"{factor.ratio:.2f}x"
+    return f"{least}{ratio}  {', '.join(map(clean, factor.settings))}"
 
 
 def _doubts(factor: Contribution) -> str:

@@ -57,7 +57,8 @@ def found_by_study(name: str, record: StudyRecord) -> Found:
     best = result.best
     rate = _rate(best) if best is not None else None
     if best is None or rate is None:
-        raise UsageError(f"Study {record.name!r} ({record.status}) found nothing that could be measured.")
+        hint = f"Why each of its trials ended: autotune studies show {record.name}"
+        raise UsageError(f"Study {record.name!r} ({record.status}) found nothing that could be measured.", hint)
     is_own = result.baseline is not None and best.settings == result.baseline.settings
     stored = record.fingerprint
     world_size = record.facts.world_size if record.facts is not None else 1
@@ -92,7 +93,10 @@ def found_by_config(name: str, config: TunedConfig) -> Found:
     low, high = config.interval
     rate = _estimate(config.samples_per_second, low, high)
     if rate is None:
-        raise UsageError(f"{name} has no figure to compare: {config.samples_per_second} is not within [{low}, {high}].")
+        raise UsageError(
+            f"{name} has no figure to compare: {config.samples_per_second} is not within [{low}, {high}].",
+            "Compare its study by name, or search again: the file is not as a search writes it.",
+        )
     is_own = config.settings == config.script.natural
     gain = _estimate(*config.speedup) if config.speedup is not None else None
     facts = config.script.facts

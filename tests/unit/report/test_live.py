@@ -19,6 +19,7 @@ from autotune.model.events import (
 )
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.report.live import PHASE_WORDS, RUNS_IN_FINALS, LiveView, frame, left_s
+from autotune.tuner.budget import NUM_FINALISTS, NUM_ROUNDS
 from autotune.units import GIB
 
 from .examples import NATURAL, PROBED, STARTED, TUNED, finished, measured
@@ -155,6 +156,10 @@ def test_with_few_trials_to_go_the_search_ends_before_its_budget():
     view = view_after(started, PROBED, finished(0, NATURAL, measured(1000.0), is_best=True))
     assert left_s(view, 130.0) == (3 + RUNS_IN_FINALS) * 12.0
     assert left_s(view, 8990.0) == 10.0
+
+
+def test_as_many_runs_of_finals_are_expected_as_the_budget_plans():
+    assert RUNS_IN_FINALS == NUM_ROUNDS * (1 + NUM_FINALISTS)
 
 
 def test_in_the_finals_what_is_left_is_counted_in_runs():
