@@ -99,6 +99,7 @@ def copy_profiles(paths: TrialPaths, folder: Path) -> None:
         try:
             data = read_bounded(paths.profiles / name, MAX_PROFILE_BYTES)
         except (FileNotFoundError, UnreadableError):
+            (folder / name).unlink(missing_ok=True)
             continue
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)

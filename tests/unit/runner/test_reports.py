@@ -169,6 +169,21 @@ def test_profiles_are_copied_as_far_as_there_are_any(paths: TrialPaths, tmp_path
     assert [path.name for path in (tmp_path / "out" / "deep").iterdir()] == [PROFILE_FILES[0]]
 
 
+def test_a_profile_of_an_earlier_diagnosis_does_not_stay_where_there_is_no_new_one(
+    paths: TrialPaths, tmp_path: Path
+) -> None:
+    paths.profiles.mkdir()
+    (paths.profiles / PROFILE_FILES[0]).write_text("new")
+    for name in (*PROFILE_FILES, "mine"):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / name).write_text("old")
+    copy_profiles(paths, tmp_path / "out")
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {
+        PROFILE_FILES[0]: "new",
+        "mine": "old",
+    }
+
+
 def test_without_profiles_no_folder_is_made(paths: TrialPaths, tmp_path: Path) -> None:
     copy_profiles(paths, tmp_path / "out")
     assert not (tmp_path / "out").exists()
