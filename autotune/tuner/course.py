@@ -164,10 +164,7 @@ class Course:
 
     def _fit_site(self, facts: ScriptFacts) -> None:
         """A script that trains on the CPU is measured there, whatever devices there are."""
-        if facts.device == "cpu" and not self.site.device.is_cpu:
-            self.site = self.site.on_cpu(self.study.spec)
-            self._on_event(Notice(message="The script trains on the CPU, although there is a CUDA device."))
-        self.site = self.site.as_probed(facts)
+        self.site = self.site.where_it_trains(facts, self.study.spec, self._on_event).as_probed(facts)
 
     def _open_search(self, space: SearchSpace) -> Search:
         spec, facts = self.study.spec, self.study.facts

@@ -63,10 +63,7 @@ def diagnose(
         facts = probe_script(
             Jobs(spec=spec, site=site), runner, workspace.probe_is_through, stop, learns_reduction=False
         )
-        if facts.device == "cpu" and not site.device.is_cpu:
-            on_event(Notice(message="The script trains on the CPU, although there is a CUDA device."))
-            site = site.on_cpu(spec)
-        site, natural = site.as_probed(facts), natural_settings(facts)
+        site, natural = site.where_it_trains(facts, spec, on_event).as_probed(facts), natural_settings(facts)
         on_event(Notice(message="it runs once more, to be measured and looked at", is_warning=False))
         jobs = Jobs(spec=spec, site=site, facts=facts, natural=natural)
         job = _job(jobs, natural, facts, profiles=profiles_to is not None)

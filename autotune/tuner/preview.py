@@ -73,7 +73,7 @@ def preview(
     finally:
         workspace.remove()
         shutil.rmtree(workspace.folder, ignore_errors=True)
-    site = site.on_cpu(spec) if facts.device == "cpu" and not site.device.is_cpu else site
+    site = site.where_it_trains(facts, spec, on_event)
     space = derive_space(facts, site.machine, spec)
     probe = ProbeFinished(facts=facts, natural=space.natural, refused=space.refused, wall_s=facts.first_step_s)
     on_event(probe)

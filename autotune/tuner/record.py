@@ -183,9 +183,7 @@ def _prepare(
     workspace.forget_probe()
     runner = ColdRunner(workspace, site.device)
     facts = probe_script(Jobs(spec=spec, site=site), runner, workspace.probe_is_through, stop, on_event)
-    if facts.device == "cpu" and not site.device.is_cpu:
-        site = site.on_cpu(spec)
-        on_event(Notice(message="The script trains on the CPU, although there is a CUDA device."))
+    site = site.where_it_trains(facts, spec, on_event)
     if known is not None:
         changes = derive_space(facts, site.machine, spec).natural.differences(known.natural)
         _refuse(options.out, [f"the script's own {name} is {now}, was {was}" for name, (now, was) in changes.items()])

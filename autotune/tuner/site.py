@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from autotune.host import (
     shared_memory_free_bytes,
     usable_cpus,
 )
+from autotune.model.events import Event, Notice
 from autotune.model.facts import ScriptFacts
 from autotune.runner.device import choose_device, trained_on
 from autotune.space.derive import Machine
@@ -88,6 +90,13 @@ class Site:
     def on_cpu(self, spec: SearchSpec) -> Site:
         """The same machine, for a script that trains on the CPU although there is a better device."""
         return make_site(spec, cpu_device())
+
+    def where_it_trains(self, facts: ScriptFacts, spec: SearchSpec, on_event: Callable[[Event], None]) -> Site:
+        """The site that the script trains at: the CPU where it does so whatever devices there are, which is told."""
+        if facts.device != "cpu" or self.device.is_cpu:
+            return self
+        on_event(Notice(message="The script trains on the CPU, although there is a CUDA device."))
+        return self.on_cpu(spec)
 
 
 def open_site(spec: SearchSpec) -> Site:

@@ -78,3 +78,14 @@ def test_a_neighbour_on_the_device_of_any_rank_is_one(two_devices):
 def test_the_device_with_the_least_room_sets_the_cap_of_all_ranks(two_devices):
     spec = search_spec(num_processes_per_node=2, share_gpu=True)
     assert open_site(spec).cap_bytes == int(0.9 * 30 * GIB)
+
+
+def test_a_script_that_trains_on_the_cpu_is_measured_there_and_that_is_told():
+    told = []
+    site = make_site(search_spec(), gpu_machine().device)
+    assert site.where_it_trains(script_facts(device="cuda"), search_spec(), told.append) is site and told == []
+    on_cpu = site.where_it_trains(script_facts(device="cpu"), search_spec(), told.append)
+    assert on_cpu.device.is_cpu and on_cpu.cap_bytes != site.cap_bytes
+    (notice,) = told
+    assert notice.is_warning and "trains on the CPU" in notice.message
+    assert on_cpu.where_it_trains(script_facts(device="cpu"), search_spec(), told.append) is on_cpu and len(told) == 1
