@@ -137,7 +137,7 @@ def make_site(spec: SearchSpec, device: DeviceInfo) -> Site:
 
 def _cap_bytes(spec: SearchSpec, device: DeviceInfo) -> int:
     text = spec.memory_cap
-    of_what_is_free = int(device.free_bytes * (FREE_SHARE_OF_HOST if device.is_cpu else FREE_SHARE_OF_DEVICE))
+    of_what_is_free = _default_cap_bytes(device)
     if text is None:
         return of_what_is_free
     cap_bytes = parse_memory_cap(text, device.total_bytes)
