@@ -43,7 +43,7 @@ class FinalsResult:
 
 
 class Finals:
-    """Runs the finals of one study, and goes on with those that a killed tuner left."""
+    """Runs the finals of one study, and goes on after the last whole round that a killed tuner left."""
 
     def __init__(
         self,
@@ -113,7 +113,11 @@ class Finals:
 
     def _round(self, round_index: int, contenders: dict[int, FinishedTrial], num_rounds: int) -> None:
         done = {record.number for record in self._records(contenders) if record.round == round_index}
-        order = [n for n in round_order(sorted(contenders), round_index, self._seed) if n not in done]
+        if done == contenders.keys():
+            return
+        # What is compared within a round has to be of the same hours: a half one, which an earlier session left, is run
+        # anew. What is there of it comes first, so that it stays a half one until all of that is replaced.
+        order = sorted(round_order(sorted(contenders), round_index, self._seed), key=lambda number: number not in done)
         num_later = max(0, num_rounds - round_index - 1) * len(contenders)
         for position, number in enumerate(order):
             if self._stop.level:

@@ -68,7 +68,8 @@ class Bench:
         )
 
     def record_final(self, study: str, record: FinalRecord) -> None:
-        self.records.append(record)
+        same = [old for old in self.records if (old.round, old.number) == (record.round, record.number)]
+        self.records = [old for old in self.records if old not in same] + [record]
 
     def finals(self, study: str) -> tuple[FinalRecord, ...]:
         return tuple(self.records)
@@ -123,6 +124,22 @@ def test_every_round_has_every_contender_in_an_order_of_its_own() -> None:
     orders = [tuple(r.number for r in bench.records if r.round == round_) for round_ in range(NUM_ROUNDS)]
     assert {frozenset(order) for order in orders} == {frozenset(range(4))}
     assert len(set(orders)) > 1
+
+
+def test_a_round_that_an_earlier_session_left_half_done_is_run_anew_and_whole_ones_are_not() -> None:
+    """The runs of one round are compared with each other: they have to be of the same hours."""
+    bench = Bench(total_s=1000.0)
+    bench.run(1)
+    before = {(record.round, record.number): record for record in bench.records}
+    for left in (1, 0):
+        bench.records = [before[0, 0], before[0, 1], before[1, left]]
+        bench.limits.clear()
+        bench.run(1)
+        assert [record.number for record in bench.records if record.round == 1] == [left, 1 - left]
+    after = {(record.round, record.number): record for record in bench.records}
+    assert after[0, 0] is before[0, 0] and after[0, 1] is before[0, 1]
+    assert after[1, 0] is not before[1, 0]
+    assert len(after) == 2 * NUM_ROUNDS and len(bench.limits) == 4
 
 
 def test_windows_shrink_so_that_the_finals_end_in_time() -> None:
