@@ -71,7 +71,7 @@ class Preparation:
             raise
 
     def poll(self) -> bool:
-        """Looks once whether it is known what came of it. Never waits."""
+        """Looks once whether it is known what came of it. Waits only for the end of a line that has begun to come."""
         if self._is_decided:
             return True
         if not self._is_cancelled and select.select([self._listener], [], [], 0)[0]:
@@ -165,11 +165,12 @@ class Preparation:
         self._is_decided = True
         try:
             said = answer(self._connection, SAYS_LIMIT_S)
-        except (OSError, ForkServerError) as error:
+            self.prepared_s, self._asks_for_threads = float(said["prepared_s"]), bool(said["asks_for_threads"])
+            self.place, self.pid = str(said["place"]), int(said["pid"])
+            self.reason = str(said["reason"])
+        except (OSError, ForkServerError, LookupError, TypeError, ValueError) as error:
+            # The script itself runs there, and may have written to the descriptor.
             self.reason = f"its beginning was lost: {error}"
-            return
-        self.reason, self.place, self.pid = str(said["reason"]), str(said["place"]), int(said["pid"])
-        self.prepared_s, self._asks_for_threads = float(said["prepared_s"]), bool(said["asks_for_threads"])
 
 
 class PreparingRun:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -84,7 +85,7 @@ class Observer:
         self._formats: tuple[FormatRatio, ...] = ()
         self._optimizer: OptimizerTimes | None = None
         self._first_batch: Any = None
-        self._optimizer_places: dict[int, str] = {}
+        self._optimizer_places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._stages: Iterator[Stage] = iter(())
         self._stage: Stage | None = None
         self._num_steps = 0
@@ -112,7 +113,7 @@ class Observer:
         def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
             stack = users_stack(sys._getframe(1))
-            self._optimizer_places[id(optimizer)] = shown_place(stack[0] if stack else None)
+            self._optimizer_places[optimizer] = shown_place(stack[0] if stack else None)
 
         return init
 
@@ -242,7 +243,7 @@ class Observer:
         if self._uses is not None:
             self._formats = format_ratios(self._uses, clock, is_cuda=torch_names.is_cuda_on(), is_autocast=is_autocast)
         if optimizer is not None:
-            self._optimizer = optimizer_times(optimizer, self._optimizer_places.get(id(optimizer), ""), clock)
+            self._optimizer = optimizer_times(optimizer, self._optimizer_places.get(optimizer, ""), clock)
 
     def _larger_batch_stage(self) -> LargerBatchStage | None:
         times = self._calls.times

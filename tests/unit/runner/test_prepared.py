@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from autotune.measure.stopping import WindowRule
 from autotune.model.job import Mode, TrialJob
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus, TrialResult
-from autotune.runner.prepared import Trust, difference, why_unprepared
+from autotune.runner.prepared import Preparation, Trust, difference, why_unprepared
 from autotune.settings import Settings
 from tests.unit.facts import script_facts
 
@@ -76,3 +79,28 @@ def test_settings_given_as_arguments_are_read_too_early() -> None:
 
 def test_a_trial_is_told_what_differs_and_what_it_must_not_have() -> None:
     assert difference({"A": "1", "B": "2", "C": "3"}, {"A": "1", "B": "4", "D": "5"}) == {"B": "4", "C": None, "D": "5"}
+
+
+class Cold:
+    """Starts nothing."""
+
+    workspace = None
+
+    def start_with(self, *_: Any) -> Any:
+        return SimpleNamespace(poll=lambda: False)
+
+
+@pytest.mark.parametrize("said", [b"hello", b"[1]", b'{"reason": ""}', b'{"reason": "", "prepared_s": "soon"}'])
+def test_a_beginning_that_says_something_else_is_lost_and_does_not_end_the_search(tmp_path: Path, said: bytes) -> None:
+    server: Any = SimpleNamespace(pid=1, folder=tmp_path)
+    cold: Any = Cold()
+    preparation = Preparation(cold, server, job())
+    preparation._listener.bind(str(tmp_path / "seam"))
+    preparation._listener.listen(1)
+    with preparation._listener, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as script:
+        script.connect(str(tmp_path / "seam"))
+        script.send(said)
+        assert preparation.poll()
+        assert preparation._connection is not None
+        preparation._connection.close()
+    assert "its beginning was lost" in preparation.reason
