@@ -56,7 +56,7 @@ def main() -> None:
     kept = _Kept(options.keep)
     seeds = range(options.first_seed, options.first_seed + options.workloads)
     parts = [_heading(), NOTES]
-    for device in options.device or DEVICES:
+    for device in (options.device or DEVICES) if options.workloads else ():
         title = DEVICES[device]
         problems = [random_workload(seed, device) for seed in seeds]
         rows = _rows(kept, strategies, problems, (1,), options)
@@ -130,7 +130,7 @@ def _heading() -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search", description=__doc__)
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="of the family")
-    parser.add_argument("--workloads", type=int, default=32, help="of the family, on each device")
+    parser.add_argument("--workloads", type=int, default=32, help="of the family, on each device; 0: grids alone")
     parser.add_argument("--gp", type=int, default=3, help="workloads for gp, which takes minutes for each")
     parser.add_argument("--device", action="append", choices=DEVICES, help="only workloads of it; nothing is written")
     parser.add_argument("--trials", type=int, default=40, help="of every search")
