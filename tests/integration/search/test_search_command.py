@@ -136,8 +136,8 @@ def test_a_second_tuner_on_the_same_study_is_refused(project):
         assert code == 2, talk
         assert "Traceback" not in talk
     finally:
-        first.send_signal(signal.SIGINT)
-        first.send_signal(signal.SIGINT)
+        first.send_signal(signal.SIGTERM)
+        first.send_signal(signal.SIGTERM)
         first.communicate(timeout=60)
     assert first.returncode == 130
 

@@ -63,7 +63,10 @@ class _Forks(ForkRunner):
 
     def start(self, job: TrialJob) -> Handle:
         """Starts one run; of several processes together, or of a module, from a cold start."""
-        return self._fork(job) if job.world_size == 1 else self._cold.start(job)
+        if job.world_size > 1:
+            return self._cold.start(job)
+        key, _ = self._serve(job)
+        return self._fork(key, job, 0.0, "")
 
 
 class Ground:
