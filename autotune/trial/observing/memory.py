@@ -72,12 +72,12 @@ def _storage_of(tensor: torch.Tensor) -> int:
     """Where its memory begins; 0 for a kind of tensor that has none of its own."""
     try:
         return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:
         return 0
 
 
 def _storage_bytes(tensor: torch.Tensor) -> int:
     try:
         return tensor.untyped_storage().nbytes()
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:
         return tensor.numel() * tensor.element_size()
