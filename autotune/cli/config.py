@@ -119,7 +119,7 @@ def _where_command(asked: Resolved) -> str:
 def _where(asked: Resolved, key: str) -> str:
     """The option, the variable or the file that says it."""
     from autotune.study_file.file import PREFIX
-    from autotune.study_file.resolve import Origin
+    from autotune.study_file.sources import Origin
 
     table, _, name = key.partition(".")
     match asked.origins[key]:

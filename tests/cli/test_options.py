@@ -8,8 +8,8 @@ import pytest
 import typer
 
 from autotune.cli.main import app, main
-from autotune.study_file.resolve import NO_VARIABLE
 from autotune.study_file.schema import KEYS
+from autotune.study_file.sources import NO_VARIABLE
 
 HELP = {"-h", "--help"}
 SURFACE = {

@@ -18,21 +18,15 @@ from autotune.trial.batches import batch_bytes, clone_batch
 from autotune.trial.clock import clock_for
 from autotune.trial.feed import Feed
 from autotune.trial.host_memory import held_bytes
+from autotune.trial.observing.call_stage import CallStage
 from autotune.trial.observing.device_times import FunctionRecording, TraceRecording
 from autotune.trial.observing.host_places import Seen, host_places
+from autotune.trial.observing.larger_batch_stage import LargerBatchStage
 from autotune.trial.observing.layer_formats import LayerUses, format_ratios
 from autotune.trial.observing.loading import LoadingWatch
 from autotune.trial.observing.memory import memory_kinds, total_bytes
 from autotune.trial.observing.optimizer_forms import optimizer_times
-from autotune.trial.observing.stages import (
-    CallStage,
-    DeviceStage,
-    LargerBatchStage,
-    LineStage,
-    MemoryStage,
-    RecordingStage,
-    Stage,
-)
+from autotune.trial.observing.stages import DeviceStage, LineStage, MemoryStage, RecordingStage, Stage
 from autotune.trial.observing.user_code import shown_place, users_stack
 from autotune.trial.patching import wrap
 from autotune.trial.roots import Roots

@@ -5,7 +5,8 @@ import pytest
 
 from autotune.errors import ConfigError, UsageError
 from autotune.spec import DEFAULT_BUDGET_S, SearchSpec
-from autotune.study_file.resolve import Origin, resolve
+from autotune.study_file.resolve import resolve
+from autotune.study_file.sources import Origin
 
 FULL = """
 script = "train.py"

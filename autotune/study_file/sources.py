@@ -1,0 +1,146 @@
+"""What one source says of a search: flags, `AUTOTUNE_*` or the study file; and all that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import AutotuneError, ConfigError, UsageError
+from autotune.model.maps import check_map, target_of
+from autotune.settings import GROUP_OF_FIELD
+from autotune.space.ranges import parse_range, parse_value
+from autotune.study_file.file import PREFIX, StudyFile, rebase_storage
+from autotune.study_file.schema import KEYS, TABLES, read_wishes
+
+WHAT_TO_RUN = ("script", "module", "command")
+NO_VARIABLE = (*WHAT_TO_RUN, "args", "set", "fix", "map")
+"""Keys that cannot be said by a variable: they name code to run, or are tables."""
+
+
+class Origin(StrEnum):
+    """Where a value comes from; the earlier one wins."""
+
+    FLAG = "flag"
+    ENVIRONMENT = "environment"
+    FILE = "file"
+    DEFAULT = "default"
+
+
+class Problems:
+    """Collects what is wrong, to say all of it at once."""
+
+    def __init__(self) -> None:
+        self._sentences: list[str] = []
+        self._is_in_file = False
+
+    def add(self, origin: Origin, key: str, sentence: str, file: StudyFile | None = None) -> None:
+        """Notes what is wrong with the value of a key (of a table `set.KEY`), as the rest of a sentence."""
+        if origin is Origin.FLAG:
+            table, _, name = key.partition(".")
+            option = "SCRIPT" if key == "script" else f"--{table.replace('_', '-')}"
+            where = f"{option} {name}".rstrip()
+        elif origin is Origin.ENVIRONMENT:
+            where = PREFIX + key.upper()
+        else:
+            where = f"{file.label if file is not None else 'the study file'}: {key}"
+            self._is_in_file = True
+        self._sentences.append(f"{where} {sentence}")
+
+    def check(self) -> None:
+        """Goes on where nothing is wrong.
+
+        Raises:
+            ConfigError: Something is, in the study file at least.
+            UsageError: Something is, elsewhere.
+        """
+        if self._sentences:
+            kind = ConfigError if self._is_in_file else UsageError
+            raise kind("; ".join(dict.fromkeys(self._sentences)) + ".", "See autotune search --help.")
+
+
+def read_flags(flags: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    """What the flags say, by key; None, False and an empty list mean not given."""
+    given = {key: value for key, value in flags.items() if value not in (None, False, []) and key != "study_file"}
+    for table in TABLES:
+        if table in given:
+            given[table] = _pairs(table, given[table], problems)
+    values, wrong = read_wishes(given, is_text=True)
+    for key, sentence in wrong:
+        problems.add(Origin.FLAG, key, sentence)
+    return values
+
+
+def _pairs(table: str, texts: Sequence[str], problems: Problems) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            problems.add(Origin.FLAG, table, f"{text!r} is not of the form KEY=VALUE")
+        elif key in pairs:
+            problems.add(Origin.FLAG, table, f"names {key} twice")
+        pairs[key] = value
+    return pairs
+
+
+def read_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
+    """What the `AUTOTUNE_*` variables say, by key; an empty one means not given."""
+    names = {key: PREFIX + key.upper() for key in KEYS if key not in NO_VARIABLE}
+    values, wrong = read_wishes({key: environ[name] for key, name in names.items() if environ.get(name)}, is_text=True)
+    for key, sentence in wrong:
+        problems.add(Origin.ENVIRONMENT, key, sentence)
+    return values
+
+
+def read_file(file: StudyFile, cwd: Path, problems: Problems) -> dict[str, Any]:
+    """What a study file says, by key, with its paths as from `cwd`."""
+    values, wrong = read_wishes(file.values, is_text=False)
+    for key, sentence in wrong:
+        problems.add(Origin.FILE, key, sentence, file)
+    named = [key for key in WHAT_TO_RUN if key in values]
+    if len(named) > 1:
+        problems.add(Origin.FILE, " and ".join(named), "exclude each other", file)
+    if "command" in values and "nproc_per_node" in values:
+        problems.add(Origin.FILE, "nproc_per_node", "goes with a script; say it in the command", file)
+    folder = file.path.parent
+    if folder != cwd:
+        for key in ("script", "out"):
+            if key in values:
+                values[key] = str(folder / values[key])
+        if "storage" in values:
+            values["storage"] = rebase_storage(values["storage"], folder, cwd)
+    return values
+
+
+def check_settings(said: Mapping[Origin, dict[str, Any]], file: StudyFile | None, problems: Problems) -> None:
+    """Checks ranges and values of settings; a knob's are known only to the script."""
+    for origin, values in said.items():
+        ranges, fixed = values.get("set", {}), values.get("fix", {})
+        for key in ranges.keys() & fixed.keys():
+            problems.add(origin, f"set.{key}", "is also in fix; keep one of them", file)
+        for table, texts, parse in (("set", ranges, parse_range), ("fix", fixed, parse_value)):
+            for key, text in texts.items():
+                try:
+                    if key in GROUP_OF_FIELD:
+                        parse(key, text)
+                except AutotuneError as error:
+                    sentence = f"{text!r}: {error}".rstrip(".")
+                    problems.add(origin, f"{table}.{key}", sentence, file)
+        for key, template in values.get("map", {}).items():
+            sentence = _why_no_map(key, template)
+            if sentence:
+                problems.add(origin, f"map.{key}", sentence, file)
+
+
+def _why_no_map(key: str, template: str) -> str:
+    """What is wrong with a map by itself; empty when nothing is."""
+    try:
+        check_map(key, template)
+        setting, value = target_of(key, template)
+        if value is not None and setting in GROUP_OF_FIELD:
+            parse_value(setting, value)
+    except AutotuneError as error:
+        return str(error).rstrip(".")
+    return ""

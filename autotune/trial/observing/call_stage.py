@@ -1,0 +1,139 @@
+"""The part of an observation that times the parts of a step: waiting, forward, backward, optimizer and the rest."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from autotune.model.observation import LoadingTimes, StepTimes
+from autotune.trial import torch_names
+from autotune.trial.observing.loading import LoadingWatch
+from autotune.trial.observing.stopwatch import Stopwatch
+from autotune.trial.observing.sync_calls import SyncCalls
+from autotune.trial.observing.user_code import Place, Stack, users_stack
+from autotune.trial.patching import wrap
+from autotune.trial.roots import Roots
+from autotune.trial.steps import Steps
+
+MAX_PLACES = 64
+"""Calls of which the place in the user's code is noted: a loop comes back to the same ones."""
+
+
+class _Part(StrEnum):
+    WAIT = "wait"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    REST = "rest"
+
+
+class CallStage:
+    """The parts of a step, the calls that read a tensor's value, and the building of batches.
+
+    Args:
+        steps: Of the script.
+        roots: Of the script.
+        loading: Times the building of batches.
+        device: Type of the device that trains.
+    """
+
+    least_steps, least_s, longest_s = 4, 1.0, 8.0
+
+    def __init__(self, steps: Steps, roots: Roots, loading: LoadingWatch, device: str) -> None:
+        self._steps, self._roots, self._loading = steps, roots, loading
+        self.calls = SyncCalls(device)
+        self.training: set[Place] = set()
+        """Lines of the user's code that training was called from, or that called those."""
+        self.loading: set[Place] = set()
+        """Of these, the ones that asked a loader for a batch."""
+        self.step_place: Place | None = None
+        """Where the script steps its optimizer."""
+        self.forward_place: Place | None = None
+        """Where it calls its model."""
+        self.times: StepTimes | None = None
+        self.loading_times: LoadingTimes | None = None
+        self._watch = Stopwatch()
+        self._thread = 0
+        self._num_noted = 0
+        self._restore: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Wraps the parts of a step."""
+        self._thread = threading.get_ident()
+        self._restore.append(wrap(torch.autograd, "backward", self._timing(_Part.BACKWARD)))
+        if torch_names.ITERATOR is not None:
+            self._restore.append(wrap(torch_names.ITERATOR, "__next__", self._timing(_Part.WAIT)))
+        if torch_names.HAS_CALL_SLOT:
+            for module in self._roots.modules:
+                self._time_calls_of(module)
+        before = self._steps.policy
+        self._steps.policy = lambda optimizer, call: self._stepping(before, optimizer, call)
+        self._restore.append(lambda: setattr(self._steps, "policy", before))
+        self.calls.attach()
+        self._loading.begin()
+        self._watch.enter(_Part.REST)
+
+    def end(self, num_steps: int, wall_s: float) -> None:
+        """Takes all of it off."""
+        while self._watch.is_running:
+            self._watch.leave()
+        self.loading_times = self._loading.end()
+        self.calls.detach()
+        while self._restore:
+            self._restore.pop()()
+        seconds = self._watch.seconds
+        if not num_steps:
+            return
+        self.times = StepTimes(
+            num_steps=num_steps,
+            wall_s=wall_s,
+            data_wait_s=seconds[_Part.WAIT],
+            forward_s=seconds[_Part.FORWARD],
+            backward_s=seconds[_Part.BACKWARD],
+            optimizer_s=seconds[_Part.OPTIMIZER],
+        )
+
+    def _timed(self, part: _Part, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != self._thread or not self._watch.is_running:
+            return call(*args, **kwargs)
+        if self._num_noted < MAX_PLACES:
+            self._num_noted += 1
+            self._note(part, users_stack(sys._getframe(1)))
+        self._watch.enter(part)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._watch.leave()
+
+    def _note(self, part: _Part, stack: Stack) -> None:
+        self.training.update(stack)
+        innermost = stack[0] if stack else None
+        if part is _Part.WAIT:
+            self.loading.update(stack[:1])
+        elif part is _Part.OPTIMIZER:
+            self.step_place = self.step_place or innermost
+        elif part is _Part.FORWARD:
+            self.forward_place = self.forward_place or innermost
+
+    def _timing(self, part: _Part) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *args, **kwargs: self._timed(part, original, *args, **kwargs)
+
+        return make
+
+    def _time_calls_of(self, module: torch.nn.Module) -> None:
+        inner = torch_names.outer_call(module)
+        had_own = torch_names.own_call(module)
+        torch_names.set_outer_call(module, self._timing(_Part.FORWARD)(inner))
+        self._restore.append(lambda: torch_names.set_outer_call(module, had_own))
+
+    def _stepping(self, before: Any, optimizer: torch.optim.Optimizer, call: Callable[[], Any]) -> tuple[Any, bool]:
+        if before is None:
+            return self._timed(_Part.OPTIMIZER, call), True
+        result: tuple[Any, bool] = self._timed(_Part.OPTIMIZER, before, optimizer, call)
+        return result
