@@ -13,17 +13,15 @@ from autotune.host import DeviceInfo
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.result import ProbeResult, RankResult, TrialResult
-from autotune.runner import device as devices
-from autotune.runner.aggregate import device_peak_bytes
-from autotune.runner.device_memory import DeviceMemory
 from autotune.runner.escape import Scan
 from autotune.runner.gauges import GaugeReader
 from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
-from autotune.runner.memory import TreeMemory, num_killed_by_kernel
+from autotune.runner.memory import num_killed_by_kernel
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
 from autotune.runner.start import Start, Warden
 from autotune.runner.surroundings import SurroundingsWatch
 from autotune.runner.tree import Tree, end_strays
+from autotune.runner.trial_memory import TrialMemory
 from autotune.runner.workspace import Workspace
 
 POLL_S = 0.1
@@ -66,16 +64,14 @@ class Handle:
         self._ended_at: float | None = None
         self._stopped_at: float | None = None
         self._tree = Tree(warden.pid)
-        self._memory = TreeMemory(job.host_cap_bytes or job.cap_bytes)
-        self.device_memory = DeviceMemory(devices.trained_on(device, job.world_size))
+        self.memory = TrialMemory(job, device, start.server_pids)
+        """What it holds, seen from outside."""
         self._surroundings = SurroundingsWatch(device)
         self._progress = Progress()
         self._gauges = GaugeReader(job.world_size, is_probe=job.mode in (Mode.PROBE, Mode.SPLIT_PROBE))
         self._disk_free_before = _free_bytes(workspace.folder)
         self._killed_before = num_killed_by_kernel()
         self._flags: dict[str, bool] = {}
-        self._peaks_before_looking: tuple[int, int] | None = None
-        """Host and device, when a diagnosis began to look: what that takes is no memory of the script's."""
 
     @property
     def warden_pid(self) -> int:
@@ -93,8 +89,8 @@ class Handle:
                 self._warden.kill()
             return False
         self._progress = progress = read_progress(self._paths)
-        if self._job.diagnoses and progress.phase is TrialPhase.ENDING and self._peaks_before_looking is None:
-            self._peaks_before_looking = self._memory.peak_bytes, self.device_memory.peak_bytes
+        if self._job.diagnoses and progress.phase is TrialPhase.ENDING:
+            self.memory.looking_begins()
         overrun = self._overrun(is_quiet=progress.in_window)
         if overrun:
             self._stop(overrun)
@@ -108,12 +104,11 @@ class Handle:
 
     def gauges(self) -> Gauges:
         """How it looks, by the readings of the last `poll`."""
-        memory = self._memory if self._device.is_cpu else self.device_memory
         return self._gauges.read(
             self._progress,
             cpu_fraction=self._surroundings.cpu_fraction,
             device_utilization=self._surroundings.device_utilization,
-            memory_bytes=memory.last_bytes,
+            memory_bytes=self.memory.last_bytes,
         )
 
     def wait(self) -> None:
@@ -142,7 +137,7 @@ class Handle:
         """
         ending, ranks, unreadable = self._collect()
         verdict = judge(self._job, ending, ranks, unreadable)
-        surroundings = self._surroundings.found(num_strangers=self.device_memory.num_newcomers)
+        surroundings = self._surroundings.found(num_strangers=self.memory.device.num_newcomers)
         result = TrialResult(
             outcome=verdict.outcome,
             reason=verdict.reason,
@@ -217,14 +212,7 @@ class Handle:
         """The flag of the memory that there is too little of; empty while all suffices."""
         pids = self._tree.pids()
         self._surroundings.look([self._warden.pid, *pids], in_window=is_quiet)
-        is_over = self._memory.check(pids, is_quiet=is_quiet, servers=self._start.server_pids)
-        if self._memory.is_shared_memory_full:
-            return "is_shared_memory_full"
-        if self._device.is_cpu:
-            return "is_over_cap" if is_over else ""
-        if self.device_memory.check(pids) > self._job.cap_bytes:
-            return "is_over_cap"
-        return "is_over_host_cap" if is_over and self._job.host_cap_bytes is not None else ""
+        return self.memory.overrun(pids, is_quiet=is_quiet)
 
     def _is_disk_full(self) -> bool:
         free, before = _free_bytes(self._workspace.folder), self._disk_free_before
@@ -240,16 +228,16 @@ class Handle:
         status = (said or {}).get("status")
         is_stopped = bool(self._flags)
         killed_now = num_killed_by_kernel()
-        outside = self._outside_allocator_bytes(ranks)
+        peaks = self.memory.peaks(ranks)
         ending = Ending(
             exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
             signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) and not is_stopped else None,
             launch_error="" if is_stopped else (said or {}).get("error", ""),
             is_warden_killed=said is None,
             num_killed_by_kernel=(killed_now or 0) - (self._killed_before or 0),
-            peak_memory_bytes=self._peak(ranks, outside),
-            peak_host_bytes=self._host_peak(ranks),
-            outside_allocator_bytes=outside,
+            peak_memory_bytes=peaks.memory_bytes,
+            peak_host_bytes=peaks.host_bytes,
+            outside_allocator_bytes=peaks.outside_allocator_bytes,
             wall_s=(self._ended_at or time.monotonic()) - self._began,
             **self._flags,
         )
@@ -262,36 +250,6 @@ class Handle:
         self._warden.stdin.close()
         self._warden.stdout.close()
         return dict(json.loads(text)) if text else None
-
-    def _outside_allocator_bytes(self, ranks: tuple[RankResult, ...]) -> int | None:
-        lead = ranks[0] if ranks else None
-        if self._device.is_cpu or lead is None:
-            return None
-        return self.device_memory.outside_allocator_bytes(lead.device_free_bytes, lead.reserved_bytes)
-
-    def _peak(self, ranks: tuple[RankResult, ...], outside_bytes: int | None) -> int | None:
-        if self._device.is_cpu:
-            return self._host_peak(ranks)
-        outside = self._job.outside_allocator_bytes if outside_bytes is None else outside_bytes
-        validation = self._job.facts.validation_bytes if self._job.facts is not None else None
-        peak = device_peak_bytes(
-            ranks,
-            seen_bytes=self._peaks[1],
-            outside_bytes=outside or 0,
-            validation_bytes=validation or 0,
-        )
-        return peak or None
-
-    def _host_peak(self, ranks: tuple[RankResult, ...]) -> int | None:
-        at_the_end = sum(rank.held_host_bytes or 0 for rank in ranks)
-        return max(self._peaks[0], at_the_end) or None
-
-    @property
-    def _peaks(self) -> tuple[int, int]:
-        """Most memory of host and device that was seen from outside."""
-        if self._peaks_before_looking is not None:
-            return self._peaks_before_looking
-        return self._memory.peak_bytes, self.device_memory.peak_bytes
 
 
 def _free_bytes(folder: Path) -> int | None:

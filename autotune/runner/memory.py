@@ -88,7 +88,7 @@ class TreeMemory:
         self._proc = proc
         self._costly_at = -COSTLY_EVERY_S
 
-    def check(self, pids: list[int], *, is_quiet: bool, servers: Sequence[int] = ()) -> bool:
+    def check(self, pids: Sequence[int], *, is_quiet: bool, servers: Sequence[int] = ()) -> bool:
         """Reads the tree; whether it is over the cap.
 
         Args:
@@ -108,7 +108,7 @@ class TreeMemory:
         self.peak_bytes = max(self.peak_bytes, used)
         return used > self._cap_bytes
 
-    def _look_at_shared_memory(self, pids: list[int]) -> int:
+    def _look_at_shared_memory(self, pids: Sequence[int]) -> int:
         """Bytes by which shared memory has filled since the trial began, whoever it was."""
         now, before = self._shared_memory(), self._shared_before
         if now is None or before is None:

@@ -54,7 +54,7 @@ def test_more_than_the_allocators_share_is_out_of_memory_and_stays_under_the_cap
     # What the script holds when it is refused is what counts, not how fast it got there.
     handle = bench.runner.start(replace(bench.trial(jobs), start_limit_s=120.0, total_limit_s=180.0))
     handle.wait()
-    seen = handle.device_memory.peak_bytes
+    seen = handle.memory.device.peak_bytes
     result = handle.result()
     assert result.outcome is Outcome.OUT_OF_MEMORY, result.reason + result.log_tail
     assert seen <= 6 * GIB, f"NVML saw {format_bytes(seen)} under a cap of {CAP}"
@@ -78,7 +78,7 @@ def test_the_peak_of_a_trial_is_what_nvml_sees(bench: Bench) -> None:
     used_when_settled(bench)
     handle = bench.runner.start(bench.trial(bench.probed("trains.py")))
     handle.wait()
-    seen = handle.device_memory.peak_bytes
+    seen = handle.memory.device.peak_bytes
     result = handle.result()
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
     rank = rank_of(result)
@@ -127,7 +127,7 @@ def test_the_cap_holds_in_the_probe_too_and_is_not_taken_for_the_scripts_own(ben
     assert facts is not None and not facts.own_memory_fraction
     handle = bench.runner.start(bench.jobs("allocates.py", str(20 * GIB), cap="2GiB").probe())
     handle.wait()
-    seen = handle.device_memory.peak_bytes
+    seen = handle.memory.device.peak_bytes
     result = handle.probe_result()
     assert result.is_out_of_memory, result.reason + result.log_tail
     assert result.facts is None

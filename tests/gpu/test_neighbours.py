@@ -76,7 +76,7 @@ def test_what_a_neighbour_grows_by_is_not_charged_to_the_trial(bench: Bench, nei
     neighbour.grow()
     neighbour.grow()
     handle.wait()
-    seen = handle.device_memory.peak_bytes
+    seen = handle.memory.device.peak_bytes
     result = handle.result()
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
     note("peak of a trial beside a neighbour that grew by 2 GiB", format_bytes(seen))
