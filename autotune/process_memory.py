@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.host import PROC, SHARED_MEMORY
@@ -42,6 +44,43 @@ def open_shared_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
     for pid in pids:
         opened.update(_open_files(proc / str(pid), device))
     return sum(opened.values())
+
+
+def private_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
+    """Memory that goes when these processes go: what they share with others, and are only forked with, does not."""
+    return sum(_rollup(proc / str(pid)).get(b"Private_Dirty:", 0) for pid in pids)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResidentMemory:
+    """Memory of one process, by the kernel's counters alone: cheap, with what it shares in full."""
+
+    held_bytes: int
+    """Anonymous and shared, as of now."""
+    file_bytes: int
+    """Of mapped files, as of now."""
+    peak_bytes: int
+    """Most of both together, since the process began or its peak was forgotten."""
+
+
+def resident_memory(process: Path = PROC / "self") -> ResidentMemory | None:
+    """The counters of this process; None where the kernel keeps none."""
+    try:
+        lines = (process / "status").read_bytes().splitlines()
+    except OSError:
+        return None
+    values = {line.split()[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith((b"Rss", b"VmHWM:"))}
+    try:
+        held_bytes = values[b"RssAnon:"] + values[b"RssShmem:"]
+        return ResidentMemory(held_bytes=held_bytes, file_bytes=values[b"RssFile:"], peak_bytes=values[b"VmHWM:"])
+    except KeyError:
+        return None
+
+
+def forget_peak(process: Path = PROC / "self") -> None:
+    """Lets this process's peak begin anew at what is resident now, where the kernel permits it."""
+    with suppress(OSError):
+        (process / "clear_refs").write_bytes(b"5")
 
 
 def _rollup(process: Path) -> dict[bytes, int]:

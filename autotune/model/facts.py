@@ -146,6 +146,11 @@ class ScriptFacts:
     validation_bytes: int | None = None
     """Most device memory in use while the script ran its model without gradients; trials end before they come to that.
     None where it did not, or on a CPU."""
+    validation_host_bytes: int | None = None
+    """Most memory of the host, that of its own workers included, while the script ran its model without gradients; None
+    where it did not."""
+    validation_host_growth_bytes: int | None = None
+    """How much of that was more than the process held after the step before."""
     arguments: tuple[ArgumentFacts, ...] = ()
     """Arguments of the script that can stand for a setting."""
     notes: tuple[str, ...] = ()

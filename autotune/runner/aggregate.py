@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autotune.measure.block import Block, Phase, data_wait_fraction, merge
 from autotune.measure.building import steady_factor
@@ -14,6 +15,7 @@ from autotune.measure.epoch import (
     restart_cost_s,
 )
 from autotune.measure.interval import estimate_rate
+from autotune.model.facts import ScriptFacts
 from autotune.model.result import Measurement, RankResult, RankStatus
 
 MIN_BLOCKS = 4
@@ -75,6 +77,19 @@ def device_peak_bytes(
             reserved = max(reserved, (rank.reserved_bytes or 0) + refused.requested_bytes)
         peaks.append(reserved + outside_bytes if reserved else 0)
     return max(peaks)
+
+
+def probed_facts(ranks: Sequence[RankResult]) -> ScriptFacts | None:
+    """What a probe taught: the first rank's facts, with the host's memory of all ranks, which share the host."""
+    known = [rank.facts for rank in ranks if rank.facts is not None]
+    if not known:
+        return None
+    peaks = [facts.validation_host_bytes for facts in known if facts.validation_host_bytes is not None]
+    return replace(
+        known[0],
+        validation_host_bytes=sum(peaks) if peaks else None,
+        validation_host_growth_bytes=sum(facts.validation_host_growth_bytes or 0 for facts in known) if peaks else None,
+    )
 
 
 def _bound(ranks: Sequence[RankResult]) -> Measurement | None:

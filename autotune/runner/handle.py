@@ -13,6 +13,7 @@ from autotune.host import DeviceInfo
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.result import ProbeResult, RankResult, TrialResult
+from autotune.runner.aggregate import probed_facts
 from autotune.runner.escape import Scan
 from autotune.runner.gauges import GaugeReader
 from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
@@ -174,7 +175,7 @@ class Handle:
         reason = judge_probe(self._job, ending, ranks, unreadable)
         lead = next((rank for rank in ranks if rank.facts is not None), None)
         result = ProbeResult(
-            facts=lead.facts if lead is not None and not reason else None,
+            facts=probed_facts(ranks) if not reason else None,
             reason=reason,
             first_losses=lead.first_losses if lead is not None else (),
             is_out_of_memory=is_out_of_memory(ending, ranks),

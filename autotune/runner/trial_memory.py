@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.host import DeviceInfo
+from autotune.model.facts import ScriptFacts
 from autotune.model.job import TrialJob
 from autotune.model.result import RankResult
 from autotune.runner import device as devices
@@ -32,6 +33,21 @@ class _Seen:
 
     host_bytes: int
     device_bytes: int
+
+
+def host_bytes_of_validation(facts: ScriptFacts, held_bytes: int) -> int:
+    """Memory of the host that the validation which the probe saw will need under a trial's settings; 0 without one.
+
+    It needs as much on top as it did in the probe, and it may need all that it held there: what training had left to it
+    in the probe, after larger batches perhaps, is none of its growth.
+
+    Args:
+        facts: What the probe learned.
+        held_bytes: By the trial and its workers between two steps.
+    """
+    if facts.validation_host_bytes is None:
+        return 0
+    return max(facts.validation_host_bytes, held_bytes + (facts.validation_host_growth_bytes or 0))
 
 
 class TrialMemory:
@@ -104,7 +120,9 @@ class TrialMemory:
 
     def _host_peak(self, ranks: Sequence[RankResult]) -> int | None:
         at_the_end = sum(rank.held_host_bytes or 0 for rank in ranks)
-        return max(self._seen_before_looking().host_bytes, at_the_end) or None
+        facts = self._job.facts
+        validation = host_bytes_of_validation(facts, at_the_end) if facts is not None and at_the_end else 0
+        return max(self._seen_before_looking().host_bytes, at_the_end, validation) or None
 
     def _seen_before_looking(self) -> _Seen:
         return self._before_looking or self._seen()

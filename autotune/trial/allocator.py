@@ -81,14 +81,16 @@ class ValidationWatch:
         self._peak_bytes = 0
         self._is_inside = False
 
-    def called_without_gradients(self) -> None:
-        """The script calls its model with gradients switched off."""
-        if not self._is_inside and torch_names.is_cuda_on():
+    def called(self, with_gradients: bool) -> None:
+        """The script calls a module: with gradients, it trains, and whatever it did without them is over."""
+        if with_gradients:
+            self.trains()
+        elif not self._is_inside and torch_names.is_cuda_on():
             self._is_inside = True
             torch.cuda.reset_peak_memory_stats()
 
     def trains(self, _: torch.Tensor | None = None) -> None:
-        """The script runs a backward pass, so whatever it did without gradients is over."""
+        """The script runs a backward pass, without a module's call before it where it has none."""
         if self._is_inside:
             self._is_inside = False
             self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated())

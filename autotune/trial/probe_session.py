@@ -15,6 +15,7 @@ from autotune.trial import rank_report
 from autotune.trial.allocator import AllocatorWatch, ValidationWatch, limit_share
 from autotune.trial.applied import AppliedSettings
 from autotune.trial.failure import describe
+from autotune.trial.host_memory import HostValidationWatch
 from autotune.trial.loaders import Loaders
 from autotune.trial.ranks import Agreement, Mark, Progress
 from autotune.trial.roots import Roots
@@ -35,7 +36,8 @@ class ProbeSession:
         self._witness = Witness(
             loaders=self._loaders, steps=self._steps, roots=self._roots, started_at=started_at, num_steps=num_steps
         )
-        self._allocator, self._validation = AllocatorWatch(), ValidationWatch()
+        self._allocator = AllocatorWatch()
+        self._validation, self._host_validation = ValidationWatch(), HostValidationWatch()
         self._progress = Progress(paths.progress)
         self._agreement: Agreement | None = None
         self._is_reported = False
@@ -52,8 +54,9 @@ class ProbeSession:
         else:
             self._loaders.install()
             self._allocator.install()
-            self._roots.without_gradients = self._validation.called_without_gradients
-            self._steps.on_backward.append(self._validation.trains)
+            self._roots.on_any_call = self._called
+            self._steps.on_backward += [self._validation.trains, self._host_validation.trains]
+            self._steps.on_step.append(self._host_validation.stepped)
             self._roots.install()
             self._steps.policy = self._noting(None)
             self._steps.install()
@@ -106,6 +109,10 @@ class ProbeSession:
         if self._agreement.reached(Mark.STOP, wanted=self._witness.has_seen_enough, num_steps=num_steps, since=0):
             self._finish()
 
+    def _called(self, with_gradients: bool) -> None:
+        self._validation.called(with_gradients)
+        self._host_validation.called(with_gradients)
+
     def _backward(self, _: torch.Tensor | None) -> None:
         """A script that updates its parameters by hand never comes to a step that is seen."""
         if not self._steps.num_steps and self._witness.has_seen_enough:
@@ -124,13 +131,19 @@ class ProbeSession:
     def _report(self, status: RankStatus) -> int:
         self._is_reported = True
         rank, world_size = rank_report.identity()
+        on_host = self._host_validation.found()
         result = RankResult(
             rank=rank,
             world_size=world_size,
             status=status,
             first_losses=tuple(self._witness.first_losses),
             num_steps=self._steps.num_steps,
-            facts=replace(self._witness.facts(world_size), validation_bytes=self._validation.peak_bytes()),
+            facts=replace(
+                self._witness.facts(world_size),
+                validation_bytes=self._validation.peak_bytes(),
+                validation_host_bytes=on_host.peak_bytes if on_host is not None else None,
+                validation_host_growth_bytes=on_host.growth_bytes if on_host is not None else None,
+            ),
             notes=tuple(f"{EMPTY_LOADER}{place}" for place in self._witness.empty_loaders()),
             **self._allocator.figures(),
         )

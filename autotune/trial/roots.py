@@ -24,8 +24,8 @@ class Roots:
         """Run once per root, before its first call."""
         self.before_call: list[Callable[[], None]] = []
         """Run before every call of a root in grad mode."""
-        self.without_gradients: Callable[[], None] | None = None
-        """Run before a module is called with gradients switched off, while roots are looked for."""
+        self.on_any_call: Callable[[bool], None] | None = None
+        """Run before every call of a module while roots are looked for, with whether gradients are switched on."""
         self.convert_inputs: Callable[[Any], Any] | None = None
         """Applied to every argument of a root's call."""
         self.stops_at_first = False
@@ -51,9 +51,10 @@ class Roots:
 
     def _wrap_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self.without_gradients is not None and not torch.is_grad_enabled():
-                self.without_gradients()
-            if self._restore is None or self._is_inside or not torch.is_grad_enabled() or is_criterion(module):
+            is_training = torch.is_grad_enabled()
+            if self.on_any_call is not None:
+                self.on_any_call(is_training)
+            if self._restore is None or self._is_inside or not is_training or is_criterion(module):
                 return original(module, *args, **kwargs)
             if module not in self._modules:
                 self._found(module)

@@ -8,11 +8,12 @@ from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult
 from autotune.space.natural import natural_settings
-from tests.integration.runner.ground import Ground
+from autotune.units import MIB
+from tests.integration.runner.ground import EITHER, Ground
 
 
-def probe(ground: Ground, *arguments: str) -> ProbeResult:
-    job = ground.job("trains.py", *arguments, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+def probe(ground: Ground, *arguments: str, script: str = "trains.py") -> ProbeResult:
+    job = ground.job(script, *arguments, mode=Mode.PROBE, settings=None, natural=None, facts=None)
     result = ground.runner.start(job).probe_result()
     ground.workspace.probe_is_through()
     return result
@@ -34,6 +35,24 @@ def test_a_script_is_probed_and_measured(ground: Ground) -> None:
     assert found.foreign_cpus is None or found.foreign_cpus >= 0
     assert found.throttle_reasons == () and found.device_utilization is None
     ground.check("trains", result)
+
+
+@EITHER
+def test_a_validation_that_the_probe_saw_counts_though_trials_end_before_it(ground: Ground) -> None:
+    probed = probe(ground, script="validates.py")
+    facts = probed.facts
+    assert facts is not None, f"{probed.reason} {probed.log_tail}"
+    assert facts.validation_host_bytes is not None and facts.validation_host_growth_bytes is not None
+    # Twice: one layer's output is held while the next layer's is made. Its input is drawn before the model is called.
+    assert 512 * MIB <= facts.validation_host_growth_bytes < 640 * MIB
+    assert facts.validation_host_bytes > facts.validation_host_growth_bytes + 100 * MIB
+    cap_bytes = facts.validation_host_bytes - 100 * MIB
+    natural = natural_settings(facts)
+    result = ground.run("validates.py", settings=natural, natural=natural, facts=facts, cap_bytes=cap_bytes)
+    assert "validated" not in result.log_tail
+    assert result.ranks[0].held_host_bytes is not None and result.ranks[0].held_host_bytes < cap_bytes
+    assert result.outcome is Outcome.OVER_CAP, f"{result.reason} {result.log_tail}"
+    assert result.peak_memory_bytes is not None and result.peak_memory_bytes >= facts.validation_host_bytes
 
 
 @pytest.mark.slow

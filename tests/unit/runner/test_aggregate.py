@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from autotune.measure.block import Phase
 from autotune.measure.building import BUILT_WEIGHT
 from autotune.model.result import RaisedError, RankResult, RankStatus
 from autotune.plain import from_plain, to_plain
-from autotune.runner.aggregate import MIN_BLOCKS, RACED_MARGIN, device_peak_bytes, measurement_of
+from autotune.runner.aggregate import MIN_BLOCKS, RACED_MARGIN, device_peak_bytes, measurement_of, probed_facts
 from autotune.units import GIB
+from tests.unit.facts import script_facts
 from tests.unit.runner.samples import block, rank
 
 
@@ -234,3 +236,15 @@ def test_a_stored_report_gives_its_measurement_again() -> None:
     stored = from_plain(RankResult, json.loads(json.dumps(to_plain(report))))
     assert stored.blocks == report.blocks
     assert measurement_of([stored]) == measurement_of([report])
+
+
+def test_ranks_validate_on_one_host_and_what_they_take_of_it_adds_up() -> None:
+    assert probed_facts([rank()]) is None
+    plain = script_facts(world_size=2)
+    validating = replace(plain, validation_host_bytes=5 * GIB, validation_host_growth_bytes=3 * GIB)
+    first, second = (rank(rank=n, world_size=2, facts=facts) for n, facts in enumerate((plain, validating)))
+    assert probed_facts([first]) == plain
+    assert probed_facts([first, second]) == validating
+    both = probed_facts([second, second])
+    assert both is not None
+    assert (both.validation_host_bytes, both.validation_host_growth_bytes) == (10 * GIB, 6 * GIB)

@@ -135,6 +135,24 @@ def test_a_validation_on_the_device_that_the_probe_saw_counts() -> None:
     assert watched.memory.peaks([report]).memory_bytes == 8 * GIB
 
 
+def test_a_validation_on_the_host_that_the_probe_saw_comes_on_top_of_what_the_trial_holds() -> None:
+    facts = script_facts(validation_host_bytes=5 * GIB, validation_host_growth_bytes=3 * GIB)
+    for held, expected in ((4 * GIB, 7 * GIB), (1 * GIB, 5 * GIB)):
+        watched = Watched(CPU, facts=facts)
+        assert watched.memory.peaks([rank(held_host_bytes=held)]).memory_bytes == expected
+        watched.look(host=8 * GIB)
+        assert watched.memory.peaks([rank(held_host_bytes=held)]).memory_bytes == 8 * GIB
+    on_device = Watched(GPU, facts=facts).memory.peaks([rank(held_host_bytes=GIB, peak_reserved_bytes=GIB)])
+    assert (on_device.host_bytes, on_device.memory_bytes) == (5 * GIB, GIB)
+
+
+def test_a_trial_that_said_nothing_is_not_charged_with_a_validation() -> None:
+    watched = Watched(CPU, facts=script_facts(validation_host_bytes=5 * GIB, validation_host_growth_bytes=3 * GIB))
+    watched.look(host=1 * GIB)
+    assert watched.memory.peaks([]).memory_bytes == 1 * GIB
+    assert watched.memory.peaks([rank()]).memory_bytes == 1 * GIB
+
+
 def test_where_nobody_saw_anything_there_is_no_peak() -> None:
     for device in (CPU, GPU):
         peaks = Watched(device).memory.peaks([])

@@ -145,8 +145,8 @@ def test_the_peak_of_a_validation_is_told_from_that_of_training(cuda: Cuda) -> N
     watch, validation = AllocatorWatch(), ValidationWatch()
     watch.install()
     cuda.allocated = cuda.reserved = 90
-    validation.called_without_gradients()
-    validation.called_without_gradients()
+    validation.called(with_gradients=False)
+    validation.called(with_gradients=False)
     cuda.allocated, cuda.reserved = 60, 80
     validation.trains()
     cuda.allocated, cuda.reserved = 70, 85
@@ -158,14 +158,24 @@ def test_a_validation_that_is_still_running_counts_and_none_is_none(cuda: Cuda) 
     validation = ValidationWatch()
     validation.trains()
     assert validation.peak_bytes() is None
-    validation.called_without_gradients()
+    validation.called(with_gradients=False)
     cuda.allocated = 60
+    assert validation.peak_bytes() == 60
+
+
+def test_the_next_call_with_gradients_is_training_already(cuda: Cuda) -> None:
+    validation = ValidationWatch()
+    validation.called(with_gradients=False)
+    cuda.allocated = 60
+    validation.called(with_gradients=True)
+    cuda.allocated = 90
+    validation.trains()
     assert validation.peak_bytes() == 60
 
 
 def test_on_a_cpu_there_is_no_validation_to_watch(cuda: Cuda) -> None:
     cuda.is_on = False
     validation = ValidationWatch()
-    validation.called_without_gradients()
+    validation.called(with_gradients=False)
     cuda.allocated = 60
     assert validation.peak_bytes() is None
