@@ -7,21 +7,25 @@ Run from the repository's root, for a study whose script takes `--seconds` and p
 The script as it is, with the arguments that an expert would give by hand, and `autotune run` with the tuned config
 train in turns, in rounds of random order. What is printed, and written to OUT as JSON: the search's own document, rates
 and ratios with their intervals, the device's utilization and memory by NVML while they ran.
+
+With `--work FOLDER` a call goes on where the last one with the same folder stopped; with `--limit-s` it begins nothing
+that it could not end in time, and exits with 3 when something is missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,51 +36,74 @@ from autotune.units import format_bytes
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 RATE = re.compile(r"samples_per_second=([0-9.]+)")
 LOOK_EVERY_S = 0.1
-LAST_SHARE = 0.4
-"""Of a run: its utilization counts, when start and first steps are over."""
+COUNTED_SHARE = 0.6
+"""Of a run's seconds of training, its last: the utilization is theirs, without start and first steps."""
+START_S = 75.0
+"""That a run takes beside its training, at most: imports, data, compilation, its workers' end."""
 KINDS = ("default", "expert", "tuned")
+INCOMPLETE = 3
 
 
 def search(folder: Path, work: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """The document of a search in the study's folder; its talk goes to our standard error."""
-    command = [sys.executable, "-m", "autotune", "search", "train.py", "--study", f"gpu-{folder.name}", "--json"]
-    command += ["--storage", f"sqlite:///{work}/study.db", "--out", str(work / "tuned.yaml"), "--time", args.time]
-    command += ["--memory-cap", args.memory_cap] if args.memory_cap else []
-    command += [*shlex.split(args.search), *(["--", *shlex.split(args.script)] if args.script else [])]
+    """The document of a search in the study's folder, begun or gone on with; its talk goes to our standard error."""
+    kept = work / "search.json"
+    if kept.exists():
+        return dict(json.loads(kept.read_text()))
+    name, storage = f"gpu-{folder.name}", ["--storage", f"sqlite:///{work}/study.db"]
+    if (work / "study.db").exists():
+        command = [sys.executable, "-m", "autotune", "resume", name, "--json", *storage]
+    else:
+        command = [sys.executable, "-m", "autotune", "search", "train.py", "--study", name, "--json", *storage]
+        command += ["--out", str(work / "tuned.yaml"), "--time", args.time]
+        command += ["--memory-cap", args.memory_cap] if args.memory_cap else []
+        command += [*shlex.split(args.search), *(["--", *shlex.split(args.script)] if args.script else [])]
     began = time.monotonic()
     ended = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=False)
     if ended.returncode:
         raise SystemExit(f"{shlex.join(command)} ended with {ended.returncode}")
-    return {"command": shlex.join(command[1:]), "wall_s": time.monotonic() - began, **json.loads(ended.stdout)}
+    found = {"command": shlex.join(command[1:]), "wall_s": time.monotonic() - began, **json.loads(ended.stdout)}
+    kept.write_text(json.dumps(found))
+    return found
 
 
-def train(command: list[str], folder: Path) -> dict[str, float]:
+def train(command: list[str], folder: Path, seconds: float) -> dict[str, float]:
     """One run: its own rate, and what NVML saw of the device meanwhile."""
     device = cuda_devices()[0]
     before = used_bytes(device) or 0
     looks: list[tuple[float, float]] = []
+    trained_at = None
+    peak_bytes = 0
     with tempfile.TemporaryFile("w+") as printed:
         process = subprocess.Popen(command, cwd=folder, stdout=printed, stderr=subprocess.STDOUT)
         while process.poll() is None:
             seen = state(device)
-            share = seen.utilization if seen is not None else None
-            looks.append((share or 0.0, float((used_bytes(device) or 0) - before)))
+            if trained_at is None and seen is not None and seen.utilization is not None:
+                looks.append((time.monotonic(), seen.utilization))
+            peak_bytes = max(peak_bytes, (used_bytes(device) or 0) - before)
+            if trained_at is None and RATE.search(_written(printed)):
+                trained_at = time.monotonic()
             time.sleep(LOOK_EVERY_S)
-        printed.seek(0)
-        text = printed.read()
+        text = _written(printed)
     found = RATE.findall(text)
     if process.returncode or not found:
         raise SystemExit(f"{shlex.join(command)} ended with {process.returncode}:\n{text}")
-    busy = [share for share, _ in looks[int((1 - LAST_SHARE) * len(looks)) : -5]]
+    end = trained_at or time.monotonic()
+    busy = [share for moment, share in looks if end - COUNTED_SHARE * seconds <= moment <= end]
     return {
         "samples_per_second": float(found[-1]),
         "utilization": statistics.fmean(busy) if busy else 0.0,
-        "peak_bytes": max(held for _, held in looks),
+        "peak_bytes": peak_bytes,
     }
 
 
-def compare_in_turns(folder: Path, work: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Rates of every kind by round, and ratios to the default with their intervals."""
+def _written(printed: Any) -> str:
+    """All that the run has printed: read at a place of our own, since the run's end shares the file's position."""
+    size = os.fstat(printed.fileno()).st_size
+    return os.pread(printed.fileno(), size, 0).decode(errors="replace")
+
+
+def train_in_turns(folder: Path, work: Path, args: argparse.Namespace, ends_at: float) -> list[dict[str, Any]]:
+    """Every run that there is, of every kind by round; those that time is left for are made."""
     arguments = [*shlex.split(args.script), "--seconds", str(args.seconds)]
     alone = [sys.executable, "train.py", *arguments]
     config = ["--config", str(work / "tuned.yaml"), "--", *arguments]
@@ -86,46 +113,60 @@ def compare_in_turns(folder: Path, work: Path, args: argparse.Namespace) -> dict
         "tuned": [sys.executable, "-m", "autotune", "run", "train.py", *config],
     }
     kinds = [kind for kind in KINDS if kind != "expert" or args.expert]
-    runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    kept = work / "runs.jsonl"
+    runs = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     rng = random.Random(0)
     for number in range(args.rounds):
         for kind in rng.sample(kinds, len(kinds)):
-            runs[kind].append(train(commands[kind], folder))
-            print(f"round {number + 1} {kind}: {runs[kind][-1]}", file=sys.stderr, flush=True)
+            if any((run["round"], run["kind"]) == (number, kind) for run in runs):
+                continue
+            if time.monotonic() + args.seconds + START_S > ends_at:
+                return runs
+            run = {"round": number, "kind": kind, "command": shlex.join(commands[kind][1:])}
+            runs.append(run | train(commands[kind], folder, args.seconds))
+            with kept.open("a") as rows:
+                rows.write(json.dumps(runs[-1]) + "\n")
+            print(runs[-1], file=sys.stderr, flush=True)
+    return runs
+
+
+def compared(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Ratios of the kinds with their intervals, of the rounds that are whole."""
     finals = [
         Final(
-            round=number,
-            candidate=KINDS.index(kind),
+            round=run["round"],
+            candidate=KINDS.index(run["kind"]),
             samples_per_second=run["samples_per_second"],
             peak_memory_bytes=int(run["peak_bytes"]),
             feasible=True,
         )
-        for kind in kinds
-        for number, run in enumerate(runs[kind])
+        for run in runs
     ]
+    present = {run["kind"] for run in runs}
     ratios = {}
     for kind, against in (("tuned", "default"), ("tuned", "expert"), ("expert", "default")):
-        if kind in kinds and against in kinds:
+        if {kind, against} <= present:
             found = compare(finals, KINDS.index(kind), KINDS.index(against))
             ratios[f"{kind} / {against}"] = [found.ratio, found.low, found.high]
-    return {"commands": {kind: shlex.join(commands[kind][1:]) for kind in kinds}, "runs": runs, "ratios": ratios}
+    return ratios
 
 
 def report(figures: dict[str, Any]) -> str:
     """The figures as Markdown."""
-    lines = ["| | samples/s | GPU utilization | peak by NVML |", "|---|---|---|---|"]
-    for kind, runs in figures["comparison"]["runs"].items():
-        rate, busy = (statistics.fmean(run[key] for run in runs) for key in ("samples_per_second", "utilization"))
-        peak = format_bytes(int(max(run["peak_bytes"] for run in runs)))
-        lines.append(f"| {kind} | {rate:,.0f} | {busy:.0%} | {peak} |")
-    lines += [
-        f"{name}: {ratio:.2f} [{low:.2f}, {high:.2f}]"
-        for name, (ratio, low, high) in figures["comparison"]["ratios"].items()
-    ]
+    lines = ["| | samples/s (median) | in the rounds | GPU utilization | peak by NVML |", "|---|---|---|---|---|"]
+    for kind in KINDS:
+        runs = [run for run in figures["runs"] if run["kind"] == kind]
+        if runs:
+            rates = [run["samples_per_second"] for run in runs]
+            busy = statistics.fmean(run["utilization"] for run in runs)
+            peak = format_bytes(int(max(run["peak_bytes"] for run in runs)))
+            each = ", ".join(f"{rate:,.0f}" for rate in rates)
+            lines.append(f"| {kind} | {statistics.median(rates):,.0f} | {each} | {busy:.0%} | {peak} |")
+    lines += [f"{name}: {ratio:.3f} [{low:.3f}, {high:.3f}]" for name, (ratio, low, high) in figures["ratios"].items()]
     return "\n".join(lines)
 
 
-def main() -> None:
+def main() -> int:
     """Searches, compares, prints and writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", help="name of a folder in studies/")
@@ -136,21 +177,26 @@ def main() -> None:
     parser.add_argument("--expert", default="", help="arguments that an expert would give the script by hand")
     parser.add_argument("--seconds", type=float, default=15.0, help="of training, in every run of the comparison")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work", type=Path, help="folder that keeps database, config and runs")
+    parser.add_argument("--limit-s", type=float, default=float("inf"))
     parser.add_argument("--out", type=Path, default=Path("gpu-study.json"))
     args = parser.parse_args()
+    ends_at = time.monotonic() + args.limit_s
     folder = STUDIES / args.study
     device = cuda_devices()[0]
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
+    with tempfile.TemporaryDirectory() if args.work is None else nullcontext(args.work) as name:
+        work = Path(name).resolve()
+        work.mkdir(parents=True, exist_ok=True)
         figures: dict[str, Any] = {"device": device.name, "driver": device.driver, "date": time.strftime("%Y-%m-%d")}
         figures["search"] = search(folder, work, args)
         figures["config"] = (work / "tuned.yaml").read_text()
-        figures["comparison"] = compare_in_turns(folder, work, args)
-        # The raw reports of every trial, for a closer look.
-        shutil.copy(work / "study.db", args.out.with_suffix(".db"))
+        figures["runs"] = train_in_turns(folder, work, args, ends_at)
+        figures["ratios"] = compared(figures["runs"])
     args.out.write_text(json.dumps(figures, indent=1))
     print(report(figures))
+    num_kinds = len(KINDS) if args.expert else len(KINDS) - 1
+    return 0 if len(figures["runs"]) == args.rounds * num_kinds else INCOMPLETE
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
