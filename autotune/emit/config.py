@@ -9,6 +9,7 @@ import dataclasses
 import math
 import os
 import secrets
+import stat
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from autotune.units import MIB, format_bytes
 
 SCHEMA = 1
 MAX_FILE_BYTES = 4 * MIB
+NAME_ONE = "`autotune search` writes a tuned config."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,17 +186,17 @@ def _read_text(file: Path) -> str:
     try:
         if not file.is_file():
             reason = "is not a regular file" if file.exists() else "does not exist"
-            raise ConfigError(f"{file} {reason}.", "`autotune search` writes a tuned config.")
+            raise ConfigError(f"{file} {reason}.", NAME_ONE)
         with file.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from error
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.", "See who may read it.") from error
     if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(f"{file} is larger than {format_bytes(MAX_FILE_BYTES)}, so it is no tuned config.")
+        raise ConfigError(f"{file} is larger than {format_bytes(MAX_FILE_BYTES)}, so it is no tuned config.", NAME_ONE)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not UTF-8 text.") from error
+        raise ConfigError(f"{file} is not UTF-8 text, so it is no tuned config.", NAME_ONE) from error
 
 
 def _build(values: Any) -> TunedConfig:
@@ -238,7 +240,8 @@ def config_text(config: TunedConfig, kind: str) -> str:
     try:
         return formats.FORMATS[kind].render(to_plain(config), headline(config))
     except ValueError as error:
-        raise ConfigError(f"The tuned config cannot be written as {kind}: {error}.") from error
+        hint = "Take another form: yaml, toml or json."
+        raise ConfigError(f"The tuned config cannot be written as {kind}: {error}.", hint) from error
 
 
 def check_overwrite(path: str | os.PathLike[str], *, script: str, digest: str, force: bool) -> None:
@@ -251,15 +254,19 @@ def check_overwrite(path: str | os.PathLike[str], *, script: str, digest: str, f
         force: Any regular file may be replaced.
 
     Raises:
-        ConfigError: The suffix is unknown, or the path is taken by what autotune did not write for this script.
+        ConfigError: The suffix is unknown, the path is taken by what autotune did not write for this script, or no file
+            can be made there.
     """
     file = Path(path)
     formats.kind_of(file)
     try:
-        is_there, is_file = file.exists(), file.is_file()
-    except OSError as error:
+        is_file = stat.S_ISREG(file.stat().st_mode)
+    except FileNotFoundError:
+        _check_folder(file)
+        return
+    except OSError as error:  # a circle of links, a file in the place of a folder, a folder of somebody else
         raise ConfigError(f"{file} cannot be reached: {error.strerror}.", "Use another --out.") from error
-    if not is_there or (force and is_file):
+    if force and is_file:
         return
     hint = "Use another --out, or --force to replace it." if is_file else "Use another --out."
     try:
@@ -268,6 +275,17 @@ def check_overwrite(path: str | os.PathLike[str], *, script: str, digest: str, f
         raise ConfigError(f"{file} is already there, and autotune did not write it.", hint) from error
     if there.path != script and (not digest or there.digest != digest):
         raise ConfigError(f"{file} is already there, and is the tuned config of {there.path}, not of {script}.", hint)
+
+
+def _check_folder(file: Path) -> None:
+    """Refuses a file that could not be made, by the nearest folder above it that is there.
+
+    Raises:
+        ConfigError: Nothing can be made in it.
+    """
+    folder = next(parent for parent in Path(os.path.realpath(file)).parents if parent.exists())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{file} cannot be written: nothing can be made in {folder}.", "Use another --out.")
 
 
 def write_config(path: str | os.PathLike[str], config: TunedConfig, *, force: bool) -> None:

@@ -162,10 +162,12 @@ class Finals:
             return None
         numbers = {final.candidate for final in finals}
         against = baseline.number if baseline is not None and baseline.number in numbers else None
-        if against is None:
-            number = _fastest(finals)
+        if against is None or numbers == {final.candidate for final in finals if not final.feasible}:
+            number = _fastest(finals, against)
             return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=records)
         number, comparisons = _winner(finals, against, contenders, records)
+        if number not in comparisons and fits(records, against):
+            number = against  # The script's own settings failed in a round: nothing says by how much they are slower.
         comparison = comparisons.get(number) if number != against else None
         return FinalsResult(winner=contenders[number], baseline=baseline, comparison=comparison, records=records)
 
@@ -212,15 +214,16 @@ def _compare(finals: Sequence[Final], candidate: int, against: int) -> Compariso
         return None
 
 
-def _fastest(finals: Sequence[Final]) -> int:
-    """The fastest candidate that was feasible in every round."""
+def _fastest(finals: Sequence[Final], against: int | None) -> int:
+    """The fastest candidate that was feasible in every round; where none was, the baseline if it ever was."""
     failed = {final.candidate for final in finals if not final.feasible}
     rates: dict[int, list[float]] = {}
     for final in finals:
         if final.candidate not in failed:
             rates.setdefault(final.candidate, []).append(final.samples_per_second)
     if not rates:
-        return next(final.candidate for final in finals if final.feasible)
+        feasible = [final.candidate for final in finals if final.feasible]
+        return against if against in feasible else feasible[0]
     return max(rates, key=lambda number: sum(rates[number]) / len(rates[number]))
 
 
@@ -229,6 +232,11 @@ def _tie_key(trial: FinishedTrial, records: Sequence[FinalRecord]) -> tuple[floa
     peaks = [record.result.peak_memory_bytes or 0 for record in records if record.number == trial.number]
     peak = round(math.log(max(peaks, default=1) or 1) / math.log(1.1))
     return (peak, trial.settings.num_workers, PRECISION_ORDER.index(trial.settings.precision), trial.number)
+
+
+def fits(records: Sequence[FinalRecord], number: int) -> bool:
+    """Whether a finalist never needed more memory than it may have."""
+    return not any(record.result.outcome.is_infeasible for record in records if record.number == number)
 
 
 def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, tuple[float, float]] | None:

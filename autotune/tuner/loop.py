@@ -101,7 +101,7 @@ class TrialLoop:
         return "It was asked to stop."
 
     def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
-        """Runs the script under these settings when it is quiet; once more where the device was disturbed meanwhile.
+        """Runs the script under these settings; once more where that failed, since one failure may be an accident.
 
         Args:
             settings: To be measured.
@@ -109,6 +109,15 @@ class TrialLoop:
             window_limit_s: Longest window of a final.
         """
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
+        first = self._undisturbed(job)
+        has_failed = first.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT)
+        if not (self._has_learned_its_end(first) or has_failed) or self._stop.level:
+            return first
+        second = self._undisturbed(job)
+        return replace(second, notes=(*second.notes, f"A first run ended {first.outcome}: {first.reason}"))
+
+    def _undisturbed(self, job: TrialJob) -> TrialResult:
+        """Runs the script when it is quiet; once more where the device was disturbed meanwhile."""
         result = self._run(job)
         disturbed = result.surroundings.device_disturbances if result.surroundings is not None else ()
         if not disturbed or not self._may_repeat(result):
@@ -178,8 +187,6 @@ class TrialLoop:
         started_at = datetime.now(UTC)
         best_before = self._incumbent()
         result = self.measure(proposal.settings, is_final=False)
-        if self._has_learned_its_end(result) or result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT):
-            result = self._again(proposal.settings, result)
         # The words of the script's own error go into the log and into Optuna's tables too.
         result = replace(result, reason=mask_text(result.reason))
         record = TrialRecord(
@@ -210,13 +217,6 @@ class TrialLoop:
                 is_best=is_best,
             )
         )
-
-    def _again(self, settings: Settings, first: TrialResult) -> TrialResult:
-        """A crash is the settings' doing only when it happens twice."""
-        if self._stop.level:
-            return first
-        second = self.measure(settings, is_final=False)
-        return replace(second, notes=(*second.notes, f"A first run ended {first.outcome}: {first.reason}"))
 
     def _incumbent(self) -> float | None:
         best = self._search.history.best

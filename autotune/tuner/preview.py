@@ -21,6 +21,7 @@ from autotune.spec import SearchSpec
 from autotune.store.url import mask_url, resolve_url
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.probing import probe_script
+from autotune.tuner.publish import check_config_path
 from autotune.tuner.site import Site, open_site
 from autotune.tuner.stop import StopRequest
 
@@ -60,6 +61,7 @@ def preview(
     Raises:
         AutotuneError: What a search would raise before its first trial, but for what only the database knows.
     """
+    check_config_path(spec)
     storage = resolve_url(spec.storage, Path(spec.cwd))
     site = open_site(spec)
     if not run_probe:

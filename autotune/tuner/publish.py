@@ -15,8 +15,9 @@ from autotune.model.result import Measurement, TrialResult
 from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
 from autotune.search.contributions import contributions
 from autotune.search.history import FinishedTrial, History
+from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
-from autotune.tuner.finals import FinalsResult, published_rate
+from autotune.tuner.finals import FinalsResult, fits, published_rate
 from autotune.tuner.notes import notes_of
 from autotune.tuner.site import Site, script_digest
 
@@ -95,13 +96,18 @@ def status_of(
 ) -> Status:
     """How the search ended."""
     if finals is not None:
-        if baseline is not None and baseline.outcome.is_infeasible:
+        if baseline is not None and finals.winner.number != baseline.number and not _fits(baseline, finals):
             return Status.BASELINE_INFEASIBLE
         return Status.IMPROVED if finals.comparison is not None and finals.comparison.is_gain else Status.NO_GAIN
     if is_stopped:
         return Status.INTERRUPTED
     outcomes = [record.result.outcome for record in trials]
     return Status.NO_FEASIBLE if any(outcome.is_infeasible for outcome in outcomes) else Status.ALL_FAILED
+
+
+def _fits(trial: FinishedTrial, finals: FinalsResult) -> bool:
+    """Whether a trial needed no more memory than it may have, in the finals neither."""
+    return not trial.outcome.is_infeasible and fits(finals.records, trial.number)
 
 
 def count_trials(trials: Sequence[TrialRecord], num_gated: int) -> TrialCounts:
@@ -115,19 +121,18 @@ def count_trials(trials: Sequence[TrialRecord], num_gated: int) -> TrialCounts:
     )
 
 
-def config_path(study: StudyRecord) -> Path:
+def config_path(spec: SearchSpec) -> Path:
     """Where the tuned config goes."""
-    return Path(study.spec.cwd, study.spec.out)
+    return Path(spec.cwd, spec.out)
 
 
-def check_config_path(study: StudyRecord) -> None:
-    """Refuses, before anything was run, a place whose file is not ours to overwrite.
+def check_config_path(spec: SearchSpec) -> None:
+    """Refuses, before anything was run, a place where no config can be written.
 
     Raises:
-        ConfigError: There is a file that autotune did not write for the same script.
+        ConfigError: There is a file that autotune did not write for the same script, or none can be made there.
     """
-    spec = study.spec
-    check_overwrite(config_path(study), script=spec.script, digest=script_digest(spec), force=spec.force)
+    check_overwrite(config_path(spec), script=spec.script, digest=script_digest(spec), force=spec.force)
 
 
 def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> Path:
@@ -164,7 +169,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
             num_processes_per_node=spec.num_processes_per_node,
         ),
     )
-    path = config_path(study)
+    path = config_path(spec)
     write_config(path, config, force=spec.force)
     return path
 

@@ -35,6 +35,7 @@ def search(spec: SearchSpec, *, on_event: OnEvent, stop: StopRequest | None = No
         StudyExistsError: There is a study of that name already.
         AutotuneError: Whatever the user, the machine or the database caused; its exit code says which.
     """
+    check_config_path(spec)
     site = open_site(spec)
     with _open_repository(spec.storage, Path(spec.cwd), on_event) as repository:
         study = StudyRecord(
@@ -44,7 +45,6 @@ def search(spec: SearchSpec, *, on_event: OnEvent, stop: StopRequest | None = No
             created_at=datetime.now(UTC),
             memory_cap_bytes=site.cap_bytes,
         )
-        check_config_path(study)
         if spec.take_over:
             check_can_be_taken_over(repository.study(spec.take_over), study.fingerprint)
         repository.create_study(study)

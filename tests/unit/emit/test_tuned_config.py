@@ -392,6 +392,27 @@ def test_an_unknown_suffix_is_refused_before_the_search(tmp_path: Path) -> None:
         check_overwrite(tmp_path / "autotune.txt", script="train.py", digest="", force=True)
 
 
+def test_a_circle_of_links_is_refused_before_the_search(tmp_path: Path) -> None:
+    path = tmp_path / "autotune.yaml"
+    path.symlink_to(path)
+    with pytest.raises(ConfigError, match="cannot be reached: Too many levels of symbolic links"):
+        check_overwrite(path, script="train.py", digest="", force=True)
+
+
+def test_a_place_below_a_file_is_refused_before_the_search(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    with pytest.raises(ConfigError, match="cannot be reached: Not a directory"):
+        check_overwrite(tmp_path / "train.py" / "autotune.yaml", script="train.py", digest="", force=True)
+
+
+def test_a_folder_in_which_nothing_can_be_made_is_refused_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(ConfigError, match="nothing can be made in"):
+        check_overwrite(tmp_path / "new" / "autotune.yaml", script="train.py", digest="", force=False)
+
+
 def test_impossible_figures_cannot_be_built() -> None:
     with pytest.raises(ValueError, match="finite and positive"):
         tuned_config(samples_per_second=float("nan"))

@@ -9,11 +9,13 @@ import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
+from autotune.model.summary import Status
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings
 from autotune.store.records import FinalRecord
 from autotune.tuner.budget import LEAST_FINAL_WINDOW_S, LEAST_ROUNDS, NUM_ROUNDS, Budget
-from autotune.tuner.finals import Finals, FinalsResult
+from autotune.tuner.finals import Finals, FinalsResult, published_rate
+from autotune.tuner.publish import status_of
 from autotune.tuner.stop import StopRequest
 
 RATES = {0: 100.0, 1: 150.0, 2: 148.0, 3: 120.0}
@@ -34,6 +36,8 @@ class Bench:
     limits: list[float] = field(default_factory=list)
     thrashing: tuple[int, ...] = ()
     """Trials whose finals thrash at the cap."""
+    failing: tuple[tuple[int, int, Outcome], ...] = ()
+    """Finals that fail: in which round, of which trial, and how."""
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.total_s, 0.0, lambda: self.now_s)
@@ -60,6 +64,10 @@ class Bench:
             data_wait_fraction=0.0,
             compute_samples_per_second=None,
         )
+        round_index = sum(record.number == settings.num_workers for record in self.records)
+        for index, number, outcome in self.failing:
+            if (index, number) == (round_index, settings.num_workers):
+                return TrialResult(outcome=outcome, reason="It failed.", wall_s=self.around_s + window_s)
         return TrialResult(
             outcome=Outcome.OK,
             measurement=measurement,
@@ -195,3 +203,27 @@ def test_thrashing_at_the_cap_loses_against_a_gain_without() -> None:
 
 def test_thrashing_at_the_cap_wins_where_nobody_else_is_a_gain() -> None:
     assert Bench(total_s=1000.0, thrashing=(1,)).run(1).winner.number == 1
+
+
+def test_the_scripts_own_settings_stay_where_nobody_is_through_all_rounds() -> None:
+    bench = Bench(1000.0, failing=((1, 0, Outcome.INVALID), (0, 1, Outcome.CRASHED)))
+    result = bench.run(1)
+    assert result.winner.number == 0
+    assert result.comparison is None
+
+
+def test_a_single_contender_that_fails_once_keeps_the_figure_of_its_other_run() -> None:
+    result = Bench(1000.0, failing=((1, 0, Outcome.INVALID),)).run()
+    assert result.winner.number == 0
+    assert published_rate(result.records, 0) is not None
+
+
+def test_settings_that_cannot_be_compared_with_the_scripts_own_do_not_win() -> None:
+    result = Bench(1000.0, failing=((1, 0, Outcome.INVALID),)).run(1)
+    assert (result.winner.number, result.comparison) == (0, None)
+
+
+def test_where_the_scripts_own_settings_do_not_fit_in_a_round_the_fastest_that_do_win() -> None:
+    result = Bench(1000.0, failing=((1, 0, Outcome.OVER_CAP),)).run(1)
+    assert (result.winner.number, result.comparison) == (1, None)
+    assert status_of(finals=result, baseline=trial(0), trials=(), is_stopped=False) is Status.BASELINE_INFEASIBLE

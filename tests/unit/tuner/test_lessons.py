@@ -68,6 +68,17 @@ def test_a_script_that_ends_too_early_is_run_again_with_a_shorter_warm_up(run_wi
     assert "A first run ended invalid" in records[0].result.notes[-1]
 
 
+def test_a_final_that_outlasts_the_script_is_run_again_with_a_shorter_warm_up(tmp_path):
+    bench = Bench(tmp_path).create()
+    loop = bench.loop()
+    loop._runner = runner = Scripted(loop._runner, [ended_after(200)])
+    result = loop.measure(bench.space.natural, is_final=True)
+    bench.repository.close()
+    assert [job.script_steps for job in runner.jobs] == [None, 200]
+    assert result.outcome is Outcome.OK
+    assert "A first run ended invalid" in result.notes[-1]
+
+
 def test_it_is_not_run_a_third_time_for_the_same_end(run_with):
     jobs, records = run_with(ended_after(200), ended_after(200))
     assert records[0].result.reason == ENDED_EARLY
