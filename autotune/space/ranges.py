@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from autotune.errors import SearchSpaceError
 from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.space.space import DOMAINS, KNOB_PREFIX, Value
+
+MOST = MappingProxyType(
+    {"num_workers": 1024, "intra_op_threads": 4096, "batch_size": 1 << 20, "grad_accum_steps": 1 << 20}
+)
+"""More is a slip of the hand, and would be started, as processes and threads, or listed one by one."""
 
 
 def parse_value(name: str, text: str) -> Value:
     """The value of a setting from text, by the setting's type.
 
     Raises:
-        SearchSpaceError: The setting is unknown (knobs take any text), or the text is not one of its values.
+        SearchSpaceError: The setting is unknown (knobs take any text), or the text is not one of its values, or more
+            than a search tries.
     """
     if name.startswith(KNOB_PREFIX):
         return text
@@ -31,6 +39,8 @@ def parse_value(name: str, text: str) -> Value:
     except (KeyError, ValueError):
         raise SearchSpaceError(f"{name} {text!r} is not a value of this setting.", _example(name)) from None
     Settings.from_dict({name: value})
+    if isinstance(value, int) and value > MOST.get(name, value):
+        raise SearchSpaceError(f"{name} {value} is more than a search tries.", f"Give at most {MOST[name]}.")
     return value
 
 

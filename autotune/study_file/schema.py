@@ -14,9 +14,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from autotune.errors import AutotuneError, UsageError
+from autotune.space.ranges import parse_range
 from autotune.units import parse_memory_cap, parse_seconds
 
-_BATCH_RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
+_BATCH_RANGE = re.compile(r"[0-9]+\.\.[0-9]+")
 _DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
 _WORDS_OF_TYPE = {
     "int_type": "a whole number",
@@ -62,9 +63,12 @@ def _memory_cap(value: str) -> str:
 
 
 def _effective_batch(value: str) -> str:
-    match = _BATCH_RANGE.fullmatch(value)
-    is_range = match is not None and 1 <= int(match[1]) <= int(match[2])
-    if value not in ("fixed", "free") and not is_range:
+    if _BATCH_RANGE.fullmatch(value):
+        try:
+            parse_range("batch_size", value)
+        except AutotuneError as error:
+            raise _refuse(error) from error
+    elif value not in ("fixed", "free"):
         raise _refuse(UsageError(f"{value!r} is none of fixed, free and LOW..HIGH."))
     return value
 

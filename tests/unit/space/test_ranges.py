@@ -39,6 +39,9 @@ def test_ranges_are_read(name, text, expected):
         ("memory_fraction", "2"),
         ("compile", ",,"),
         ("workers", "1"),
+        ("num_workers", "100000"),
+        ("intra_op_threads", "0..99999999999999999999"),
+        ("batch_size", "1..999999999999"),
     ],
 )
 def test_impossible_ranges_are_refused(name, text):
