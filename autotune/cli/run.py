@@ -73,7 +73,8 @@ def _job(
     from autotune.study_file.command import module_command, script_command, whole_command
 
     if nproc_per_node is not None and not (nproc_per_node.isdecimal() and int(nproc_per_node) > 0):
-        raise UsageError(f"--nproc-per-node {nproc_per_node!r} is not a whole number of at least 1.")
+        message = f"--nproc-per-node {nproc_per_node!r} is not a whole number of at least 1."
+        raise UsageError(message, "It is the number of processes that train together.")
     num_processes = int(nproc_per_node or 1)
     if script is not None and module is not None:
         raise UsageError("A script and -m MODULE exclude each other.", "The script's own arguments go after --.")
@@ -107,5 +108,5 @@ def _become(tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool, p
         os.execvpe(argv[0], list(argv), environment)
     except OSError as error:
         found = shutil.which(argv[0]) or argv[0]
-        raise HostError(f"{found} cannot be started: {error.strerror}.") from error
+        raise HostError(f"{found} cannot be started: {error.strerror}.", "See that it can be run by itself.") from error
     return 0

@@ -208,7 +208,8 @@ class Grid:
             NoFeasibleSettingsError: There is none.
         """
         if not self._truths:
-            raise NoFeasibleSettingsError(f"No cell of the grid of {self.header.study} is feasible.")
+            message = f"No cell of the grid of {self.header.study} is feasible."
+            raise NoFeasibleSettingsError(message, "Record it under a larger --memory-cap.")
         return self.feasible[0]
 
     def regret(self, settings: Settings) -> float:

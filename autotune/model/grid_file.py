@@ -20,6 +20,7 @@ from autotune.plain import from_plain, to_plain
 from autotune.settings import Settings
 
 MAX_FILE_BYTES = 1 << 28
+RECORD_ONE = "Record one with autotune record."
 _NESTED: Mapping[type[Any], Mapping[str, type[Any]]] = {
     GridHeader: {"facts": ScriptFacts},
     ScriptFacts: {"loader": LoaderFacts},
@@ -128,9 +129,9 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"The grid {path} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"The grid {path} cannot be read: {error.strerror}.", RECORD_ONE) from error
     if len(content) > MAX_FILE_BYTES:
-        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes, so it is no recorded grid.")
+        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes, so it is no recorded grid.", RECORD_ONE)
     return content
 
 
@@ -142,12 +143,12 @@ def _complete_bytes(content: bytes) -> int:
 def _parse(content: bytes, path: Path) -> Grid:
     lines = content.split(b"\n")[:-1]
     if not lines:
-        raise UsageError(f"{path} is no recorded grid: it has no header.", "Record one with autotune record.")
+        raise UsageError(f"{path} is no recorded grid: it has no header.", RECORD_ONE)
     header = _value(GridHeader, lines[0], path, 1)
     records = [_value(CellRecord, line, path, number) for number, line in enumerate(lines[1:], 2)]
     for number, record in enumerate(records, 2):
         if record.cell >= len(header.cells):
-            raise UsageError(f"{path} line {number}: there is no cell {record.cell} in this grid.")
+            raise UsageError(f"{path} line {number}: there is no cell {record.cell} in this grid.", RECORD_ONE)
     return Grid(header, records)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from autotune.errors import StoreError
 from autotune.store.faults import explain
 from autotune.store.retry import Patience
-from autotune.store.url import mask_url
+from autotune.store.url import WHAT_TO_WRITE, mask_url
 
 BUSY_TIMEOUT_S = 60.0
 """How long SQLite waits for another writer; its default of 5 s is too short beside a parallel search."""
@@ -34,7 +34,7 @@ def engine_options(url: str) -> dict[str, Any]:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise StoreError(f"{mask_url(url)!r} is not the URL of a database.") from None
+        raise StoreError(f"{mask_url(url)!r} is not the URL of a database.", WHAT_TO_WRITE) from None
     # Statements carry the user's command line, which may hold a token: errors and logs show no parameters.
     options: dict[str, Any] = {"hide_parameters": True}
     backend = parsed.get_backend_name()

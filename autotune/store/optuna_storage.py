@@ -141,7 +141,8 @@ def _database_faults(url: str) -> Iterator[None]:
     except StorageInternalError as error:
         if isinstance(error.__cause__, SQLAlchemyError):
             raise explain(error.__cause__, make_url(url)) from error.__cause__
-        raise StoreError(f"The database {display_name(make_url(url))} failed: {error}.") from error
+        hint = "See whether the server runs, and resume: what was stored is kept."
+        raise StoreError(f"The database {display_name(make_url(url))} failed: {error}.", hint) from error
 
 
 def _may_pass(error: Exception) -> bool:

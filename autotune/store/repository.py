@@ -189,7 +189,7 @@ class Repository(StudyLeases):
             trials = schema.trials
             statement = update(trials).where(trials.c.study_id == study_id, trials.c.number == number)
             if connection.execute(statement.values(optuna_told=True)).rowcount == 0:
-                raise StoreError(f"Study {name!r} has no trial {number} in its database.")
+                raise StoreError(f"Study {name!r} has no trial {number} in its database.", "Search it anew.")
 
         self._database.write(name, mark)
 

@@ -22,7 +22,7 @@ _DRIVER_OF_SCHEME = {
     "mariadb": "mariadb+pymysql",
 }
 _BACKENDS = ("sqlite", "postgresql", "mysql", "mariadb")
-_HINT = "Write a path such as studies/autotune.db, or a URL such as postgresql://user@host/database."
+WHAT_TO_WRITE = "Write a path such as studies/autotune.db, or a URL such as postgresql://user@host/database."
 _NETWORK_TYPES = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "davfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb", "smb2"}
     | {"smb3", "smbfs", "fuse.beegfs", "fuse.ceph", "fuse.davfs2", "fuse.gcsfuse", "fuse.glusterfs"}
@@ -48,16 +48,16 @@ def resolve_url(text: str, cwd: Path) -> str:
     scheme, separator, rest = text.partition("://")
     if not separator:
         if text.partition(":")[0].partition("+")[0] in (*_BACKENDS, *_DRIVER_OF_SCHEME):
-            raise StoreError(f"{mask_url(text)!r} is not the URL of a database.", _HINT)
+            raise StoreError(f"{mask_url(text)!r} is not the URL of a database.", WHAT_TO_WRITE)
         return _sqlite_url(Path(text), cwd)
     url = _parse(f"{_DRIVER_OF_SCHEME.get(scheme, scheme)}://{rest}", text)
     backend = url.get_backend_name()
     if backend not in _BACKENDS:
-        raise StoreError(f"Databases of the kind {backend!r} are not supported.", _HINT)
+        raise StoreError(f"Databases of the kind {backend!r} are not supported.", WHAT_TO_WRITE)
     if backend != "sqlite":
         return url.render_as_string(hide_password=False)
     if url.database in (None, "", ":memory:") or url.query.get("mode") == "memory":
-        raise StoreError(f"{text!r} is a database in memory, which would be lost with the tuner.", _HINT)
+        raise StoreError(f"{text!r} is a database in memory, which would be lost with the tuner.", WHAT_TO_WRITE)
     if url.database is not None and url.database.startswith("file:"):
         path = _absolute(Path(unquote(url.database.removeprefix("file:"))), cwd)
         return url.set(database=f"file:{quote(str(path))}").render_as_string(hide_password=False)
@@ -124,7 +124,7 @@ def _parse(url: str, written: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
-        raise StoreError(f"{mask_url(written)!r} is not the URL of a database.", _HINT) from None
+        raise StoreError(f"{mask_url(written)!r} is not the URL of a database.", WHAT_TO_WRITE) from None
 
 
 def _sqlite_url(path: Path, cwd: Path, url: URL | None = None) -> str:
@@ -142,9 +142,9 @@ def _absolute(path: Path, cwd: Path) -> Path:
         is_folder = path.is_dir()
     except (OSError, RuntimeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise StoreError(f"The database {str(path)!r} cannot be opened: {reason}.", _HINT) from error
+        raise StoreError(f"The database {str(path)!r} cannot be opened: {reason}.", WHAT_TO_WRITE) from error
     if is_folder:
-        raise StoreError(f"{str(path)!r} is a folder, not a database file.", _HINT)
+        raise StoreError(f"{str(path)!r} is a folder, not a database file.", WHAT_TO_WRITE)
     return path
 
 

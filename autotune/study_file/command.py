@@ -99,7 +99,7 @@ def whole_command(words: Sequence[str], cwd: Path) -> ScriptCommand:
 
 def _find_program(word: str, cwd: Path) -> str:
     if os.sep in word:
-        if os.access(cwd / word, os.X_OK):
+        if (cwd / word).is_file() and os.access(cwd / word, os.X_OK):
             return word
     elif shutil.which(word):
         return word
@@ -176,7 +176,7 @@ def check_script(job: ScriptCommand, cwd: Path) -> None:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{shown} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"{shown} cannot be read: {error.strerror}.", "See who may read it.") from error
     _check_syntax(content, shown)
 
 
@@ -189,7 +189,7 @@ def _check_syntax(content: bytes, shown: str) -> None:
         where = f" line {error.lineno}" if error.lineno else ""
         raise UsageError(f"{shown}{where}: {error.msg}.", f"Mend it, and try it with: python {shown}") from error
     except ValueError as error:
-        raise UsageError(f"{shown} is not a Python script: {error}.") from error
+        raise UsageError(f"{shown} is not a Python script: {error}.", _COMMAND_HINT) from error
     except (RecursionError, MemoryError):
         return  # the parser's own limits; whether the script runs, its first run will tell
 
@@ -211,7 +211,8 @@ def _module_file(name: str, cwd: Path) -> Path | None:
     if _folders(spec):
         spec = PathFinder.find_spec("__main__", _folders(spec))
         if spec is None:
-            raise UsageError(f"The package {name!r} has no __main__, so python -m cannot run it.")
+            message = f"The package {name!r} has no __main__, so python -m cannot run it."
+            raise UsageError(message, f"Name the module in it that trains, as in -m {name}.train")
     return Path(spec.origin) if spec.has_location and spec.origin and spec.origin.endswith(".py") else None
 
 

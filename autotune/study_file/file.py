@@ -65,18 +65,19 @@ def _study_file(path: Path, label: str, *, is_project: bool) -> StudyFile:
         tool = values.get("tool", {})
         values = tool.get("autotune", {}) if isinstance(tool, dict) else {}
         if not isinstance(values, dict):
-            raise ConfigError(f"{label} is not a table.")
+            raise ConfigError(f"{label} is not a table.", "Write its keys below a line [tool.autotune].")
     return StudyFile(path=path, label=label, values=values)
 
 
 def _read_toml(path: Path, label: str) -> dict[str, Any]:
+    hint = "Name another one with --study-file."
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"The study file {label} cannot be read: {error.strerror}.") from error
+        raise ConfigError(f"The study file {label} cannot be read: {error.strerror}.", hint) from error
     if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(f"{label} is larger than {MAX_FILE_BYTES} bytes, so it is no study file.")
+        raise ConfigError(f"{label} is larger than {MAX_FILE_BYTES} bytes, so it is no study file.", hint)
     try:
         return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -97,7 +98,7 @@ def resolve_storage(asked: str | None, *, environ: Mapping[str, str], cwd: Path)
         return DEFAULT_STORAGE
     value = file.values["storage"]
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{file.label}: storage {value!r} is not text.")
+        raise ConfigError(f"{file.label}: storage {value!r} is not text.", 'Write it like "studies/autotune.db".')
     return rebase_storage(value, file.path.parent, cwd)
 
 

@@ -89,4 +89,5 @@ def _measure(function: Callable[[Settings], Answer], settings: Settings, cap_byt
         result = evaluate(function, settings, cap_bytes)
         if result.outcome is not Outcome.INTERRUPTED:
             return result
-    raise EveryTrialFailedError(f"A trial was interrupted {MAX_INTERRUPTIONS} times: {result.reason}")
+    message = f"A trial was interrupted {MAX_INTERRUPTIONS} times: {result.reason}"
+    raise EveryTrialFailedError(message, "Leave out what always ends so.")

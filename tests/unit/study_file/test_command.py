@@ -87,6 +87,8 @@ def test_a_command_whose_program_is_not_there_is_refused(folder):
         whole_command(["torchrum", "train.py"], folder)
     with pytest.raises(UsageError, match=r"no program '\./launch'"):
         whole_command(["./launch", "train.py"], folder)
+    with pytest.raises(UsageError, match="no program"):
+        whole_command([str(folder), "train.py"], folder)
 
 
 def test_a_command_without_a_script_is_refused(folder):
