@@ -4,6 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
+
+from autotune.measure.build_times import BuildTimes
 
 
 class Phase(StrEnum):
@@ -46,6 +49,8 @@ class Block:
     num_built: float | None = None
     """Micro-batches that the loader's workers built in this time, delivered or not, those they are at counted in part;
     may be a little below 0, since such a part is an estimate. None where nobody saw the workers."""
+    build_times: BuildTimes | None = None
+    """What the loader's workers took for the batches that they finished in this time; None where nobody saw them."""
     longest_step_s: float | None = None
     """Time of the longest optimizer step, > 0; a pause that the block's own time averages away shows here. None where
     single steps were not timed."""
@@ -112,6 +117,7 @@ def _merge_group(group: Sequence[Block]) -> Block:
     if len(phases) > 1:
         raise ValueError(f"blocks of different phases cannot be merged: {', '.join(sorted(phases))}")
     num_built = [block.num_built for block in group if block.num_built is not None]
+    build_times = [block.build_times for block in group if block.build_times is not None]
     longest_s = [block.longest_step_s for block in group if block.longest_step_s is not None]
     return Block(
         phase=group[0].phase,
@@ -122,5 +128,6 @@ def _merge_group(group: Sequence[Block]) -> Block:
         data_wait_s=sum(block.data_wait_s for block in group),
         num_skipped_steps=sum(block.num_skipped_steps for block in group),
         num_built=sum(num_built) if len(num_built) == len(group) else None,
+        build_times=reduce(BuildTimes.plus, build_times) if len(build_times) == len(group) else None,
         longest_step_s=max(longest_s) if len(longest_s) == len(group) else None,
     )

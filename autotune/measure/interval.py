@@ -1,7 +1,7 @@
 """How well a rate is known: Student-t intervals over blocks that may be correlated in time.
 
-The interval speaks of repeatability within one trial. What is slower than the window is not in it: interference of
-another job, or waits so rare that the window saw none. Only measuring again at another time shows that.
+The interval speaks of repeatability within one trial. What is slower than the window is not in it, such as interference
+of another job: only measuring again at another time shows that.
 """
 
 import math

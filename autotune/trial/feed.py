@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.trial.batch_probe import repeated
 from autotune.trial.batches import EndlessBatchSampler, clone_batch, is_led_by_samples, leading_size
+from autotune.trial.build_log import Built
 from autotune.trial.gate import WorkerGates
 from autotune.trial.loaders import LoaderRecord, length_of
 from autotune.trial.meter import Meter
@@ -183,10 +184,10 @@ class Feed:
         self._token = None
         return not self.is_primed
 
-    def num_built(self) -> float | None:
-        """Batches that the running iteration's workers have built, some in part; None where nobody sees them."""
+    def built(self) -> Built | None:
+        """What the running iteration's workers have built; None where nobody sees them."""
         gate = self._gates.gate
-        return gate.log.num_built() if gate is not None else None
+        return gate.log.built() if gate is not None else None
 
     def end_epoch(self) -> float | None:
         """Ends the running epoch here, and takes what the workers have ready; how long the end itself took, in seconds.

@@ -20,9 +20,9 @@ from autotune.trial.patching import wrap
 class Gate:
     """An event that the workers of one iteration wait for before they build a batch, and what they built after it."""
 
-    def __init__(self, context: Any, num_workers: int) -> None:
+    def __init__(self, context: Any, num_workers: int, prefetch_factor: int) -> None:
         self.is_open = False
-        self.log = BuildLog(context, num_workers)
+        self.log = BuildLog(context, num_workers, prefetch_factor)
         self.event: Any = (context or multiprocessing).Event()
 
     def open(self) -> None:
@@ -125,7 +125,7 @@ class WorkerGates:
         current = loader.worker_init_fn
         user_init = loader.worker_init_fn = current.user_init if isinstance(current, GatedWorkerInit) else current
         if is_early and loader.num_workers > 0 and torch_names.fetchers() and torch_names.WORKERS_ITERATOR is not None:
-            self.gate = Gate(loader.multiprocessing_context, loader.num_workers)
+            self.gate = Gate(loader.multiprocessing_context, loader.num_workers, loader.prefetch_factor)
             is_sharded = isinstance(loader.dataset, IterableDataset)
             loader.worker_init_fn = GatedWorkerInit(self.gate, user_init, is_sharded=is_sharded)
             if not is_closed:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import is_worth_restarting, restart_micro_batches
 from autotune.measure.stopping import StopReason, block_size, decide, warmed_up
+from autotune.trial.build_log import Built
 from autotune.trial.clock import Clock
 from autotune.trial.measuring_plan import Epochs, Plan, Watcher
 from autotune.trial.ranks import MAX_STEPS_AHEAD, Agreement, Mark
@@ -50,7 +51,7 @@ class Meter:
         open_gate: Lets the loader's workers build, and says whether they had not done so before.
         finish: Ends the trial; returns in tests alone.
         at_block_end: Called whenever a block has ended on the host.
-        num_built: Batches that the loader's workers have built until now; None where nobody sees them.
+        built: What the loader's workers have built until now; None where nobody sees them.
         epochs: Begins a new epoch after the window; None where nothing is to be learned from one.
         watcher: Looks at the loop at the very end; None where nobody wants to know more than the rate.
     """
@@ -65,7 +66,7 @@ class Meter:
         open_gate: Callable[[], bool],
         finish: Callable[[StopReason], None],
         at_block_end: Callable[[Phase], None] = lambda phase: None,
-        num_built: Callable[[], float | None] = lambda: None,
+        built: Callable[[], Built | None] = lambda: None,
         epochs: Epochs | None = None,
         watcher: Watcher | None = None,
     ) -> None:
@@ -84,7 +85,7 @@ class Meter:
         """Why the window ended."""
         self.epoch_end_s: float | None = None
         """What the end of an epoch took, where one was begun on purpose."""
-        self._recorder = Recorder(clock, num_built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
+        self._recorder = Recorder(clock, built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
         self._is_queue_empty = plan.has_loader or plan.num_queued == 0
         self.num_epoch_ends = 0
         """Epochs that ended since real batches are trained on; from the second one on they are a part of the window."""

@@ -7,16 +7,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autotune.measure.block import Block, Phase
+from autotune.measure.build_times import BuildTimes
+from autotune.trial.build_log import Built
 from autotune.trial.clock import Clock
 
 
 class Count:
     """What the running block holds so far."""
 
-    __slots__ = ("num_built", "num_micro_batches", "num_samples", "num_skipped_steps", "num_steps", "wait_s")
+    __slots__ = (
+        "build_times",
+        "num_built",
+        "num_micro_batches",
+        "num_samples",
+        "num_skipped_steps",
+        "num_steps",
+        "wait_s",
+    )
 
     def __init__(self) -> None:
         self.num_built: float | None = None
+        self.build_times: BuildTimes | None = None
         self.num_steps = 0
         self.num_micro_batches = 0
         self.num_samples = 0.0
@@ -29,23 +40,23 @@ class Recorder:
 
     Args:
         clock: The clock of the device that trains.
-        num_built: Batches that the loader's workers have built until now; None where nobody sees them.
+        built: What the loader's workers have built until now; None where nobody sees them.
         max_steps_ahead: Steps that the host may have queued beyond what the device has done; None does not bound it.
     """
 
     def __init__(
         self,
         clock: Clock,
-        num_built: Callable[[], float | None] = lambda: None,
+        built: Callable[[], Built | None] = lambda: None,
         *,
         max_steps_ahead: int | None = None,
     ) -> None:
         self.count = Count()
         self.phase = Phase.WARMUP
         self._clock = clock
-        self._num_built = num_built
+        self._built = built
         self._max_steps_ahead = max_steps_ahead
-        self._last_num_built: float | None = None
+        self._last_built: Built | None = None
         self._pending: deque[tuple[Any, Count | None]] = deque()
         """Marks of the steps that the device had not come to when it was asked last; with what a block holds that ends
         there."""
@@ -62,7 +73,7 @@ class Recorder:
         self.finish()
         self.phase = phase
         self.count = Count()
-        self._last_num_built = self._seen_built()
+        self._last_built = self._seen_built()
         self._begin_block(self._clock.mark())
 
     def end_step(self) -> None:
@@ -74,10 +85,11 @@ class Recorder:
 
     def end_block(self) -> None:
         """Ends a step here, and with it the running block."""
-        num_built = self._seen_built()
-        if num_built is not None and self._last_num_built is not None:
-            self.count.num_built = num_built - self._last_num_built
-        self._last_num_built = num_built
+        built = self._seen_built()
+        if built is not None and self._last_built is not None:
+            self.count.num_built = built.num - self._last_built.num
+            self.count.build_times = built.times.since(self._last_built.times)
+        self._last_built = built
         self._pending.append((self._clock.mark(), self.count))
         self.count = Count()
         self._settle()
@@ -94,9 +106,9 @@ class Recorder:
         self._settle()
         return tuple(self._blocks)
 
-    def _seen_built(self) -> float | None:
+    def _seen_built(self) -> Built | None:
         """In the window alone: the blocks before it may be single steps, and nothing is concluded from them."""
-        return self._num_built() if self.phase is Phase.WINDOW else None
+        return self._built() if self.phase is Phase.WINDOW else None
 
     def _keep_up(self, max_steps_ahead: int) -> None:
         if len(self._pending) > max_steps_ahead:
@@ -132,6 +144,7 @@ class Recorder:
                 data_wait_s=count.wait_s,
                 num_skipped_steps=count.num_skipped_steps,
                 num_built=count.num_built,
+                build_times=count.build_times,
                 longest_step_s=max(self._longest_step_s, 1e-9),
             )
             self._blocks.append(block)

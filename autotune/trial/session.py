@@ -170,7 +170,7 @@ class MeasuredSession:
             open_gate=self._feed.open_gate,
             finish=self._finish,
             at_block_end=self._allocator.block_ended,
-            num_built=self._feed.num_built,
+            built=self._feed.built,
             epochs=self if num_workers else None,
             watcher=self._observer,
         )

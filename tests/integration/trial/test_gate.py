@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from autotune.measure.block import merge
 from autotune.measure.stopping import WindowRule
 from autotune.model.facts import ScriptFacts
 from autotune.trial import torch_names
@@ -142,6 +143,11 @@ def test_the_rate_of_a_job_that_waits_for_its_loader_is_the_loaders(
     # Nothing else than what is ahead or being built lies between what was built and what was delivered.
     num_delivered = sum(block.num_micro_batches for block in window)
     assert sum(num_built) == pytest.approx(num_delivered, abs=num_workers * (prefetch_factor + 1))
+    times = merge(window, len(window))[0].build_times
+    assert times is not None
+    assert (times.num_workers, times.prefetch_factor) == (num_workers, prefetch_factor)
+    assert times.num_finished == pytest.approx(sum(num_built), abs=num_workers)
+    assert sleep_s <= times.mean_s <= num_workers * sum(block.duration_s for block in window) / times.num_finished * 1.2
 
 
 @pytest.mark.skipif("in_order" not in inspect.signature(DataLoader).parameters, reason="torch 2.6 brought it")
@@ -176,5 +182,5 @@ def test_without_a_gate_the_queue_is_drained_and_the_result_marked(ground: Groun
     assert ramp >= DRAIN_QUEUES * 2 * 4 + 2
     assert run.verdict is not None and run.verdict.measurement is not None
     assert run.verdict.measurement.is_primed
-    assert {block.num_built for block in run.rank.blocks} == {None}
+    assert {(block.num_built, block.build_times) for block in run.rank.blocks} == {(None, None)}
     assert run.verdict.measurement.samples_per_second == pytest.approx(built_per_second(job, run), rel=0.2)

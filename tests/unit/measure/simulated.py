@@ -6,9 +6,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from autotune.measure.block import Block, Phase
+from autotune.measure.build_times import BuildTimes
 
 
-def make_block(duration_s=0.1, num_samples=32.0, *, phase=Phase.WINDOW, data_wait_s=0.0, num_built=None):
+def make_build_times(*times_s, num_workers=2, prefetch_factor=2):
+    return BuildTimes(
+        num_workers=num_workers,
+        prefetch_factor=prefetch_factor,
+        num_finished=len(times_s),
+        total_s=math.fsum(times_s),
+        total_squared_s2=math.fsum(time_s * time_s for time_s in times_s),
+    )
+
+
+def make_block(
+    duration_s=0.1, num_samples=32.0, *, phase=Phase.WINDOW, data_wait_s=0.0, num_built=None, build_times=None
+):
     return Block(
         phase=phase,
         num_steps=1,
@@ -17,6 +30,7 @@ def make_block(duration_s=0.1, num_samples=32.0, *, phase=Phase.WINDOW, data_wai
         duration_s=duration_s,
         data_wait_s=data_wait_s,
         num_built=num_built,
+        build_times=build_times,
     )
 
 
@@ -42,6 +56,15 @@ class LoaderRun:
         times_s = zip(self.began_s, self.ready_s, strict=True)
         spent_s = [now_s - began_s for began_s, ready_s in times_s if began_s <= now_s < ready_s]
         return len(finished) + sum(min(1.0, each_s / mean_s) for each_s in spent_s)
+
+    def build_times(self, after_s, until_s, *, num_workers, prefetch_factor):
+        """Of the batches that were finished between the two."""
+        times_s = [
+            ready_s - began_s
+            for began_s, ready_s in zip(self.began_s, self.ready_s, strict=True)
+            if after_s < ready_s <= until_s
+        ]
+        return make_build_times(*times_s, num_workers=num_workers, prefetch_factor=prefetch_factor)
 
 
 def loader_run(
@@ -73,6 +96,7 @@ def loader_blocks(rng: random.Random, num_blocks, *, steps_per_block, num_ramp_s
     # What workers build ahead after the last step is not asked for: all of it is begun, if late, within two queues.
     num_ahead = 2 * loader["num_workers"] * loader["prefetch_factor"] if sees_workers else 0
     run = loader_run(rng, num_steps + num_ahead, **loader)
+    workers = {name: loader[name] for name in ("num_workers", "prefetch_factor")}
     blocks = []
     for end in range(num_ramp_steps + steps_per_block, num_steps + 1, steps_per_block):
         first, began_s, ended_s = end - steps_per_block, run.done_s[end - steps_per_block - 1], run.done_s[end - 1]
@@ -85,6 +109,7 @@ def loader_blocks(rng: random.Random, num_blocks, *, steps_per_block, num_ramp_s
                 duration_s=ended_s - began_s,
                 data_wait_s=sum(max(0.0, run.taken_s[i] - run.done_s[i - 1]) for i in range(first, end)),
                 num_built=run.num_built(ended_s) - run.num_built(began_s) if sees_workers else None,
+                build_times=run.build_times(began_s, ended_s, **workers) if sees_workers else None,
             )
         )
     return blocks

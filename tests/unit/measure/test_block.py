@@ -5,7 +5,7 @@ import pytest
 
 from autotune.measure.block import Block, Phase, data_wait_fraction, merge, rate_samples_per_second
 
-from .simulated import make_block
+from .simulated import make_block, make_build_times
 
 BLOCK = Block(
     phase=Phase.WINDOW,
@@ -16,6 +16,7 @@ BLOCK = Block(
     data_wait_s=0.1,
     num_skipped_steps=1,
     num_built=8.5,
+    build_times=make_build_times(0.2, 0.3),
     longest_step_s=0.3,
 )
 
@@ -42,6 +43,7 @@ def test_what_was_built_is_finite(value):
 
 def test_what_was_built_is_unknown_of_a_group_that_was_not_seen_whole():
     assert merge([BLOCK, replace(BLOCK, num_built=None)], 2)[0].num_built is None
+    assert merge([BLOCK, replace(BLOCK, build_times=None)], 2)[0].build_times is None
 
 
 def test_the_longest_step_of_a_group_is_the_longest_of_all_and_unknown_where_one_was_not_timed():
@@ -76,6 +78,7 @@ def test_merging_adds_up_and_drops_the_trailing_group():
         data_wait_s=0.2,
         num_skipped_steps=2,
         num_built=17.0,
+        build_times=make_build_times(0.2, 0.3, 0.2, 0.3),
         longest_step_s=0.3,
     )
 

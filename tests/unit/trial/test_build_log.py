@@ -7,6 +7,7 @@ import types
 
 import pytest
 
+from autotune.measure.build_times import BuildTimes
 from autotune.trial import build_log
 from autotune.trial.build_log import BuildLog
 from autotune.trial.gate import Gate, _Passage
@@ -34,17 +35,28 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_nothing_is_built_at_first(clock: Clock) -> None:
-    assert BuildLog(None, 3).num_built() == 0.0
+    assert BuildLog(None, 3, 2).built().num == 0.0
 
 
 def test_batches_of_all_workers_are_counted(clock: Clock) -> None:
-    log = BuildLog(multiprocessing.get_context("spawn"), 2)
+    log = BuildLog(multiprocessing.get_context("spawn"), 2, 2)
     assert [log.build(worker_id, clock.passes, 0.5) for worker_id in (0, 1, 1)] == ["batch"] * 3
-    assert log.num_built() == 3.0
+    assert log.built().num == 3.0
+
+
+def test_the_times_are_those_of_the_batches_that_are_finished(clock: Clock) -> None:
+    log = BuildLog(None, 3, 4)
+    log.build(0, clock.passes, 0.5)
+    log.build(2, clock.passes, 1.5)
+    seen = []
+    log.build(1, lambda: seen.append(log.built().times))
+    assert seen == [
+        BuildTimes(num_workers=3, prefetch_factor=4, num_finished=2, total_s=2.0, total_squared_s2=0.25 + 2.25)
+    ]
 
 
 def test_a_batch_that_is_being_built_counts_by_the_mean_time_so_far(clock: Clock) -> None:
-    log = BuildLog(None, 2)
+    log = BuildLog(None, 2, 2)
     log.build(0, clock.passes, 1.0)
     log.build(0, clock.passes, 3.0)
     seen = []
@@ -52,14 +64,14 @@ def test_a_batch_that_is_being_built_counts_by_the_mean_time_so_far(clock: Clock
     def build() -> None:
         for seconds in (0.0, 1.0, 1.0, 5.0):
             clock.passes(seconds)
-            seen.append(log.num_built())
+            seen.append(log.built().num)
 
     log.build(1, build)
     assert seen == pytest.approx([2.0, 2.5, 3.0, 3.0])
 
 
 def test_a_batch_that_cannot_be_built_does_not_count(clock: Clock) -> None:
-    log = BuildLog(None, 1)
+    log = BuildLog(None, 1, 2)
     log.build(0, clock.passes, 1.0)
 
     def fail() -> None:
@@ -69,23 +81,23 @@ def test_a_batch_that_cannot_be_built_does_not_count(clock: Clock) -> None:
     with pytest.raises(KeyError):
         log.build(0, fail)
     clock.passes(0.5)
-    assert log.num_built() == 1.0
+    assert log.built().num == 1.0
 
 
 def test_a_loader_that_a_dataset_reads_itself_neither_waits_nor_counts(clock: Clock) -> None:
-    gate = Gate(None, 2)
+    gate = Gate(None, 2, 2)
     passage = _Passage(gate, 1, num_free=0)
     inner = passage.through(lambda fetcher, index: clock.passes(0.1))
     outer = passage.through(lambda fetcher, index: [inner(fetcher, index) for _ in range(3)])
     gate.open()
     assert outer(None, 0) == ["batch"] * 3
-    assert gate.log.num_built() == 1.0
+    assert gate.log.built().num == 1.0
 
 
 def test_a_batch_that_need_not_wait_is_not_counted(clock: Clock) -> None:
-    gate = Gate(None, 1)
+    gate = Gate(None, 1, 2)
     fetch = _Passage(gate, 0, num_free=1).through(lambda fetcher, index: clock.passes(0.1))
     assert fetch(None, 0) == "batch"  # the gate is closed
     gate.open()
     fetch(None, 1)
-    assert gate.log.num_built() == 1.0
+    assert gate.log.built().num == 1.0
