@@ -111,6 +111,8 @@ class TrialLoop:
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
         first = self._undisturbed(job)
         has_failed = first.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT)
+        # A trial that was ended from outside is queued again by the search; for a final nobody does that.
+        has_failed = has_failed or (is_final and first.outcome is Outcome.INTERRUPTED)
         if not (self._has_learned_its_end(first) or has_failed) or self._stop.level:
             return first
         second = self._undisturbed(job)

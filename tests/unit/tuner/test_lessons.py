@@ -79,6 +79,15 @@ def test_a_final_that_outlasts_the_script_is_run_again_with_a_shorter_warm_up(tm
     assert "A first run ended invalid" in result.notes[-1]
 
 
+def test_a_final_that_was_ended_from_outside_is_run_again(tmp_path):
+    bench = Bench(tmp_path).create()
+    loop = bench.loop()
+    loop._runner = Scripted(loop._runner, [TrialResult(outcome=Outcome.INTERRUPTED, reason="SIGKILL")])
+    result = loop.measure(bench.space.natural, is_final=True)
+    bench.repository.close()
+    assert result.outcome is Outcome.OK
+
+
 def test_it_is_not_run_a_third_time_for_the_same_end(run_with):
     jobs, records = run_with(ended_after(200), ended_after(200))
     assert records[0].result.reason == ENDED_EARLY
