@@ -49,7 +49,8 @@ class Session:
             workspace, is_over = self._open_workspace(), False
             try:
                 result = self._run_in(workspace)
-                is_over = result.status is not Status.INTERRUPTED
+                # Without the probe's layer there is nothing in it that a resume would miss.
+                is_over = result.status is not Status.INTERRUPTED or not workspace.has_probe_layer()
             except AutotuneError as error:
                 is_over = self._is_of_no_use(error)
                 raise

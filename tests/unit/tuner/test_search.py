@@ -17,6 +17,7 @@ from autotune.errors import (
 )
 from autotune.model.outcome import Outcome
 from autotune.model.summary import Status
+from autotune.tuner import course
 from autotune.tuner.stop import StopRequest
 from autotune.units import MIB
 from tests.unit.facts import loader_facts
@@ -66,6 +67,16 @@ def test_a_script_that_does_not_train_leaves_neither_study_nor_workspace(folder)
     assert workspaces(folder) == []
     folder.runner.probe_error = None
     assert folder.search().status is Status.IMPROVED
+
+
+def test_a_search_that_is_interrupted_in_its_probe_leaves_no_workspace(folder, monkeypatch):
+    def interrupted(*_):
+        raise InterruptedError
+
+    monkeypatch.setattr(course, "probe_script", interrupted)
+    assert folder.search().status is Status.INTERRUPTED
+    assert folder.studies() == ["train"]
+    assert workspaces(folder) == []
 
 
 def test_a_setting_that_nobody_knows_leaves_the_name_free(folder):
