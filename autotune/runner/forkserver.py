@@ -172,11 +172,14 @@ def answer(server: socket.socket, limit_s: float) -> dict[str, Any]:
     """What the process behind the socket says next.
 
     Raises:
-        ForkServerError: It says nothing for so long, or has ended.
+        ForkServerError: It says nothing for so long, or nothing that can be read, or has ended.
     """
     if not select.select([server], [], [], limit_s)[0]:
         raise ForkServerError(f"it said nothing for {limit_s:.0f} s")
-    message = server.recv(1 << 16)
-    if not message:
-        raise ForkServerError("it ended")
-    return dict(json.loads(message))
+    try:
+        message = server.recv(1 << 16)
+        if message:
+            return dict(json.loads(message))
+    except (OSError, TypeError, ValueError) as error:
+        raise ForkServerError(f"it said nothing that can be read: {error}") from error
+    raise ForkServerError("it ended")

@@ -198,13 +198,11 @@ class Walk:
         if trial is None or trial.samples_per_second is None:
             return False
         wait = None if self.space.device_is_cpu else trial.data_wait_fraction
-        return (wait is not None and wait < LITTLE_WAIT) or self.is_at_ceiling(trial, ratio=ratio)
+        return (wait is not None and wait < LITTLE_WAIT) or self._is_at_ceiling(trial, ratio)
 
-    def is_at_ceiling(self, trial: FinishedTrial | None = None, *, ratio: float = AT_CEILING_RATIO) -> bool:
-        """Whether a trial, by default the best, reaches this share of its compute-only rate."""
-        trial = trial or self.visited.get(self.best)
-        ceiling = self.bounds.compute_rate(trial.settings) if trial is not None else None
-        rate = trial.samples_per_second if trial is not None else None
+    def _is_at_ceiling(self, trial: FinishedTrial, ratio: float) -> bool:
+        """Whether a trial reaches this share of its compute-only rate."""
+        ceiling, rate = self.bounds.compute_rate(trial.settings), trial.samples_per_second
         return ceiling is not None and rate is not None and rate >= ratio * ceiling
 
     @cached_property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +70,6 @@ def diagnose(
         result = _run(job, ColdRunner(workspace, site.device), stop, profiles_to)
     finally:
         workspace.remove()
-        shutil.rmtree(workspace.folder, ignore_errors=True)
     diagnosis = make_diagnosis(spec, site, natural, facts, result)
     written = _written(profiles_to) if profiles_to is not None else ()
     return replace(diagnosis, advice=advise(diagnosis), profiles=written)

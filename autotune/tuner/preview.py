@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +73,6 @@ def preview(
         facts = probe_script(jobs, runner, workspace.probe_is_through, stop or StopRequest(), on_event)
     finally:
         workspace.remove()
-        shutil.rmtree(workspace.folder, ignore_errors=True)
     site = site.where_it_trains(facts, spec, on_event)
     space = derive_space(facts, site.machine, spec)
     probe = ProbeFinished(facts=facts, natural=space.natural, refused=space.refused, wall_s=facts.first_step_s)
