@@ -48,8 +48,11 @@ class _Watcher:
 def _arm() -> None:
     """Has autotune attached to torch, and the other generators seeded: before the script can do that itself."""
     ready_at = time.monotonic()
+    given = {name: value for name, value in os.environ.items() if name.startswith("AUTOTUNE_")}
 
     def attach(_: ModuleType) -> None:
+        for name, value in given.items():
+            os.environ.setdefault(name, value)  # The script may have cleared its environment.
         _make_importable()
         from autotune.trial.bootstrap import install
 
@@ -57,11 +60,11 @@ def _arm() -> None:
 
     def seed(module: ModuleType) -> None:
         if hasattr(module, "seed"):  # The script may have a module of that name.
-            module.seed(int(os.environ["AUTOTUNE_SEED"]))
+            module.seed(int(given["AUTOTUNE_SEED"]))
 
     watcher = _Watcher()
     watcher.watch("torch", attach)
-    if "AUTOTUNE_SEED" in os.environ:
+    if "AUTOTUNE_SEED" in given:
         watcher.watch("random", seed)
         watcher.watch("numpy.random", seed)
     sys.meta_path.insert(0, watcher)
