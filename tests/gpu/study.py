@@ -29,7 +29,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from autotune.measure.paired import Final, compare
+from autotune.measure.paired import MIN_COMMON_ROUNDS, Final, compare
 from autotune.runner.device import cuda_devices, state, used_bytes
 from autotune.units import format_bytes
 
@@ -142,10 +142,10 @@ def compared(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
         )
         for run in runs
     ]
-    present = {run["kind"] for run in runs}
+    num_rounds = {kind: sum(run["kind"] == kind for run in runs) for kind in KINDS}
     ratios = {}
     for kind, against in (("tuned", "default"), ("tuned", "expert"), ("expert", "default")):
-        if {kind, against} <= present:
+        if min(num_rounds[kind], num_rounds[against]) >= MIN_COMMON_ROUNDS:
             found = compare(finals, KINDS.index(kind), KINDS.index(against))
             ratios[f"{kind} / {against}"] = [found.ratio, found.low, found.high]
     return ratios
