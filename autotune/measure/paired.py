@@ -14,7 +14,11 @@ more."""
 COMPARISON_CONFIDENCE = 0.98
 """Two-sided level of one look at a comparison. The finals look after three rounds and, while the best seems faster but
 not beyond doubt, after each of three more: so many looks at 95 % called settings faster than themselves in 6 of 100
-simulated finals, at 98 % in 2.6, which is what one look at 95 % promises."""
+simulated finals, at 98 % in 2.6, which is what one look at 95 % promises.
+
+That is of one candidate. Of three that are all as fast as the baseline one is called a gain in 7 of 100 finals. A level
+that makes it 3 makes the interval of three rounds nearly twice as wide: with a noise of 3 % and no time for more, a
+gain of 15 % is found in 46 of 100 finals with it, and in 80 without."""
 
 MIN_COMMON_ROUNDS = 2
 """One pair has no spread, so nothing is known of its error."""
@@ -44,7 +48,11 @@ class Final:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """How many times faster one candidate is than another, with an interval that holds at 95 % over all looks."""
+    """How many times faster one candidate is than another, with an interval that holds at 95 % over all looks.
+
+    It holds for the winner of several true gains, too: of three equal ones the luckiest is chosen, which makes
+    its ratio half a run's noise too high (simulated: 0.8 % of 1.5 %) and is well within an interval of so few rounds.
+    """
 
     ratio: float
     """Geometric mean over the rounds of the ratio of the rates."""

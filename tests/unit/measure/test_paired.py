@@ -1,5 +1,6 @@
 import math
 import random
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -188,28 +189,52 @@ def test_finals_without_the_baseline_are_refused():
         choose_winner(finals_of({1: [1.0, 1.0]}), BASELINE, no_preference)
 
 
-def num_gains_by_the_finals(gain, num_comparisons, seed):
-    """Comparisons called a gain when looked at after 3 rounds and, while undecided, after each of 3 more."""
+def simulated_finals(rng, gains, *, noise=0.015):
+    """The winner of the finals of a baseline and of settings that are truly so many times as fast, and its comparison.
+
+    They are looked at after 3 rounds and, while the best seems faster but not beyond doubt, after each of 3 more.
+    """
+    speeds = [1.0, *gains]
+    drift = [rng.gauss(0, 0.03) for _ in range(6)]
+    rates = [[100 * speed * math.exp(d + rng.gauss(0, noise)) for d in drift] for speed in speeds]
+    for num_rounds in range(3, 7):
+        finals = finals_of({number: of_rounds[:num_rounds] for number, of_rounds in enumerate(rates)})
+        winner, comparisons = choose_winner(finals, BASELINE, no_preference)
+        best = max(comparisons.values(), key=lambda comparison: comparison.ratio)
+        if best.is_gain or best.ratio <= 1:
+            break
+    return winner, comparisons.get(winner)
+
+
+def num_gains(gains, num_finals, *, seed):
     rng = random.Random(seed)
-    num_gains = 0
-    for _ in range(num_comparisons):
-        drift = [rng.gauss(0, 0.03) for _ in range(6)]
-        rates = [[100 * by * math.exp(d + rng.gauss(0, 0.015)) for d in drift] for by in (1.0, 1.0 + gain)]
-        for num_rounds in range(3, 7):
-            comparison = compare(finals_of({n: rate[:num_rounds] for n, rate in enumerate(rates)}), 1, 0)
-            if comparison.is_gain or comparison.ratio <= 1:
-                break
-        num_gains += comparison.is_gain
-    return num_gains
+    return sum(simulated_finals(rng, gains)[0] != BASELINE for _ in range(num_finals))
 
 
 def test_equal_candidates_are_called_a_gain_about_once_in_forty():
     """95 % over all looks leaves 2.5 % on the upper side; every look at 95 % would find 60."""
-    assert 10 <= num_gains_by_the_finals(0.0, 1000, seed=7) <= 38
+    assert 10 <= num_gains([1.0], 1000, seed=7) <= 38
+
+
+def test_of_three_equal_candidates_one_is_called_a_gain_about_once_in_fifteen():
+    assert 10 <= num_gains([1.0] * 3, 400, seed=7) <= 36
 
 
 def test_a_gain_of_a_tenth_is_nearly_always_called_one():
-    assert num_gains_by_the_finals(0.1, 200, seed=8) >= 196
+    assert num_gains([1.1], 200, seed=8) >= 196
+
+
+@pytest.mark.parametrize("gains", [[1.2], [1.2, 1.2, 1.2], [1.2, 1.18, 1.15], [1.05, 1.05, 1.05]])
+def test_the_interval_of_the_winner_holds_though_it_is_the_luckiest(gains):
+    rng = random.Random(9)
+    finals = [simulated_finals(rng, gains) for _ in range(300)]
+    won = [(comparison, gains[winner - 1]) for winner, comparison in finals if comparison is not None]
+    assert len(won) >= 290
+    covered = sum(comparison.low <= truth <= comparison.high for comparison, truth in won)
+    bias = statistics.fmean(comparison.ratio / truth - 1 for comparison, truth in won)
+    print(f"{covered / len(won):.3f} hold, {bias:+.2%} too high")
+    assert covered >= 0.95 * len(won)
+    assert abs(bias) < 0.01
 
 
 def test_a_round_has_the_same_order_each_time_whatever_order_the_candidates_come_in():
