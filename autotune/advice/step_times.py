@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.model.diagnosis import Diagnosis
+from autotune.model.observation import LargerBatch
 
 HAND_OVER_S = 0.0005
 """What taking a batch from a worker costs the process that trains: a queue, a pickle and a mapping of shared memory.
@@ -42,6 +43,20 @@ def train_cpu_s(diagnosis: Diagnosis) -> float:
 def wait_s(diagnosis: Diagnosis) -> float:
     """Seconds of one step inside the loader's `next()`."""
     return diagnosis.data_wait_fraction * diagnosis.step_s
+
+
+def wait_with_larger_batch(diagnosis: Diagnosis, larger: LargerBatch) -> float:
+    """Seconds of waiting for as many samples as a step has now, with a batch so many times as large.
+
+    Where the process that trains builds its batches, some of the work is once per batch. Time without work, as in
+    waiting for a disk, goes with the samples; so does what workers build.
+    """
+    waited_s, loading = wait_s(diagnosis), diagnosis.observation.loading
+    if loading is None or larger.own_build_s is None or larger.build_s is None:
+        return waited_s
+    work = min(1.0, loading.cpu_s / loading.busy_s)
+    growth = min(1.0, larger.build_s / larger.own_build_s / larger.factor)
+    return waited_s * (1 - work * (1 - growth))
 
 
 def with_workers(diagnosis: Diagnosis, num_workers: int) -> float | None:

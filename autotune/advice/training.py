@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from autotune.advice.loading import place_of_loader
-from autotune.advice.step_times import MAX_GAIN, gain_of, wait_s
+from autotune.advice.step_times import MAX_GAIN, gain_of, wait_s, wait_with_larger_batch
 from autotune.model.diagnosis import Advice, Diagnosis, Sickness
 from autotune.model.observation import HostPlace
 from autotune.settings import Precision
@@ -71,9 +71,9 @@ def larger_batch(diagnosis: Diagnosis) -> Advice | None:
     if larger is None:
         return None
     factor = larger.factor
-    # What is waited for goes with the samples; the rest as it did in turns on one batch.
-    waited_s = wait_s(diagnosis)
-    then_s = waited_s + (diagnosis.step_s - waited_s) * larger.step_s / larger.own_step_s / factor
+    # What is not waited for changes as it did in turns on one batch.
+    training_s = (diagnosis.step_s - wait_s(diagnosis)) * larger.step_s / larger.own_step_s / factor
+    then_s = wait_with_larger_batch(diagnosis, larger) + training_s
     gain = gain_of(diagnosis, then_s)
     if gain is None:
         return None

@@ -134,6 +134,11 @@ class LargerBatch:
     """On a batch of the script's size, in turns with the larger one."""
     step_s: float
     """On the larger one."""
+    own_build_s: float | None = None
+    """What building a batch of the script's size takes, in the process that trains; None where workers build, or where
+    no larger one could be built."""
+    build_s: float | None = None
+    """What building the larger one takes, in turns with it."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""

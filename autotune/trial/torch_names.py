@@ -39,6 +39,12 @@ def fetchers() -> tuple[Any, ...]:
     return classes if all(hasattr(cls, "fetch") for cls in classes) else ()
 
 
+def is_map_fetcher(fetcher: Any) -> bool:
+    """Whether it builds batches out of samples asked for by index, of which any list can be asked."""
+    classes = fetchers()
+    return bool(classes) and isinstance(fetcher, classes[0]) and getattr(fetcher, "auto_collation", False)
+
+
 HAS_CALL_SLOT = hasattr(torch.nn.Module, "_compiled_call_impl") and hasattr(torch.nn.Module, "_call_impl")
 """Whether a module has the slot that `Module.compile()` fills: a wrapper for one root, no hook on the hot path.
 Without it a forward pre-hook is used, and `compile` is refused."""

@@ -12,18 +12,12 @@ import io
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from autotune.trial.observing.stopwatch import Stopwatch
 from autotune.trial.patching import wrap
-
-NUM_ROUNDS, NUM_FILES = 10, 20
-"""In which what timing costs is learned: some milliseconds in all."""
 
 
 class Part(StrEnum):
@@ -201,40 +195,3 @@ class _TimedFile(io.BufferedReader):
         count: int = self.times.timed(Part.READ, read, buffer)
         self.times.read_bytes += count
         return count
-
-
-@dataclass(frozen=True, slots=True)
-class TimingCost:
-    """What timing adds for one file in this process, in seconds."""
-
-    in_parts_s: float
-    """Within opening and reading."""
-    in_rest_s: float
-
-
-def timing_cost() -> TimingCost:
-    """Learned from a file of nothing; the least of some rounds, since what disturbs can only lengthen one."""
-    plain_s, in_parts_s, in_rest_s = float("inf"), float("inf"), float("inf")
-    for _ in range(NUM_ROUNDS):
-        began = time.perf_counter()
-        _read_nothing()
-        plain_s = min(plain_s, time.perf_counter() - began)
-        times = FileTimes()
-        times.attach()
-        times.begin()
-        try:
-            _read_nothing()
-        finally:
-            times.end()
-            times.detach()
-        seconds = times.watch.seconds
-        in_parts_s = min(in_parts_s, seconds[Part.OPEN] + seconds[Part.READ])
-        in_rest_s = min(in_rest_s, seconds[Part.REST])
-    beyond_s = max(0.0, in_parts_s - plain_s)
-    return TimingCost(beyond_s / NUM_FILES, max(0.0, in_parts_s + in_rest_s - plain_s - beyond_s) / NUM_FILES)
-
-
-def _read_nothing() -> None:
-    for _ in range(NUM_FILES):
-        with Path(os.devnull).open("rb") as file:
-            file.read()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from autotune.model.observation import LoadingTimes
-from autotune.trial import torch_names
-from autotune.trial.observing.file_times import DECODERS, FileTimes, Part, TimingCost, timing_cost
-from autotune.trial.patching import wrap
+from autotune.trial.observing.building import PLAIN_FIELDS, SPLIT_FIELDS, TimedBuilding
+from autotune.trial.observing.file_times import DECODERS
 
-_FIELDS = ("batches", "samples", "busy", "cpu", "open", "read", "decode", "files", "bytes", *DECODERS)
-_AT = {name: index for index, name in enumerate(_FIELDS)}
+FIELDS = (*SPLIT_FIELDS, *PLAIN_FIELDS)
+_AT = {name: index for index, name in enumerate(FIELDS)}
 
 
 class LoadingLog:
@@ -28,7 +25,7 @@ class LoadingLog:
     """
 
     def __init__(self, context: Any, num_processes: int) -> None:
-        self._fields: Any = (context or multiprocessing).RawArray("d", 1 + num_processes * len(_FIELDS))
+        self._fields: Any = (context or multiprocessing).RawArray("d", 1 + num_processes * len(FIELDS))
 
     @property
     def is_on(self) -> bool:
@@ -39,118 +36,40 @@ class LoadingLog:
         """Begins or ends the timing, in all processes from their next batch on."""
         self._fields[0] = float(is_on)
 
-    def add(self, process: int, figures: dict[str, float]) -> None:
+    def add(self, process: int, figures: Mapping[str, float]) -> None:
         """Adds to the totals of one process."""
-        base = 1 + process * len(_FIELDS)
+        base = 1 + process * len(FIELDS)
         for name, figure in figures.items():
             self._fields[base + _AT[name]] += figure
 
     def times(self) -> LoadingTimes | None:
-        """All processes together; None where no batch was built."""
+        """All processes together, of the batches that were split; None where no batch was built.
+
+        How long they took is what as many samples took in the batches between them, which nothing was attached to: what
+        timing itself takes, file by file, is then no part of the building.
+        """
         fields = self._fields[1:]
-        total = {name: sum(fields[index :: len(_FIELDS)]) for name, index in _AT.items()}
+        total = {name: sum(fields[index :: len(FIELDS)]) for name, index in _AT.items()}
         if total["batches"] < 1:
             return None
-        # What timing itself takes is no part of the building.
-        cost = timing_cost() if total["files"] else TimingCost(0.0, 0.0)
-        timing_s = total["files"] * (cost.in_parts_s + cost.in_rest_s)
-        open_s = max(0.0, total["open"] - total["files"] * cost.in_parts_s)
-        known_s = max(open_s + total["read"] + total["decode"], 1e-9)
+        busy_s, cpu_s = total["busy"], total["cpu"]
+        if total["plain_samples"]:
+            factor = total["samples"] / total["plain_samples"]
+            busy_s, cpu_s = factor * total["plain_busy"], factor * total["plain_cpu"]
+        known_s = max(total["open"] + total["read"] + total["decode"], 1e-9)
         decoder = max(DECODERS, key=lambda name: total[name])
         return LoadingTimes(
             num_batches=int(total["batches"]),
             num_samples=int(total["samples"]),
-            busy_s=max(total["busy"] - timing_s, known_s),
-            cpu_s=max(0.0, total["cpu"] - timing_s),
-            open_s=open_s,
+            busy_s=max(busy_s, known_s),
+            cpu_s=cpu_s,
+            open_s=total["open"],
             read_s=total["read"],
             decode_s=total["decode"],
             num_files=int(total["files"]),
             read_bytes=int(total["bytes"]),
             decoder=decoder if total[decoder] > 0 else "",
         )
-
-
-class TimedBuilding:
-    """The building of batches in this process, one place of the log.
-
-    Args:
-        log: Where it is noted.
-        process: Which one this is.
-    """
-
-    def __init__(self, log: LoadingLog, process: int) -> None:
-        self._log, self._process = log, process
-        self._times: FileTimes | None = None
-        self._is_building = False
-        self._restore: list[Callable[[], None]] = []
-
-    def attach(self) -> None:
-        """Wraps what builds a batch out of its samples."""
-        self._restore = [wrap(cls, "fetch", self._timed) for cls in torch_names.fetchers()]
-
-    def detach(self) -> None:
-        """Puts everything back."""
-        while self._restore:
-            self._restore.pop()()
-        if self._times is not None:
-            self._times.detach()
-            self._times = None
-
-    def _timed(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(fetcher: Any, index: Any) -> Any:
-            if self._is_building or not self._log.is_on:
-                return fetch(fetcher, index)
-            self._is_building = True
-            try:
-                return self._build(fetch, fetcher, index)
-            finally:
-                self._is_building = False
-
-        return timed
-
-    def _build(self, fetch: Callable[..., Any], fetcher: Any, index: Any) -> Any:
-        if self._times is None:
-            self._times = FileTimes()
-            self._times.attach()
-        times = self._times
-        before = _figures(times)
-        began, cpu_began = time.perf_counter(), _processor_s()
-        times.begin()
-        try:
-            batch = fetch(fetcher, index)
-        finally:
-            times.end()
-        figures = {name: figure - before[name] for name, figure in _figures(times).items()}
-        figures.update(
-            batches=1,
-            samples=len(index) if isinstance(index, (list, tuple)) else 1,
-            busy=time.perf_counter() - began,
-            cpu=_processor_s() - cpu_began,
-        )
-        self._log.add(self._process, figures)
-        return batch
-
-
-def _figures(times: FileTimes) -> dict[str, float]:
-    seconds = times.watch.seconds
-    return {
-        "open": seconds[Part.OPEN],
-        "read": seconds[Part.READ],
-        "decode": seconds[Part.DECODE],
-        "files": times.num_files,
-        "bytes": times.read_bytes,
-        **times.decode_s_by,
-    }
-
-
-def _processor_s() -> float:
-    """Time for which this thread ran, or could have if others had left it a processor: more workers bring no more."""
-    try:
-        ran, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
-    except (OSError, ValueError):
-        return time.thread_time()
-    return (int(ran) + int(waited)) / 1e9
 
 
 class TimedWorkerInit:
@@ -204,3 +123,7 @@ class LoadingWatch:
         if self._in_process is not None:
             self._in_process.detach()
         return self._log.times()
+
+    def build_s_by_size(self, factor: int) -> tuple[float, float] | None:
+        """Seconds of building a batch, and one so many times as large; None where that was not to be seen here."""
+        return self._in_process.build_s_by_size(factor) if self._in_process is not None else None

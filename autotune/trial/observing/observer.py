@@ -72,6 +72,7 @@ class Observer:
         self._calls = CallStage(steps, roots, self._loading, job.device)
         self._larger: LargerBatchStage | None = None
         self._factor = 0
+        self._build_s: tuple[float, float] | None = None
         self._memory: MemoryKinds | None = None
         self._memory_stage: MemoryStage | None = None
         self._device_stage: DeviceStage | None = None
@@ -149,8 +150,6 @@ class Observer:
         steps = self._calls.times
         if steps is None:
             return None
-        timed = self._larger.step_s if self._larger is not None else None
-        larger = LargerBatch(factor=self._factor, own_step_s=timed[0], step_s=timed[1]) if timed is not None else None
         parameters = [p for module in self._roots.modules for p in module.parameters()]
         dtypes = [str(p.dtype).removeprefix("torch.") for p in parameters]
         return Observation(
@@ -162,7 +161,7 @@ class Observer:
             loading=self._calls.loading_times,
             memory=self._memory_kinds(),
             device=self._device_stage.times if self._device_stage is not None else None,
-            larger_batch=larger,
+            larger_batch=self._larger_batch(),
             formats=self._formats,
             optimizer=self._optimizer,
             data_parallel=any(
@@ -254,9 +253,18 @@ class Observer:
             batch = repeated(self._first_batch, factor)
         except UnrepeatableError:
             return None
-        self._factor = factor
+        self._factor, self._build_s = factor, self._loading.build_s_by_size(factor)
         clock = clock_for(self._job.device)
         return LargerBatchStage(self._feed.give, self._first_batch, batch, clock.finish, lambda: self._feed.given_s)
+
+    def _larger_batch(self) -> LargerBatch | None:
+        timed = self._larger.step_s if self._larger is not None else None
+        if timed is None:
+            return None
+        own_build_s, build_s = self._build_s or (None, None)
+        return LargerBatch(
+            factor=self._factor, own_step_s=timed[0], step_s=timed[1], own_build_s=own_build_s, build_s=build_s
+        )
 
     def _room_bytes(self) -> float:
         """Memory that may still be taken under the cap."""

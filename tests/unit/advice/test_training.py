@@ -15,7 +15,7 @@ from autotune.model.diagnosis import Sickness
 from autotune.model.observation import DeviceTimes, FormatRatio, HostPlace, LargerBatch, OptimizerTimes
 from autotune.settings import Precision, Settings
 
-from ..diagnoses import diagnosis, observation
+from ..diagnoses import diagnosis, loading_times, observation
 
 
 def place(**changes):
@@ -62,6 +62,20 @@ def test_what_is_waited_for_data_goes_with_the_samples():
     larger = LargerBatch(factor=8, own_step_s=0.01, step_s=0.02)
     found = larger_batch(diagnosis(data_wait_fraction=0.5, observation=observation(larger_batch=larger)))
     assert found is not None and found.gain == pytest.approx(1 / (0.5 + 0.5 / 4))
+
+
+def test_what_building_takes_once_per_batch_does_not_go_with_the_samples():
+    larger = LargerBatch(factor=8, own_step_s=0.01, step_s=0.02, own_build_s=0.01, build_s=0.02)
+    seen = observation(larger_batch=larger, loading=loading_times(busy_s=0.1))
+    found = larger_batch(diagnosis(data_wait_fraction=0.5, observation=seen))
+    assert found is not None and found.gain == pytest.approx(4.0)
+
+
+def test_waiting_for_a_disk_goes_with_the_samples():
+    larger = LargerBatch(factor=8, own_step_s=0.01, step_s=0.02, own_build_s=0.001, build_s=0.002)
+    seen = observation(larger_batch=larger, loading=loading_times(busy_s=0.1, cpu_s=0.01))
+    found = larger_batch(diagnosis(data_wait_fraction=0.5, observation=seen))
+    assert found is not None and found.gain == pytest.approx(1 / (0.5 * (0.9 + 0.1 / 4) + 0.5 / 4))
 
 
 def test_arithmetic_that_is_a_little_better_on_larger_batches_is_compute():

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.trial.observing.file_times import FileTimes, Part, timing_cost
+from autotune.trial.observing.file_times import FileTimes, Part
 
 
 @pytest.fixture
@@ -123,10 +123,3 @@ def test_decoding_is_what_the_decoder_takes_without_its_reading(times, tmp_path)
     assert pixels.shape == (200, 200, 3)
     assert times.watch.seconds[Part.DECODE] > 0 and times.decode_s_by["PIL"] > 0
     assert times.num_files == 1
-
-
-def test_what_timing_costs_is_learned_and_leaves_nothing_behind(times):
-    before = builtins.open
-    cost = timing_cost()
-    assert 0 <= cost.in_parts_s < 1 and 0 <= cost.in_rest_s < 1
-    assert builtins.open is before and times.num_files == 0
