@@ -60,6 +60,7 @@ def next_commands(result: SearchResult, spec: SearchSpec, *, storage: str) -> Ne
         resume=shlex.join(["autotune", "resume", result.study, *there]),
         export=shlex.join(["autotune", "export", result.study, "--to", "json", *there]),
         show=shlex.join(["autotune", "studies", "show", result.study, *there]),
+        report=shlex.join(["autotune", "report", result.study, *there]),
         run=_run_command(result.config, spec, cwd),
         cwd=str(cwd),
     )

@@ -48,6 +48,7 @@ def resume(
 
 def standing_of(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> Standing:
     """How a stored study stands: what its new trials are to be compared with."""
+    from autotune.model.facts import samples_unit
     from autotune.report.lines import Standing
     from autotune.tuner.standing import baseline_of, best_of
 
@@ -62,4 +63,5 @@ def standing_of(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> Standin
         best_interval=(best_measured.low, best_measured.high) if best_measured is not None else None,
         best_settings=best.settings if best is not None else None,
         best_trial=best.number if best is not None else None,
+        samples_unit=samples_unit(record.facts, record.spec.samples_per_step),
     )

@@ -75,7 +75,7 @@ def list_studies(storage: Storage = None, as_json: Json = False) -> int:
                 entry["study"],
                 "searching" if entry["is_live"] else entry["status"],
                 str(entry["num_trials"]),
-                format_rate(entry["best_samples_per_second"]) if entry["best_samples_per_second"] else "-",
+                _best_text(entry),
                 _ratio_text(entry),
                 format_age(entry["age_s"]),
                 entry["script"],
@@ -84,6 +84,11 @@ def list_studies(storage: Storage = None, as_json: Json = False) -> int:
         ]
         write_result(table_text(("STUDY", "STATUS", "TRIALS", "BEST", "RATIO", "AGE", "SCRIPT"), rows))
     return 0
+
+
+def _best_text(entry: dict[str, Any]) -> str:
+    best = entry["best_samples_per_second"]
+    return f"{format_rate(best)} {entry['samples_unit']}/s" if best else "-"
 
 
 def _ratio_text(entry: dict[str, Any]) -> str:
@@ -107,6 +112,7 @@ def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any]:
         "is_live": bool(repository.live_owners(record.name, now=now)),
         "num_trials": len(finished),
         "best_samples_per_second": best,
+        "samples_unit": standing.samples_unit,
         "speedup": standing.speedup[0] if standing.speedup is not None else None,
         "ratio_so_far": best / own if best and own and not is_final(record) else None,
         "age_s": max(0.0, (now - record.created_at).total_seconds()),

@@ -133,6 +133,8 @@ class TunedConfig:
     """Throughput of the script's own settings; None where they need more memory than the cap."""
     speedup: tuple[float, float, float] | None = None
     """Ratio to the baseline with its low and high end; None without a real gain or without a baseline."""
+    samples_unit: str = "samples"
+    """What the rates are of: `samples`, or `steps` where nobody could say how many samples a step has."""
     peak_memory_bytes: int | None = None
     """What was compared with the cap."""
     memory_cap_bytes: int
@@ -152,6 +154,8 @@ class TunedConfig:
         rates = (self.samples_per_second, self.baseline_samples_per_second or 1.0)
         if not all(0 < rate < math.inf for rate in rates):
             raise ValueError(f"samples_per_second {rates[0]!r} or the baseline's is not finite and positive")
+        if self.samples_unit not in ("samples", "steps"):
+            raise ValueError(f"samples_unit {self.samples_unit!r} is neither samples nor steps")
         if self.memory_cap_bytes < 1 or (self.peak_memory_bytes is not None and self.peak_memory_bytes < 0):
             raise ValueError("peak_memory_bytes and memory_cap_bytes must be positive")
 

@@ -30,7 +30,7 @@ def one_line(text: str) -> str:
 
 def _gain(config: TunedConfig) -> str:
     low, high = map(format_rate, config.interval)
-    rate = f"{format_rate(config.samples_per_second)} [{low}, {high}] samples per second"
+    rate = f"{format_rate(config.samples_per_second)} [{low}, {high}] {config.samples_unit} per second"
     if config.baseline_samples_per_second is None:
         return f"{rate}; the script's own settings need more memory than the cap."
     baseline = format_rate(config.baseline_samples_per_second)

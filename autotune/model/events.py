@@ -44,6 +44,8 @@ class ProbeFinished:
     refused: tuple[tuple[str, str], ...]
     """(setting, reason) of what is left out of the space."""
     wall_s: float
+    samples_unit: str = "samples"
+    """What rates are of: `samples`, or `steps` where nobody can say how many samples a step has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -158,3 +158,13 @@ class ScriptFacts:
     so that batches cannot be assigned to steps; `unguarded_spawn`: its workers would run the script again;
     `format_unseen`: nothing showed in which number format the model computes; `launcher_threads`: the launcher set the
     number of threads, which the user did not."""
+
+
+def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> str:
+    """What rates of a script are of: `samples`, or `steps` where nobody can say how many samples a step has.
+
+    Args:
+        facts: Of the script, where they are known.
+        samples_per_step: As the user said.
+    """
+    return "steps" if facts is not None and facts.loader is None and samples_per_step is None else "samples"

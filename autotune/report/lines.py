@@ -23,12 +23,16 @@ from autotune.report.words import OUTCOME_WORDS, changes_text, clean, refused_wo
 from autotune.settings import Settings
 from autotune.units import format_bytes, format_rate, format_seconds
 
-_FIGURES = f"{'trial':>5}  {'outcome':<13}  {'samples/s':>9}  {'ratio':>6}  {'memory':>10}  "
-HEADER = f"{_FIGURES}settings that differ from yours"
-NARROW_HEADER = f"{_FIGURES}settings"
-SETTINGS_COLUMN = len(_FIGURES)
-"""Where the settings of a trial begin; a line that is too long for a terminal is broken there first."""
 MAX_NAMED_FILES = 3
+
+
+def header(unit: str, *, settings: str = "settings that differ from yours") -> str:
+    """The line over those of trials whose rates are of that unit a second."""
+    return f"{'trial':>5}  {'outcome':<13}  {unit + '/s':>9}  {'ratio':>6}  {'memory':>10}  {settings}"
+
+
+SETTINGS_COLUMN = len(header("samples", settings=""))
+"""Where the settings of a trial begin; a line that is too long for a terminal is broken there first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,13 +48,15 @@ class Standing:
     best_settings: Settings | None = None
     best_trial: int | None = None
     num_finished: int = 0
+    samples_unit: str = "samples"
+    """What rates are of."""
 
     def after(self, event: Event) -> Standing:
         """The standing once the event has happened."""
         if isinstance(event, SearchStarted):
             return replace(self, num_finished=event.num_finished)
         if isinstance(event, ProbeFinished):
-            return replace(self, baseline=event.natural)
+            return replace(self, baseline=event.natural, samples_unit=event.samples_unit)
         if not isinstance(event, TrialFinished):
             return self
         standing = self
@@ -155,7 +161,7 @@ def facts_words(facts: ScriptFacts, natural: Settings) -> str:
 def trial_line(
     number: int, settings: Settings, result: TrialResult, *, baseline: Settings | None, baseline_rate: float | None
 ) -> str:
-    """One finished trial under `HEADER`: how it ended, its rate, memory, and what was different from the baseline.
+    """One finished trial under `header`: how it ended, its rate, memory, and what was different from the baseline.
 
     Args:
         number: Of the trial.

@@ -182,17 +182,18 @@ def _progress(view: LiveView, started: SearchStarted, now: float) -> list[Text]:
 def _rates(standing: Standing) -> list[Text]:
     parts = []
     if standing.baseline_rate is not None:
-        parts.append(Text(f"yours {_rate(standing.baseline_rate, standing.baseline_interval)}"))
+        parts.append(Text(f"yours {_rate(standing.baseline_rate, standing.baseline_interval, standing.samples_unit)}"))
     is_baseline = standing.best_settings is not None and standing.best_settings == standing.baseline
     if standing.best_rate is not None and not is_baseline:
         ratio = f" {standing.best_rate / standing.baseline_rate:.2f}x" if standing.baseline_rate else ""
-        best = f"best {_rate(standing.best_rate, standing.best_interval)}{ratio} (trial {standing.best_trial})"
+        rate = _rate(standing.best_rate, standing.best_interval, standing.samples_unit)
+        best = f"best {rate}{ratio} (trial {standing.best_trial})"
         parts.append(Text(best, style="green"))
     return parts
 
 
-def _rate(per_second: float, interval: tuple[float, float] | None) -> str:
-    return f"{format_rate(per_second)}{f' {interval_text(interval)}' if interval is not None else ''} samples/s"
+def _rate(per_second: float, interval: tuple[float, float] | None, unit: str) -> str:
+    return f"{format_rate(per_second)}{f' {interval_text(interval)}' if interval is not None else ''} {unit}/s"
 
 
 def _running(view: LiveView, now: float) -> list[Text]:
@@ -201,7 +202,7 @@ def _running(view: LiveView, now: float) -> list[Text]:
     phase = PHASE_WORDS[view.gauges.phase] if view.gauges is not None else "starting"
     parts = [Text(view.running, style="bold"), Text(f"{phase}, {format_seconds(max(0.0, now - view.phase_since))}")]
     if view.gauges is not None and view.gauges.samples_per_second is not None:
-        parts.append(Text(f"about {format_rate(view.gauges.samples_per_second)} samples/s"))
+        parts.append(Text(f"about {format_rate(view.gauges.samples_per_second)} {view.standing.samples_unit}/s"))
     return [*parts, *([Text(view.changes)] if view.changes else [])]
 
 

@@ -10,7 +10,7 @@ from autotune.model.story import StudyStory, TrialStory
 from autotune.plain import to_plain
 from autotune.report.effects import effects
 from autotune.report.event_stream import result_document
-from autotune.report.lines import HEADER, facts_words, trial_line
+from autotune.report.lines import facts_words, header, trial_line
 from autotune.report.parts import parts_text, seconds_by_part
 from autotune.report.pictures import pareto
 from autotune.report.words import clean, refused_words
@@ -38,7 +38,7 @@ def study_text(story: StudyStory) -> str:
     lines += [f"  left out {words}" for words in refused_words(story.refused)]
     if story.trials:
         baseline = story.baseline
-        lines += ["", HEADER]
+        lines += ["", header(story.result.samples_unit)]
         lines += [
             trial_line(
                 trial.number,

@@ -25,6 +25,7 @@ class NextCommands:
     resume: str
     export: str
     show: str
+    report: str
     run: str
     """With `--config` where the config is not where `run` looks for it."""
     cwd: str = ""
@@ -218,8 +219,9 @@ def _how_to_use(config: str, commands: NextCommands) -> Iterator[str]:
     yield f"{INDENT}loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
     yield "or take it elsewhere:"
     yield f"{INDENT}{commands.export}"
-    yield "Every trial and its reason, and this summary again:"
+    yield "Every trial and its reason, a page with pictures to show, and this summary again:"
     yield f"{INDENT}{commands.show}"
+    yield f"{INDENT}{commands.report}"
     yield f"{INDENT}{commands.resume}"
 
 

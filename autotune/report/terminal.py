@@ -15,7 +15,7 @@ from rich.text import Text
 from autotune.model.events import Event, Notice, ProbeStarted, SearchStarted, TrialFinished, TrialProgress
 from autotune.model.outcome import Outcome
 from autotune.report.folding import fold
-from autotune.report.lines import HEADER, NARROW_HEADER, SETTINGS_COLUMN, Standing, event_lines
+from autotune.report.lines import SETTINGS_COLUMN, Standing, event_lines, header
 from autotune.report.live import LiveView, frame
 from autotune.report.streams import Talk
 
@@ -82,19 +82,37 @@ class Terminal:
             return
         lines = event_lines(event, self._view.standing)
         if isinstance(event, TrialFinished) and not self._has_header:
-            lines = (HEADER, *lines)
-        self._has_header = self._has_header or HEADER in lines
+            lines = (self._header, *lines)
+            self._has_header = True
         if lines:
-            styled = [Text(part, style=_style(event, line)) for line in lines for part in self._folded(line, event)]
+            styled = [
+                Text(part, style=self._style(event, line)) for line in lines for part in self._folded(line, event)
+            ]
             self._console.print(Text("\n").join(styled), soft_wrap=True)
+
+    @property
+    def _header(self) -> str:
+        return header(self._view.standing.samples_unit)
+
+    def _style(self, event: Event, line: str) -> str:
+        if line == self._header:
+            return "bold"
+        if line.startswith("warning:"):
+            return "yellow"
+        if isinstance(event, TrialFinished):
+            if event.is_best:
+                return "green"
+            return "" if event.result.outcome is Outcome.OK else "dim"
+        return "bold" if isinstance(event, (SearchStarted, ProbeStarted)) else ""
 
     def _folded(self, line: str, event: Event) -> list[str]:
         """The line as it fits a terminal; in a file it stays whole."""
         if self._live is None:
             return [line]
         width = self._console.width
-        if line == HEADER:
-            return [line if len(line) <= width else NARROW_HEADER[:width]]
+        if line == self._header:
+            narrow = header(self._view.standing.samples_unit, settings="settings")
+            return [line if len(line) <= width else narrow[:width]]
         is_row = isinstance(event, TrialFinished) and not line.startswith("warning:")
         return fold(line, width, column=SETTINGS_COLUMN, indent=7) if is_row else fold(line, width)
 
@@ -128,13 +146,3 @@ def _folded_text(line: Text, width: int) -> list[Text]:
     # A line of a summary has one style.
     style = line.spans[0].style if line.spans else line.style
     return [Text(part, style=style) for part in fold(line.plain, width)]
-
-
-def _style(event: Event, line: str) -> str:
-    if line.startswith("warning:"):
-        return "yellow"
-    if isinstance(event, TrialFinished) and line != HEADER:
-        if event.is_best:
-            return "green"
-        return "" if event.result.outcome is Outcome.OK else "dim"
-    return "bold" if isinstance(event, (SearchStarted, ProbeStarted)) or line == HEADER else ""

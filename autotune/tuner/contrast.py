@@ -99,14 +99,13 @@ def found_by_config(name: str, config: TunedConfig) -> Found:
         )
     is_own = config.settings == config.script.natural
     gain = _estimate(*config.speedup) if config.speedup is not None else None
-    facts = config.script.facts
     return Found(
         side=Side(
             name=name,
             settings=config.settings,
             rate=rate,
             gain=NOTHING_GAINED if is_own else gain,
-            samples_unit="steps" if facts is not None and facts.loader is None else "samples",
+            samples_unit=config.samples_unit,
             peak_memory_bytes=config.peak_memory_bytes,
             memory_cap_bytes=config.memory_cap_bytes,
         ),

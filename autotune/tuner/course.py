@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.errors import ConfigError
 from autotune.model.events import Event, Notice, ProbeFinished, ProbeStarted
-from autotune.model.facts import ScriptFacts
+from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.model.summary import SearchResult
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
@@ -148,7 +148,15 @@ class Course:
         )
         self.study = self._repository.study(self.study.name)
         wall_s = self._budget.spent_s - before_s
-        self._on_event(ProbeFinished(facts=facts, natural=space.natural, refused=space.refused, wall_s=wall_s))
+        self._on_event(
+            ProbeFinished(
+                facts=facts,
+                natural=space.natural,
+                refused=space.refused,
+                wall_s=wall_s,
+                samples_unit=samples_unit(facts, self.study.spec.samples_per_step),
+            )
+        )
         return facts
 
     def _fingerprint(self, facts: ScriptFacts) -> dict[str, Any]:

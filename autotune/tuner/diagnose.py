@@ -11,7 +11,7 @@ from autotune.errors import EveryTrialFailedError, HostError, NoFeasibleSettings
 from autotune.measure.bottleneck import diagnose as find_bottleneck
 from autotune.model.diagnosis import Diagnosis
 from autotune.model.events import Event, Notice, ProbeStarted, TrialStarted
-from autotune.model.facts import ScriptFacts
+from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.model.job import PROFILE_FILES, TrialJob
 from autotune.model.result import PAST_ITS_EPOCH, TrialResult
 from autotune.runner.cold import ColdRunner
@@ -109,7 +109,7 @@ def make_diagnosis(
         device=site.device.kind,
         is_cpu=site.device.is_cpu,
         usable_cpus=site.usable_cpus,
-        samples_unit="steps" if facts.loader is None and spec.samples_per_step is None else "samples",
+        samples_unit=samples_unit(facts, spec.samples_per_step),
         samples_per_second=rate,
         interval=(measurement.low * scale, measurement.high * scale),
         ceiling_samples_per_second=bottleneck.ceiling_samples_per_second,

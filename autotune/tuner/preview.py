@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.model.events import Event, ProbeFinished, ProbeStarted
+from autotune.model.facts import samples_unit
 from autotune.model.outcome import Outcome
 from autotune.runner.cold import ColdRunner
 from autotune.runner.workspace import Workspace
@@ -75,7 +76,13 @@ def preview(
         workspace.remove()
     site = site.where_it_trains(facts, spec, on_event)
     space = derive_space(facts, site.machine, spec)
-    probe = ProbeFinished(facts=facts, natural=space.natural, refused=space.refused, wall_s=facts.first_step_s)
+    probe = ProbeFinished(
+        facts=facts,
+        natural=space.natural,
+        refused=space.refused,
+        wall_s=facts.first_step_s,
+        samples_unit=samples_unit(facts, spec.samples_per_step),
+    )
     on_event(probe)
     return _preview(spec, site, storage, probe, space)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import autotune
 from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript, check_overwrite, write_config
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
+from autotune.model.facts import samples_unit
 from autotune.model.maps import all_maps
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
@@ -63,7 +64,7 @@ def make_result(
         wall_s=wall_s,
         measuring_s=sum(_measuring_s(result) for result in [*(t.result for t in trials), *(r.result for r in records)]),
         config=None,
-        samples_unit="steps" if _counts_steps(study) else "samples",
+        samples_unit=samples_unit(study.facts, study.spec.samples_per_step),
         reason=reason,
         notes=notes_of(status, history, winner, trials, finals),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
@@ -147,6 +148,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
         interval=best.interval,
         baseline_samples_per_second=baseline.samples_per_second if baseline is not None else None,
         speedup=result.speedup,
+        samples_unit=result.samples_unit,
         peak_memory_bytes=best.peak_memory_bytes,
         memory_cap_bytes=site.cap_bytes,
         bottleneck=result.bottleneck,
@@ -240,8 +242,3 @@ def _measurements(results: Sequence[TrialResult]) -> list[Measurement]:
 
 def _measuring_s(result: TrialResult) -> float:
     return sum(result.durations_s.get(part, 0.0) for part in MEASURING_PARTS)
-
-
-def _counts_steps(study: StudyRecord) -> bool:
-    """Whether nobody could say how many samples a step has."""
-    return study.facts is not None and study.facts.loader is None and study.spec.samples_per_step is None

@@ -13,7 +13,7 @@ from typing import Any
 from autotune import __version__
 from autotune.errors import UsageError
 from autotune.model.events import Event, Notice, ProbeFinished, ProbeStarted, SearchStarted
-from autotune.model.facts import ScriptFacts
+from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.model.grid import Grid, GridHeader
 from autotune.model.grid_file import GridFile, create_grid, open_grid
 from autotune.plain import to_plain
@@ -190,7 +190,8 @@ def _prepare(
         return known, site
     header, refused = _new_header(spec, options, site, facts)
     wall_s = time.monotonic() - began
-    on_event(ProbeFinished(facts=facts, natural=header.natural, refused=refused, wall_s=wall_s))
+    unit = samples_unit(facts, spec.samples_per_step)
+    on_event(ProbeFinished(facts=facts, natural=header.natural, refused=refused, wall_s=wall_s, samples_unit=unit))
     if header.dropped:
         message = f"{len(header.dropped)} combinations are left out, the first because: {header.dropped[0][1]}"
         on_event(Notice(message=message, is_warning=False))

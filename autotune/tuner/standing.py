@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autotune.model.facts import samples_unit
 from autotune.model.outcome import Outcome
 from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
 from autotune.store.records import StudyRecord, TrialRecord
@@ -61,6 +62,7 @@ def standing_result(record: StudyRecord, trials: Sequence[TrialRecord]) -> Searc
         wall_s=record.spent_s,
         measuring_s=0.0,
         config=None,
+        samples_unit=samples_unit(record.facts, record.spec.samples_per_step),
     )
 
 

@@ -114,6 +114,7 @@ def stored(folder):
     """Stores studies in the default database of the folder."""
 
     def store(name: str = "train", *, trials: Any = (), result: SearchResult | None = None, **spec: Any) -> None:
+        facts = spec.pop("facts", script_facts())
         values = {"command": ("python", "train.py", "--api-key", "hunter2"), "script": str(folder / "train.py")}
         asked = SearchSpec(**{**values, "cwd": str(folder), "study": name, **spec})
         with Repository.open(resolve_url("", folder)) as repository:
@@ -123,7 +124,7 @@ def stored(folder):
             repository.create_study(record)
             repository.save_probe(
                 name,
-                facts=script_facts(),
+                facts=facts,
                 natural=NATURAL,
                 refused=(("compile", "no compiler"),),
                 memory_cap_bytes=16 * 1024**3,

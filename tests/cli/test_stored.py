@@ -18,6 +18,7 @@ from autotune.store.url import resolve_url
 from autotune.units import format_age
 
 from ..unit.emit.example import tuned_config
+from ..unit.facts import script_facts
 from ..unit.report.examples import BASELINE, NATURAL, TUNED, failed, measured, search_result
 from .conftest import CREATED, trial_record
 
@@ -241,10 +242,17 @@ def test_studies_are_listed_with_their_standing(cli, stored, folder, words):
     assert header.split() == ["STUDY", "STATUS", "TRIALS", "BEST", "RATIO", "AGE", "SCRIPT"]
     script, age = str(folder / "train.py"), format_age((datetime.now(UTC) - CREATED).total_seconds()).split()
     assert sorted(row.split() for row in rows) == [
-        ["first", "improved", "3", "3,118", "2.41x", *age, script],
-        ["second", "running", "2", "2,410", "~2.41x", *age, script],
+        ["first", "improved", "3", "3,118", "samples/s", "2.41x", *age, script],
+        ["second", "running", "2", "2,410", "samples/s", "~2.41x", *age, script],
         ["third", "running", "0", "-", "-", *age, script],
     ]
+
+
+def test_of_a_script_whose_samples_nobody_counts_steps_are_listed_and_shown(cli, stored):
+    stored(trials=TRIALS[:2], facts=script_facts(loader=None))
+    for words in (["studies"], ["studies", "show", "train"], ["best", "train"], ["report", "train", "--out", "-"]):
+        out = cli(*words)[1]
+        assert ("steps per second" in out or "steps/s" in out) and "samples/s" not in out, words
 
 
 def test_studies_as_a_document(cli, stored):

@@ -89,6 +89,13 @@ def test_yaml_is_for_people_first_the_claim_then_the_settings() -> None:
     assert "interval: [3097.5, 3140.0]" in values
 
 
+def test_rates_that_are_of_steps_are_said_to_be() -> None:
+    text = config_text(tuned_config(samples_unit="steps"), "yaml")
+    assert "steps per second" in text and "samples per second" not in text
+    with pytest.raises(ValueError, match="neither samples nor steps"):
+        tuned_config(samples_unit="tokens")
+
+
 def test_a_config_without_a_gain_says_so() -> None:
     assert "no real gain over the script's own settings (1,294)" in config_text(tuned_config(speedup=None), "yaml")
     own = tuned_config(settings=NATURAL, speedup=(1.01, 0.99, 1.03))

@@ -140,6 +140,7 @@ COMMANDS = NextCommands(
     resume="autotune resume train",
     export="autotune export train --to json",
     show="autotune studies show train",
+    report="autotune report train",
     run="autotune run train.py -- --data photos",
     cwd="/home/ada/photos",
 )

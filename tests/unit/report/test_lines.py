@@ -3,7 +3,7 @@ from dataclasses import replace
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, Notice, ProbeStarted, TrialStarted
 from autotune.model.facts import ArgumentFacts
 from autotune.model.outcome import Outcome
-from autotune.report.lines import HEADER, Standing, event_lines, trial_line
+from autotune.report.lines import Standing, event_lines, header, trial_line
 from autotune.report.words import OUTCOME_WORDS, changes_text, refused_words, value_text
 from autotune.settings import Settings
 from autotune.units import GIB
@@ -87,9 +87,11 @@ def test_a_trial_shows_only_what_differs_from_the_baseline():
 
 def test_columns_stand_under_their_header():
     (line,) = lines_after(MEASURED, finished(7, TUNED, measured(2410.0)))
-    for name, value in (("samples/s", "2,410"), ("ratio", "2.41x"), ("memory", "10.0 GiB")):
-        assert HEADER.index(name) + len(name) == line.index(value) + len(value)
-    assert HEADER.index("settings") == line.index("num_workers")
+    for unit in ("samples", "steps"):
+        head = header(unit)
+        for name, value in ((f"{unit}/s", "2,410"), ("ratio", "2.41x"), ("memory", "10.0 GiB")):
+            assert head.index(name) + len(name) == line.index(value) + len(value)
+        assert head.index("settings") == line.index("num_workers")
 
 
 def test_the_guard_on_memory_is_no_difference_once_the_baseline_ran_with_it():

@@ -13,6 +13,7 @@ from autotune.model.events import (
     FinalsStarted,
     FinalStarted,
     LargerBatchStarted,
+    ProbeFinished,
     ProbeStarted,
     TrialProgress,
     TrialStarted,
@@ -102,6 +103,14 @@ def test_gauges_that_nobody_reads_are_not_drawn():
     text = drawn(view_after(*RUNNING[:-1], TrialProgress(gauges=Gauges(phase=TrialPhase.STARTING))))
     assert "GPU" not in text and "memory" not in text
     assert "trial 2  starting, 5.0 s" in text
+
+
+def test_rates_of_a_script_whose_samples_nobody_counts_are_of_steps():
+    in_steps = [replace(e, samples_unit="steps") if isinstance(e, ProbeFinished) else e for e in RUNNING]
+    text = drawn(view_after(*in_steps), width=160)
+    assert "samples" not in text and text.count(" steps/s") == drawn(view_after(*RUNNING), width=160).count(
+        " samples/s"
+    )
 
 
 def test_a_stop_that_was_asked_for_is_shown():

@@ -47,8 +47,9 @@ fresh processes, in turns with your settings, loading the data included, after t
     loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())
   or take it elsewhere:
     autotune export train --to json
-  Every trial and its reason, and this summary again:
+  Every trial and its reason, a page with pictures to show, and this summary again:
     autotune studies show train
+    autotune report train
     autotune resume train
 """
 

@@ -1,10 +1,11 @@
 import io
+from dataclasses import replace
 
 import pytest
 from rich.text import Text
 
-from autotune.model.events import Notice, ProbeStarted, TrialStarted
-from autotune.report.lines import HEADER
+from autotune.model.events import Notice, ProbeFinished, ProbeStarted, TrialStarted
+from autotune.report.lines import header
 from autotune.report.streams import Talk
 from autotune.report.terminal import Terminal, render
 
@@ -77,8 +78,13 @@ def test_quiet_leaves_only_warnings():
 
 
 def test_the_header_comes_once_also_without_a_probe():
-    assert said(*EVENTS).count(HEADER) == 1
-    assert said(STARTED, *EVENTS[3:]).count(HEADER) == 1
+    assert said(*EVENTS).count(header("samples")) == 1
+    assert said(STARTED, *EVENTS[3:]).count(header("samples")) == 1
+
+
+def test_rates_of_a_script_whose_samples_nobody_counts_are_of_steps():
+    in_steps = [replace(e, samples_unit="steps") if isinstance(e, ProbeFinished) else e for e in EVENTS]
+    assert said(*in_steps).count(header("steps")) == 1 and "samples" not in said(*in_steps)
 
 
 def test_a_person_sees_a_live_view_that_is_gone_at_the_end():
