@@ -23,12 +23,12 @@ class AutotuneError(Exception):
 
     Args:
         message: One sentence that names the thing and the value.
-        hint: One sentence that says what to do; may be empty.
+        hint: One sentence that says what to do; empty only where the message says that already.
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str) -> None:
         super().__init__(message, hint)
         self.message = message
         self.hint = hint

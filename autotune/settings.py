@@ -130,10 +130,15 @@ class Settings:
             raise SearchSpaceError(f"memory_fraction {fraction!r} is not a share.", "It is above 0 and at most 1.")
         for name in BOOLEAN_FIELDS:
             if not isinstance(getattr(self, name), bool):
-                raise SearchSpaceError(f"{name} {getattr(self, name)!r} is not true or false.")
+                raise SearchSpaceError(
+                    f"{name} {getattr(self, name)!r} is not true or false.", "Write true or false, without quotes."
+                )
         names = [name for name, _ in self.knobs]
         if len(set(names)) != len(names) or set(names) & set(GROUP_OF_FIELD):
-            raise SearchSpaceError(f"Knob names {names} are not unique, or one is the name of a setting.")
+            raise SearchSpaceError(
+                f"Knob names {names} are not unique, or one is the name of a setting.",
+                "Give each knob a name of its own.",
+            )
 
     def canonical(self, *, device_is_cpu: bool) -> Settings:
         """The same settings with every inert value at its default, so that equal behaviour compares equal."""
@@ -186,7 +191,9 @@ class Settings:
         plain = dict(values)
         knobs = plain.pop("knobs", {})
         if not isinstance(knobs, Mapping):
-            raise SearchSpaceError(f"knobs {knobs!r} is not a mapping from name to value.")
+            raise SearchSpaceError(
+                f"knobs {knobs!r} is not a mapping from name to value.", 'Write it as {"storage": "lmdb"}.'
+            )
         return cls(**plain, knobs=tuple((str(name), str(value)) for name, value in knobs.items()))
 
 
@@ -207,7 +214,9 @@ BOOLEAN_FIELDS = tuple(field.name for field in fields(Settings) if field.type ==
 
 def _check_int(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least or not math.isfinite(value):
-        raise SearchSpaceError(f"{name} {value!r} is not a whole number of at least {least}.")
+        raise SearchSpaceError(
+            f"{name} {value!r} is not a whole number of at least {least}.", "Write it without a point, and not as text."
+        )
 
 
 def _member(kind: type[StrEnum], name: str, value: Any) -> StrEnum:

@@ -66,7 +66,12 @@ def report(
 
 def _kind(form: str | None, out: str | None) -> str:
     ending = Path(out).suffix.lower().lstrip(".") if out not in (None, "-") else ""
-    kind = form or (ending if ending in FORMATS else FORMATS[0])
+    if form is None and out not in (None, "-") and ending not in FORMATS:
+        raise UsageError(
+            f"--out {out} does not say which form of a report it is to be.",
+            "Let it end in .html, .md or .json, or name the form with --format.",
+        )
+    kind = form or ending or FORMATS[0]
     if kind not in FORMATS:
         raise UsageError(f"{kind!r} is not a form of a report.", f"It is one of {', '.join(FORMATS)}.")
     if ending in FORMATS and ending != kind:

@@ -69,13 +69,17 @@ def _effective_batch(value: str) -> str:
         except AutotuneError as error:
             raise _refuse(error) from error
     elif value not in ("fixed", "free"):
-        raise _refuse(UsageError(f"{value!r} is none of fixed, free and LOW..HIGH."))
+        raise _refuse(UsageError(f"{value!r} is none of fixed, free and LOW..HIGH.", "A range is like 64..256."))
     return value
 
 
 def _device(value: str) -> str:
     if not _DEVICE.fullmatch(value):
-        raise _refuse(UsageError(f"{value!r} is none of auto, cpu, cuda and cuda:N."))
+        raise _refuse(
+            UsageError(
+                f"{value!r} is none of auto, cpu, cuda and cuda:N.", "Leave it away to train where the script trains."
+            )
+        )
     return value
 
 
@@ -92,13 +96,13 @@ def _text(value: object) -> object:
 
 def _words(value: object) -> object:
     if not isinstance(value, str):
-        raise _refuse(UsageError(f"{value!r} is not text"))
+        raise _refuse(UsageError(f"{value!r} is not text", "Write it in quotes."))
     return value
 
 
 def _some_words(value: object) -> object:
     if _words(value) == "":
-        raise _refuse(UsageError("is empty"))
+        raise _refuse(UsageError("is empty", "Leave it away instead."))
     return value
 
 

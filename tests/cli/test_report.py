@@ -53,6 +53,11 @@ def test_the_end_of_the_file_gives_the_form(cli, study, folder):
     assert code == 2 and "do not go together" in err
     code, _, err = cli("report", "train", "--format", "md", "--interactive")
     assert code == 2 and "--interactive goes with html" in err
+    for name in ("a.txt", "a"):
+        code, _, err = cli("report", "train", "--out", name)
+        assert code == 2 and f"--out {name} does not say" in err and ".html, .md or .json" in err
+        assert not (folder / name).exists()
+    assert cli("report", "train", "--out", "a.txt", "--format", "md")[0] == 0
     code, _, err = cli("report", "train", "--format", "pdf")
     assert code == 2 and "html, md, json" in err
 

@@ -125,7 +125,7 @@ def test_a_gain_can_be_required(cli, tuner):
         (StudyExistsError("There is a study 'train'.", "Go on with it: autotune resume train"), 2),
         (NoFeasibleSettingsError("It does not fit.", "Raise --memory-cap."), 3),
         (EveryTrialFailedError("The script did not train.", "The last lines:\nno\nsuch file"), 4),
-        (StoreError("The database is gone."), 5),
+        (StoreError("The database is gone.", "Look for it."), 5),
         (HostError("There is no CUDA device.", "Use --device cpu."), 6),
     ],
 )

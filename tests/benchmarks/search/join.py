@@ -36,7 +36,10 @@ def joined(grids: Sequence[Grid], *, repeats: int = 1) -> Grid:
     for grid in grids[1:]:
         same = replace(grid.header, **{name: getattr(first, name) for name in MAY_DIFFER})
         if same != first:
-            raise UsageError(f"{grid.header.study}, seed {grid.header.seed}, is no recording of the same grid.")
+            raise UsageError(
+                f"{grid.header.study}, seed {grid.header.seed}, is no recording of the same grid.",
+                "Name parts of one grid.",
+            )
     records: list[CellRecord] = []
     num_rounds = num_anchors = 0
     for grid in grids:
