@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.options import Json
+from autotune.cli.options import Json, flags_of
 from autotune.cli.place import working_directory
 from autotune.cli.search import search
 from autotune.cli.tail import TailCommand, tail_of
@@ -72,11 +72,8 @@ def show(
 
 def _flags(context: typer.Context) -> dict[str, Any]:
     """What the options of a search say, read by its own parser."""
-    from autotune.study_file.schema import KEYS
-
     with typer.main.get_command(_parser).make_context(context.command_path, list(context.args)) as inner:
-        flags = {name.rstrip("_"): value for name, value in inner.params.items()}
-    return {name: value for name, value in flags.items() if name in (*KEYS, "study_file")}
+        return flags_of(inner.params)
 
 
 def _command(asked: Resolved) -> tuple[str, ...]:

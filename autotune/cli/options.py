@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -108,3 +109,15 @@ AllowBatchnorm = Annotated[
     bool,
     typer.Option("--allow-batchnorm-accumulation", help="Split batches although BatchNorm then sees smaller ones."),
 ]
+
+
+def flags_of(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options of a search say, by key of a study file, and which study file they name.
+
+    Args:
+        params: The parameters of the command, as the parser read them.
+    """
+    from autotune.study_file.schema import KEYS
+
+    flags = {name.rstrip("_"): value for name, value in params.items()}
+    return {name: value for name, value in flags.items() if name in (*KEYS, "study_file")}

@@ -24,6 +24,7 @@ from autotune.cli.options import (
     ShareGpu,
     Storage,
     StudyFile,
+    flags_of,
 )
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
@@ -106,32 +107,8 @@ def search(
         raise UsageError("--probe goes with --dry-run.", "A search runs its probe anyway.")
     if as_jsonl and dry_run:
         raise UsageError("--jsonl goes with a search.", "A dry run prints one document: --json.")
-    flags = {
-        "script": script,
-        "module": module,
-        "nproc_per_node": nproc_per_node,
-        "study": study,
-        "study_file": study_file,
-        "storage": storage,
-        "memory_cap": memory_cap,
-        "trials": trials,
-        "time": time,
-        "effective_batch": effective_batch,
-        "set": set_,
-        "fix": fix,
-        "map": map_,
-        "samples_per_step": samples_per_step,
-        "take_over": take_over,
-        "out": out,
-        "force": force,
-        "seed": seed,
-        "device": device,
-        "require_gain": require_gain,
-        "share_gpu": share_gpu,
-        "allow_batchnorm_accumulation": allow_batchnorm_accumulation,
-    }
     output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
-    return _search(flags, tail_of(context), output, dry_run=dry_run, probe=probe)
+    return _search(flags_of(context.params), tail_of(context), output, dry_run=dry_run, probe=probe)
 
 
 def _search(flags: dict[str, Any], tail: tuple[str, ...] | None, output: Output, *, dry_run: bool, probe: bool) -> int:
