@@ -71,25 +71,50 @@ class EndlessBatchSampler(BatchSampler):
     """The script's batches, beginning again at their end while training goes on, and their sizes in order.
 
     A window then holds no epoch's end by accident. The length stays that of one epoch: the script counts with it.
-
-    Args:
-        inner: The script's own batch sampler.
-        may_repeat: Asked at the end of an epoch with the pass's number of backward passes at its begin.
-        num_backwards: Backward passes so far.
+    It is made by `over`. Whoever calls its type, as frameworks do to put a sampler of their own in the place of the
+    script's, gets a batch sampler of the script's own type.
     """
 
-    def __init__(self, inner: Any, *, may_repeat: Callable[[int], bool], num_backwards: Callable[[], int]) -> None:
-        # BatchSampler's own checks are for what it builds itself; isinstance is what frameworks ask.
-        self.inner: Any = inner.inner if isinstance(inner, EndlessBatchSampler) else inner
-        self.sampler = getattr(inner, "sampler", None)  # type: ignore[assignment]
-        self.batch_size = getattr(inner, "batch_size", None)  # type: ignore[assignment]
-        self.drop_last = getattr(inner, "drop_last", False)
-        self.latest_sizes: deque[int] = deque()
-        """Sizes of the batches that the latest pass has asked for and that were not taken from here yet."""
-        self.is_ending = False
-        """Set to end the latest pass here, wherever it is in its epoch."""
-        self._may_repeat = may_repeat
-        self._num_backwards = num_backwards
+    kind: type = BatchSampler
+    """Type of the script's own batch sampler."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """One of the script's own type; without arguments an empty one of this type, to be filled or copied into."""
+        return cls.kind(*args, **kwargs) if args or kwargs else super().__new__(cls)
+
+    @classmethod
+    def over(
+        cls, inner: Any, *, may_repeat: Callable[[int], bool], num_backwards: Callable[[], int]
+    ) -> EndlessBatchSampler:
+        """The batches of another sampler, endlessly.
+
+        Args:
+            inner: The script's own batch sampler.
+            may_repeat: Asked at the end of an epoch with the pass's number of backward passes at its begin.
+            num_backwards: Backward passes so far.
+        """
+        inner = inner.inner if isinstance(inner, EndlessBatchSampler) else inner
+        made: EndlessBatchSampler = object.__new__(type(cls.__name__, (cls,), {"kind": type(inner)}))
+        # Past __setattr__: Lightning notes what it sets, and sets it on what it puts in this one's place.
+        vars(made).update(
+            inner=inner,
+            sampler=getattr(inner, "sampler", None),
+            batch_size=getattr(inner, "batch_size", None),
+            drop_last=getattr(inner, "drop_last", False),
+            latest_sizes=deque(),
+            is_ending=False,
+            _may_repeat=may_repeat,
+            _num_backwards=num_backwards,
+        )
+        return made
+
+    inner: Any
+    latest_sizes: deque[int]
+    """Sizes of the batches that the latest pass has asked for and that were not taken from here yet."""
+    is_ending: bool
+    """Set to end the latest pass here, wherever it is in its epoch."""
+    _may_repeat: Callable[[int], bool]
+    _num_backwards: Callable[[], int]
 
     def __iter__(self) -> Iterator[list[int]]:
         """Batches of indices; each size is queued when its batch is asked for."""
@@ -113,5 +138,7 @@ class EndlessBatchSampler(BatchSampler):
         return len(self.inner)
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the script's own sampler's."""
-        return getattr(self.__dict__["inner"], name)
+        """Everything else is the script's own sampler's; frameworks ask before there is one."""
+        if "inner" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.inner, name)

@@ -107,7 +107,7 @@ class Feed:
         sampler = getattr(loader, "batch_sampler", None)
         if hasattr(sampler, "__iter__") and not isinstance(loader.dataset, IterableDataset):
             # The loader refuses a new sampler by its setter; its length and the sampler it shows stay the same.
-            vars(loader)["batch_sampler"] = EndlessBatchSampler(
+            vars(loader)["batch_sampler"] = EndlessBatchSampler.over(
                 sampler, may_repeat=self._may_repeat, num_backwards=lambda: self._steps.num_backwards
             )
 

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -28,18 +28,23 @@ class _Watcher:
         else:
             self._actions[name] = action
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        action = self._actions.pop(name, None)
-        if action is None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the finders after this one know of a watched module. Many only ask, and import it later or never."""
+        if name not in self._actions:
             return None
-        spec = importlib.util.find_spec(name)
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            action(module)
+            action = self._actions.pop(name, None)
+            if action is not None:
+                action(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

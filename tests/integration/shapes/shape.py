@@ -33,7 +33,7 @@ class Shape:
         changes: Values to ask for, other than the usual ones.
         wishes: Of the user: fields of SearchSpec.
         is_core: Run with the fast tests.
-        needs: Library that it needs, which is not among the package's own.
+        needs: Libraries that it needs, which are not among the package's own.
         needs_a_cold_start: Its processes, or what it does to its interpreter, want one of their own.
     """
 
@@ -49,7 +49,7 @@ class Shape:
     changes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     wishes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     is_core: bool = False
-    needs: str = ""
+    needs: tuple[str, ...] = ()
     needs_a_cold_start: bool = False
 
     @property

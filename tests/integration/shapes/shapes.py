@@ -140,20 +140,30 @@ RANKS = (
     ),
 )
 
+LIGHTNING_CLI = {"needs": ("lightning", "jsonargparse"), "refused": {ACCUMULATION: "with a closure"}}
 FRAMEWORKS = (
     file(
         "Lightning's Trainer",
         SCRIPTS / "lightning_trainer.py",
-        needs="lightning",
+        needs=("lightning",),
         refused={ACCUMULATION: "with a closure"},
+    ),
+    file("LightningCLI and a data module", SCRIPTS / "lightning_cli.py", **LIGHTNING_CLI),
+    file(
+        "two ranks that Lightning starts",
+        SCRIPTS / "lightning_cli.py",
+        arguments=("--trainer.strategy=ddp", "--trainer.devices=2"),
+        samples_per_step=16.0,
+        needs_a_cold_start=True,
+        **LIGHTNING_CLI,
     ),
     file(
         "Hugging Face's Trainer",
         SCRIPTS / "hugging_face_trainer.py",
-        needs="transformers",
+        needs=("transformers",),
         refused={ACCUMULATION: "takes its length from the loader's"},
     ),
-    file("Accelerate", SCRIPTS / "accelerated.py", needs="accelerate"),
+    file("Accelerate", SCRIPTS / "accelerated.py", needs=("accelerate",)),
 )
 
 SHAPES = (*LOADERS, *STEPS, *SURROUNDINGS, *RANKS, *FRAMEWORKS)

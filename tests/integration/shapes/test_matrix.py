@@ -22,8 +22,8 @@ def test_no_two_shapes_share_a_name_or_a_folder() -> None:
     [pytest.param(shape, id=shape.name, marks=[] if shape.is_core else [pytest.mark.slow]) for shape in SHAPES],
 )
 def test_every_feature_passes_or_is_refused_by_name(ground: Ground, shape: Shape) -> None:
-    if shape.needs:
-        pytest.importorskip(shape.needs, reason=f"{shape.needs} is not installed: make test-all installs it")
+    for library in shape.needs:
+        pytest.importorskip(library, reason=f"{library} is not installed: make test-all installs it")
     seen = ground.see(shape)
     cells = TABLE[shape.name] = verdicts(shape, seen)
     assert seen.changed_files == ()

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 import torch
+from torch.utils.data import BatchSampler
 
-from autotune.trial.batches import is_led_by_samples
+from autotune.trial.batches import EndlessBatchSampler, is_led_by_samples
 
 
 @pytest.mark.parametrize(
@@ -28,3 +31,55 @@ def test_the_first_dimension_is_that_of_the_samples_or_it_is_not(
 
 def test_a_batch_without_tensors_is_led_by_nothing() -> None:
     assert not is_led_by_samples(["a", "b"], 2)
+
+
+def endless(inner: BatchSampler, num_passes: int = 1) -> EndlessBatchSampler:
+    passes = iter(range(1, num_passes))
+    return EndlessBatchSampler.over(inner, may_repeat=lambda _: next(passes, None) is not None, num_backwards=lambda: 0)
+
+
+class Buckets(BatchSampler):
+    def __init__(self, sampler: Iterable[int], width: int) -> None:
+        super().__init__(sampler, width, drop_last=True)
+        self.width = width
+
+
+def test_batches_begin_again_and_their_sizes_are_noted() -> None:
+    made = endless(BatchSampler(range(5), 2, drop_last=False), num_passes=2)
+    assert list(made) == [[0, 1], [2, 3], [4], [0, 1], [2, 3], [4]]
+    assert list(made.latest_sizes) == [2, 2, 1, 2, 2, 1]
+    assert len(made) == 3
+    assert (made.batch_size, made.drop_last, list(made.sampler)) == (2, False, [0, 1, 2, 3, 4])
+
+
+def test_one_over_another_is_over_the_scripts_own() -> None:
+    inner = Buckets(range(4), 2)
+    assert endless(endless(inner)).inner is inner
+    assert endless(inner).width == 2
+
+
+@pytest.mark.parametrize(
+    ("inner", "arguments", "values"),
+    [
+        (BatchSampler(range(4), 2, drop_last=False), (range(9), 3), {"drop_last": True}),
+        (Buckets(range(4), 2), (range(9), 3), {}),
+    ],
+    ids=["torch's", "the script's"],
+)
+def test_another_one_of_its_type_is_a_batch_sampler_of_the_scripts_own(inner, arguments, values) -> None:
+    """Lightning makes one so, with the sampler of its rank."""
+    other = type(endless(inner))(*arguments, **values)
+    assert type(other) is type(inner)
+    assert list(other) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+def test_what_is_set_on_it_is_not_seen_by_who_listens_to_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning does, to set the same on what it makes in its place, where the script's sampler must not come back."""
+    heard: list[str] = []
+    monkeypatch.setattr(BatchSampler, "__setattr__", lambda _, name, value: heard.append(name), raising=False)
+    endless(BatchSampler.__new__(BatchSampler))
+    assert heard == []
+
+
+def test_an_attribute_that_is_asked_for_before_it_is_made_is_missing_as_of_any_object() -> None:
+    assert not hasattr(EndlessBatchSampler.__new__(EndlessBatchSampler), "never_set")
