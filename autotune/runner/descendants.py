@@ -12,13 +12,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_LIMIT_S = 5.0
 """Longest time to wait for the same killed processes: one that is stuck in a driver must not hold us up."""
+TIDY_LIMIT_S = 1.0
+"""Longest time that is left to those that tidy up after the others: they need some milliseconds."""
+_TRACKER = b"from multiprocessing.resource_tracker import main"
+_SHM_MANAGER = b"torch_shm_manager"
 HAS_PROC = Path("/proc/self/stat").exists()
 HAS_LISTS_OF_CHILDREN = Path("/proc/self/task", str(os.getpid()), "children").exists()
 
@@ -81,12 +85,30 @@ def send(pid: int, signum: int) -> None:
         return
 
 
-class Descendants:
-    """All that was started below this process, and how its own children ended."""
+def tidies_up(pid: int) -> bool:
+    """Whether it removes from shared memory what its program left there, and ends, as soon as that is gone.
 
-    def __init__(self) -> None:
+    Python starts such a process for semaphores and shared memory that have names, torch one for tensors. Only these
+    know for certain what is their program's; where they are killed with it, it stays until the machine is restarted.
+    """
+    try:
+        words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[0].endswith(_SHM_MANAGER) or any(word.startswith(_TRACKER) for word in words)
+
+
+class Descendants:
+    """All that was started below this process, and how its own children ended.
+
+    Args:
+        on_stopped: Told of processes that are about to be killed, and are stopped.
+    """
+
+    def __init__(self, on_stopped: Callable[[Sequence[int]], None] = lambda pids: None) -> None:
         self.statuses: dict[int, int] = {}
         """Wait status of every child that ended."""
+        self._on_stopped = on_stopped
 
     def reap(self) -> bool:
         """Collects the children that ended; whether any is left."""
@@ -100,7 +122,7 @@ class Descendants:
             self.statuses[pid] = status
 
     def end(self, *, grace_s: float, meanwhile: Callable[[], None]) -> None:
-        """Ends everything: SIGTERM, a bounded wait, SIGKILL until nothing is left.
+        """Ends all but those that tidy up: SIGTERM, a bounded wait, SIGKILL until nothing else is left.
 
         Stopping first keeps a tree that forks as fast as it is killed from getting away.
 
@@ -114,11 +136,29 @@ class Descendants:
             while self.reap() and time.monotonic() < deadline:
                 meanwhile()
                 time.sleep(0.02)
+        self._kill(tidies_up)
+
+    def let_tidy(self) -> None:
+        """Waits for those that tidy up, which `end` has left; ends them too if it takes them long."""
+        deadline = time.monotonic() + TIDY_LIMIT_S
+        while self.reap() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        self._kill(lambda pid: False)
+
+    def _kill(self, is_spared: Callable[[int], bool]) -> None:
+        """Kills again and again, until nothing is left but what is spared."""
         stuck: list[int] = []
         while self.reap():
             left = signal_tree(os.getpid(), signal.SIGSTOP)
+            spared = {pid for pid in left if is_spared(pid)}
+            self._on_stopped(left)
             for pid in left:
-                send(pid, signal.SIGKILL)
+                if pid not in spared:
+                    send(pid, signal.SIGKILL)
+            if spared.issuperset(left):
+                for pid in left:
+                    send(pid, signal.SIGCONT)
+                return
             if left != stuck:
                 stuck, deadline = left, time.monotonic() + KILL_LIMIT_S
             elif time.monotonic() > deadline:

@@ -19,6 +19,7 @@ from autotune.runner.gauges import GaugeReader
 from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
 from autotune.runner.memory import num_killed_by_kernel
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
+from autotune.runner.shared_files import SharedFiles, present
 from autotune.runner.start import Start, Warden
 from autotune.runner.surroundings import SurroundingsWatch
 from autotune.runner.tree import Tree, end_strays
@@ -67,6 +68,7 @@ class Handle:
         self._tree = Tree(warden.pid)
         self.memory = TrialMemory(job, device, start.server_pids)
         """What it holds, seen from outside."""
+        self._shared_files = SharedFiles(present())
         self._surroundings = SurroundingsWatch(device)
         self._progress = Progress()
         self._gauges = GaugeReader(job.world_size, is_probe=job.mode in (Mode.PROBE, Mode.SPLIT_PROBE))
@@ -223,8 +225,10 @@ class Handle:
         self.wait()
         said = self._read_ending()
         if said is None:
+            self._shared_files.note(self._tree.pids())
             self._tree.end()
-            end_strays(self._start.stray_folder or self._paths.folder)
+            end_strays(self._start.stray_folder or self._paths.folder, self._shared_files.note)
+            self._shared_files.remove()
         ranks, unreadable = read_ranks(self._paths)
         status = (said or {}).get("status")
         is_stopped = bool(self._flags)

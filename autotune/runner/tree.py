@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+from autotune.runner.descendants import TIDY_LIMIT_S, tidies_up
 
 READ_EVERY_S = 0.25
 """Between two readings of the process table."""
@@ -42,23 +44,34 @@ class Tree:
         return list(self._known)
 
     def end(self) -> None:
-        """Kills what is left of the tree; by pid and start time, so never a stranger's process."""
+        """Kills what is left of the tree but what tidies up; by pid and start time, so never a stranger's process."""
         for process in self._known.values():
-            _send(process, signal.SIGKILL)
+            if not tidies_up(process.pid):
+                _send(process, signal.SIGKILL)
 
 
-def end_strays(folder: Path) -> None:
+def end_strays(folder: Path, on_stopped: Callable[[Sequence[int]], None] = lambda pids: None) -> None:
     """Kills the processes of a trial, or of a server of trials, in this folder, wherever they are; bounded in time.
 
-    They carry its name in their environment, so they are found even when all between them and us are gone.
+    They carry its name in their environment, so they are found even when all between them and us are gone. Those that
+    tidy up after the others are given the time for it.
+
+    Args:
+        folder: Of the trial, or of all.
+        on_stopped: Told of processes that are about to be killed, and are stopped.
     """
-    deadline = time.monotonic() + STRAYS_LIMIT_S
+    began = time.monotonic()
+    deadline, tidy_until = began + STRAYS_LIMIT_S, began + TIDY_LIMIT_S
     num_empty = 0
     while num_empty < NUM_EMPTY_LOOKS and time.monotonic() < deadline:
         strays = [process for stray in _started_in(folder) for process in _stopped(stray)]
         num_empty = 0 if strays else num_empty + 1
+        on_stopped([process.pid for process in strays])
+        spared = {process for process in strays if time.monotonic() < tidy_until and tidies_up(process.pid)}
         for process in strays:
-            _send(process, signal.SIGKILL)
+            _send(process, signal.SIGCONT if process in spared else signal.SIGKILL)
+        if spared:
+            time.sleep(0.002)
 
 
 def _stopped(root: psutil.Process) -> Iterator[psutil.Process]:

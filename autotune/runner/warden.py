@@ -8,7 +8,7 @@ trial's. It
 * is the subreaper of all that the script starts, so that nothing can leave the tree,
 * ends the tree when the script ends, when the tuner says so, and when the tuner is gone: it reads from a pipe whose
   write end only the tuner holds, and end-of-file on it is the tuner's death, by SIGKILL too,
-* removes what the tree left in shared memory (`shared_files.py`),
+* removes what the tree left in shared memory (`shared_files.py`), after those that tidy up there by themselves,
 * says how the command ended on its standard output, a pipe to the tuner that no trial can reach.
 """
 
@@ -228,7 +228,8 @@ def see_through(started: Started) -> None:
     """Watches a trial to its end, ends what is left of it, and says how it ended."""
     child_ended = signals_of_children()
     spec: dict[str, Any] = json.loads(Path(started.spec_path).read_text())
-    log, tree = BoundedLog(Path(spec["log"])), Descendants()
+    left = shared_files.SharedFiles(started.in_shared_memory)
+    log, tree = BoundedLog(Path(spec["log"])), Descendants(left.note)
     if "said" in spec:
         log.write(Path(spec["said"]).read_bytes())
     terminal = Terminal(started.master, log)
@@ -242,7 +243,9 @@ def see_through(started: Started) -> None:
         ending["error"] = str(error)
     finally:
         tree.end(grace_s=0.0, meanwhile=terminal.drain)
-    shared_files.remove_new(frozenset(started.in_shared_memory))
+    tree.let_tidy()
+    left.note(tree.statuses)
+    left.remove()
     log.close()
     if _tuner_is_gone():
         latest = Path(spec["folder"], LATEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -58,6 +59,21 @@ def test_the_tuner_finds_the_same_ones_and_ends_them(root: subprocess.Popen[byte
         time.sleep(0.01)
     assert not any(map(is_living, expected))
     assert root.poll() is None
+
+
+def test_what_tidies_up_is_known_by_what_it_runs() -> None:
+    read_end, write_end = os.pipe()
+    tracker = f"from multiprocessing.resource_tracker import main;main({read_end})"
+    for program, expected in ((f"import os; os.read({read_end}, 1)", False), (tracker, True)):
+        process = subprocess.Popen([sys.executable, "-S", "-c", program], pass_fds=(read_end,))
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            time.sleep(0.001)  # A process that has just been started has no words for a moment.
+        assert descendants.tidies_up(process.pid) is expected
+        process.kill()
+        process.wait()
+        assert not descendants.tidies_up(process.pid)
+    os.close(read_end)
+    os.close(write_end)
 
 
 def is_living(pid: int) -> bool:

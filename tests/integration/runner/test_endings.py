@@ -123,6 +123,24 @@ def test_shared_memory_of_an_ended_trial_is_given_back(ground: Ground) -> None:
 
 
 @EITHER
+@pytest.mark.parametrize("how", ["reports", "is cancelled", "is killed with its warden"])
+def test_semaphores_of_spawned_processes_are_given_back(ground: Ground, how: str) -> None:
+    handle = ground.runner.start(ground.job("ends.py", "leaves_semaphores", how))
+    ground.wait_for_line(b"semaphores")
+    if how == "is cancelled":
+        handle.cancel()
+    elif how == "is killed with its warden":
+        os.kill(handle.warden_pid, signal.SIGKILL)
+    result = handle.result()
+    names = result.log_tail.split("semaphores ")[1].splitlines()[0].split()
+    assert len(names) == 3
+    assert result.outcome is (Outcome.OK if how == "reports" else Outcome.INTERRUPTED), result.reason
+    assert [name for name in names if Path("/dev/shm", name).exists()] == []
+    assert "leaked semaphore" not in result.log_tail
+    ground.check(f"leaves semaphores, {how}", result)
+
+
+@EITHER
 def test_a_disk_that_fills_up_ends_the_run_and_is_not_blamed_on_it(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,6 +218,22 @@ def leaves_shared_memory():
     time.sleep(600)
 
 
+def leaves_semaphores(how):
+    """Holds semaphores with names, as loader workers by spawn do, and a process that knows them."""
+    import multiprocessing
+
+    context = multiprocessing.get_context("spawn")
+    locks = [context.Lock() for _ in range(3)]
+    process = context.Process(target=time.sleep, args=(600,))
+    process.start()
+    print("semaphores", *(f"sem.{lock._semlock.name.removeprefix('/')}" for lock in locks), flush=True)
+    if how == "reports":
+        pretend.report()
+        os._exit(0)
+    pretend.stepped()
+    time.sleep(600)
+
+
 def stops_its_warden():
     pretend.stepped()
     os.kill(os.getppid(), signal.SIGSTOP)

@@ -5,7 +5,6 @@ itself, so that its children may.
 """
 
 import atexit
-import contextlib
 import importlib
 import json
 import multiprocessing.util
@@ -18,6 +17,7 @@ import traceback
 
 import autotune.trial.bootstrap
 import autotune.trial.meter
+from autotune.runner.descendants import PR_SET_CHILD_SUBREAPER, Descendants, prctl
 
 
 def become_script(request):
@@ -58,7 +58,10 @@ def become_script(request):
 
 
 def wait_for(pid, limit_s):
-    """(exit code or minus the signal, whether it ran past its limit); ends what the script has left running."""
+    """(exit code or minus the signal, whether it ran past its limit); ends what the script has left running.
+
+    What tidies up shared memory after the script is left the time for it.
+    """
     deadline = time.monotonic() + limit_s
     is_timed_out = False
     while True:
@@ -67,14 +70,16 @@ def wait_for(pid, limit_s):
             break
         if time.monotonic() > deadline and not is_timed_out:
             is_timed_out = True
-            os.killpg(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    tree = Descendants()
+    tree.end(grace_s=0.0, meanwhile=lambda: None)
+    tree.let_tidy()
     return os.waitstatus_to_exitcode(status), is_timed_out
 
 
 def main():
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     importlib.import_module("torch._dynamo")  # seconds, which the first optimizer of every script would wait for
     for line in sys.stdin:
         request = json.loads(line)
