@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.host import DeviceInfo, usable_cpus
+from autotune.model.result import TrialResult
 from autotune.model.surroundings import FOREIGN_SHARE, HARDWARE_REASONS
 from autotune.runner import device as devices
 from autotune.runner.pressure import num_running
@@ -30,6 +31,13 @@ class Quiet:
 
     waited_s: float
     is_quiet: bool
+
+    def written_with(self, result: TrialResult) -> TrialResult:
+        """The result of the trial that was started then, with this in its surroundings, where these were watched."""
+        if result.surroundings is None:
+            return result
+        surroundings = replace(result.surroundings, waited_s=self.waited_s, was_quiet=self.is_quiet)
+        return replace(result, surroundings=surroundings)
 
 
 class QuietWait:

@@ -141,10 +141,7 @@ class TrialLoop:
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
         result = handle.result()
-        if found is None or result.surroundings is None:
-            return result
-        surroundings = replace(result.surroundings, waited_s=found.waited_s, was_quiet=found.is_quiet)
-        return replace(result, surroundings=surroundings)
+        return found.written_with(result) if found is not None else result
 
     def _wait_for_quiet(self) -> Quiet | None:
         """How the machine was found; None where nobody waits for quiet."""

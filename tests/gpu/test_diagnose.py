@@ -11,7 +11,7 @@ from autotune.model.diagnosis import Sickness
 from autotune.model.outcome import Outcome
 from autotune.report.diagnosis import diagnosis_text
 from autotune.settings import Precision
-from autotune.tuner.diagnose import make_diagnosis
+from autotune.tuner.findings import make_diagnosis
 from tests.gpu.bench import Bench, note
 
 pytestmark = pytest.mark.gpu

@@ -9,12 +9,14 @@ from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.outcome import Outcome
 from autotune.model.result import PAST_ITS_EPOCH, RankResult, TrialResult
+from autotune.model.surroundings import Surroundings
 from autotune.plain import from_plain, to_plain
 from autotune.runner.aggregate import measurement_of
 from autotune.runner.judge import ENDED_EARLY
+from autotune.runner.quiet import Quiet
 from autotune.settings import Settings
 from autotune.tuner import diagnose as tuner
-from autotune.tuner.diagnose import make_diagnosis
+from autotune.tuner.findings import make_diagnosis
 from autotune.tuner.site import make_site
 from autotune.tuner.stop import StopRequest
 from tests.unit.diagnoses import observation
@@ -87,8 +89,20 @@ class Runner:
         return self.results.pop(0)
 
 
-def run(runner):
-    return tuner._run(job(), runner, StopRequest(), None)
+class Machine:
+    """Found in one state after the other, before each run."""
+
+    def __init__(self, runner, *found):
+        self.found, self.asked_before, self._runner = list(found), [], runner
+
+    def wait(self, is_called_off):
+        assert not is_called_off()
+        self.asked_before.append(len(self._runner.jobs))
+        return self.found.pop(0) if self.found else Quiet(waited_s=0.0, is_quiet=True)
+
+
+def run(runner, machine=None):
+    return tuner._run(job(), runner, machine or Machine(runner), StopRequest(), None)
 
 
 def test_a_script_that_was_misled_about_its_epochs_runs_once_more_with_its_own():
@@ -103,6 +117,22 @@ def test_a_script_that_ended_early_runs_once_more_with_a_shorter_warm_up():
     runner = Runner(early, looked_at())
     assert run(runner).outcome is Outcome.OK
     assert [asked.script_steps for asked in runner.jobs] == [None, 90]
+
+
+def test_every_run_waits_for_a_quiet_machine_and_says_how_it_was_found():
+    early = TrialResult(outcome=Outcome.INVALID, reason=ENDED_EARLY, ranks=(rank(num_steps=90),))
+    runner = Runner(early, looked_at(surroundings=Surroundings(window_s=1.0)))
+    machine = Machine(runner, Quiet(waited_s=0.0, is_quiet=True), Quiet(waited_s=3.0, is_quiet=False))
+    result = run(runner, machine)
+    assert machine.asked_before == [0, 1]
+    assert result.surroundings == Surroundings(window_s=1.0, waited_s=3.0, was_quiet=False)
+    assert diagnosed(result).notes == ("Others were at work when it began.",)
+
+
+def test_what_disturbed_a_run_is_said_once():
+    busy = Surroundings(window_s=1.0, usable_cpus=2.0, foreign_cpus=1.5, was_quiet=False)
+    assert diagnosed(looked_at(surroundings=busy, notes=busy.disturbances)).notes == busy.disturbances
+    assert len(busy.disturbances) == 1
 
 
 def test_any_other_failure_is_not_tried_again():
