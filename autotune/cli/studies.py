@@ -73,7 +73,7 @@ def list_studies(storage: Storage = None, as_json: Json = False) -> int:
         rows = [
             (
                 entry["study"],
-                "searching" if entry["is_live"] else entry["status"],
+                "searching" if entry["is_live"] else entry["status"].replace("_", " "),
                 str(entry["num_trials"]),
                 _best_text(entry),
                 _ratio_text(entry),

@@ -13,6 +13,7 @@ from autotune.report.event_stream import result_document
 from autotune.report.lines import facts_words, header, trial_line
 from autotune.report.parts import parts_text, seconds_by_part
 from autotune.report.pictures import pareto
+from autotune.report.summary import headline
 from autotune.report.words import clean, refused_words
 from autotune.units import format_bytes, format_seconds
 
@@ -22,7 +23,7 @@ SCHEMA = 1
 def study_text(story: StudyStory) -> str:
     """The study for people: what was asked, what the script is, where the time went, and one line per trial."""
     lines = [
-        f"study {clean(story.study)}: {'searching' if story.is_live else story.status}",
+        f"study {clean(story.study)}: {'searching' if story.is_live else story.status.replace('_', ' ')}",
         f"  command  {clean(shlex.join(story.command))}",
         f"  in       {clean(story.cwd)}",
         f"  created  {story.created_at:%Y-%m-%d %H:%M} UTC",
@@ -32,6 +33,8 @@ def study_text(story: StudyStory) -> str:
         lines.append(f"  cap      {format_bytes(story.memory_cap_bytes)}")
     if story.facts is not None and story.natural is not None:
         lines.append(f"  script   {clean(facts_words(story.facts, story.natural))}")
+    if story.is_final:
+        lines.append(f"  result   {headline(story.result)}")
     parts = parts_text(story.results)
     if parts:
         lines.append(f"  trials   {clean(parts)}")

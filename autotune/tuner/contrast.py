@@ -114,6 +114,7 @@ def found_by_config(name: str, config: TunedConfig) -> Found:
         fields={
             **({"script": config.script.digest} if config.script.digest else {}),
             "autotune": config.provenance.autotune,
+            "unit": config.samples_unit,
             **_batch(config.settings, config.provenance.world_size),
         },
     )

@@ -87,9 +87,10 @@ def _on_trials(status: Status, best: FinishedTrial | None, trials: Sequence[Tria
     disturbed = [found.disturbances for found in watched if found.disturbances]
     if len(disturbed) > DISTURBED_SHARE * len(watched):
         often = Counter(kind for found in disturbed for kind in found).most_common(1)[0][0]
+        were = "was" if len(disturbed) == 1 else "were"
         yield (
-            f"{len(disturbed)} of {len(watched)} trials were disturbed, for instance: {often} Single rates are off by "
-            "that; a ratio of finals less so, since their runs take turns. Search again when the machine is quiet."
+            f"{len(disturbed)} of {len(watched)} trials {were} disturbed, for instance: {often} Single rates are off "
+            "by that; a ratio of finals less so, since their runs take turns. Search again when the machine is quiet."
         )
     if any(record.result.is_near_cap for record in trials):
         yield (

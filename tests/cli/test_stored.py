@@ -287,6 +287,14 @@ def test_options_before_the_verb_are_not_silently_ignored(cli, stored):
     assert "--storage and --json go after the verb" in err
 
 
+def test_a_study_that_has_ended_is_shown_with_its_result(cli, stored):
+    stored(trials=TRIALS, result=search_result(status=Status.NO_GAIN, best=BASELINE, speedup=None))
+    _, out, _ = cli("studies", "show", "train")
+    assert out.startswith("study train: no gain\n")
+    assert "\n  result   No settings were found that are faster than yours" in out
+    assert "  no gain  " in cli("studies")[1]
+
+
 def test_a_study_is_shown_without_its_secrets(cli, stored):
     stored(trials=TRIALS)
     code, out, _ = cli("studies", "show", "train")

@@ -143,3 +143,9 @@ def test_what_only_one_side_knows_is_not_compared():
     batch = study.side.settings.effective_batch()
     assert config.settings.effective_batch() == batch
     assert contrast(found_by_config("a.yaml", config), study)
+
+
+def test_rates_of_steps_are_not_compared_with_rates_of_samples():
+    steps, samples = tuned_config(samples_unit="steps"), tuned_config()
+    with pytest.raises(UsageError, match="unit: steps, not samples"):
+        contrast(found_by_config("a.yaml", steps), found_by_config("b.yaml", samples))
