@@ -1,11 +1,12 @@
 """What a trial costs beside its measurement: its start, forked against cold, and what stays behind.
 
-    python -m tests.benchmarks.startup [PART ...] [--pairs 5] [--trials 30] [--database PATH]
+    python -m tests.benchmarks.startup [PART ...] [--pairs 5] [--trials 30] [--database PATH] [--found PATH]
 
 Parts: `first` (seconds to the end of the first step), `same` (throughput and losses of whole trials), `growth` (trials
 in a row), `preparation` (a script that works for seconds before it trains, from its own beginning), `prepared_growth`
-(such trials in a row), `qualify` (which of the repository's scripts begin in a way that trials can share), `share` (a
-whole search of studies/jpeg_cnn, 5 minutes; `--database` takes one that is finished). Without any all are measured.
+(such trials in a row), `qualify` (which of the repository's scripts begin in a way that trials can share; it goes on
+where it was ended if `--found` names the same file again), `share` (a whole search of studies/jpeg_cnn, 5 minutes;
+`--database` takes one that is finished). Without any all are measured.
 `RESULTS.md` beside this file has a section for each; those of parts that were not asked for stay.
 """
 
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5, choices=[degrees + 1 for degrees in T_95])
     parser.add_argument("--trials", type=int, default=30, help="in a row")
     parser.add_argument("--database", type=Path, help="of a finished search of studies/jpeg_cnn")
+    parser.add_argument("--found", type=Path, help="what `qualify` has found so far, and will")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
@@ -61,7 +63,7 @@ def _measure(part: str, options: argparse.Namespace) -> str:
     if part == "share":
         return share(options.database)
     if part == "qualify":
-        return qualify()
+        return qualify(options.found)
     with open_trials(PREPARING_JOB if part.startswith("prepar") else JOB) as trials:
         if part == "first":
             return f"{FIRST}\n{first_steps(trials, options.pairs, 'forked')}"

@@ -4,9 +4,9 @@ Arguments: the number of steps to do (0 = none, and no import but torch's), and 
 """
 
 import sys
-import time
 
 import torch
+from training import steps_asked_for, train
 
 if sys.argv[1] != "0":
     import numpy
@@ -24,19 +24,8 @@ def main(num_steps):
     inputs = torch.randn(4096, 256) * scale + torch.from_numpy(pixels).flatten()
     loader = DataLoader(TensorDataset(inputs, torch.randint(10, (4096,))), batch_size=64, shuffle=True)
     model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    done = 0
-    while done < num_steps:
-        for batch, targets in loader:
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(batch), targets).backward()
-            optimizer.step()
-            done += 1
-            if done == 1:
-                print("first step ended at", time.monotonic())
-            if done >= num_steps:
-                break
+    train(model, loader, num_steps)
 
 
 if __name__ == "__main__" and sys.argv[1] != "0":
-    main(10**9 if sys.argv[1] == "forever" else int(sys.argv[1]))
+    main(steps_asked_for(sys.argv[1]))

@@ -5,12 +5,12 @@ Arguments: the number of steps to do, or `forever`; it says when the first has e
 
 import random
 import sys
-import time
 from collections import Counter
 
 import numpy
 import torch
 from torch.utils.data import DataLoader, TensorDataset
+from training import steps_asked_for, train
 
 NUM_WORDS = 3_000_000
 LENGTH = 32
@@ -30,20 +30,9 @@ def main(num_steps):
     tokens = torch.from_numpy(numpy.fromiter((numbers.get(word, 0) for word in text), dtype=numpy.int64))
     samples = tokens[: len(tokens) // LENGTH * LENGTH].view(-1, LENGTH)
     model = torch.nn.Sequential(torch.nn.Embedding(1024, 32), torch.nn.Flatten(), torch.nn.Linear(32 * LENGTH, 8))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     loader = DataLoader(TensorDataset(samples, samples[:, 0] % 8), batch_size=64, shuffle=True)
-    done = 0
-    while done < num_steps:
-        for batch, targets in loader:
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(batch), targets).backward()
-            optimizer.step()
-            done += 1
-            if done == 1:
-                print("first step ended at", time.monotonic())
-            if done >= num_steps:
-                break
+    train(model, loader, num_steps)
 
 
 if __name__ == "__main__":
-    main(10**9 if sys.argv[1] == "forever" else int(sys.argv[1]))
+    main(steps_asked_for(sys.argv[1]))

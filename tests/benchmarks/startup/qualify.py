@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, EveryTrialFailedError
 from autotune.measure.stopping import WindowRule
+from autotune.model.result import TrialResult
+from autotune.plain import from_plain, to_plain
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
 from autotune.runner.workspace import Workspace
@@ -18,14 +22,30 @@ from autotune.space.natural import natural_settings
 from autotune.spec import SearchSpec
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.site import open_site
+from tests.integration.shapes.shapes import SHAPES
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 180.0
 """Longest start of a script here: the studies make their data first."""
 BRIEF = WindowRule(half_width_ratio=0.9, min_window_s=0.1, max_window_s=0.5)
+NONE = "none"
+"""The start of a script that was not tried."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """A training script of the repository."""
+
+    name: str
+    folder: Path | None = None
+    """With the script and all that it reads; None where the files are texts."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Files by their names."""
+    arguments: tuple[str, ...]
+    """What follows the interpreter."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """How a trial of a script started."""
 
@@ -35,62 +55,100 @@ class Found:
     saved_s: float
 
 
-def scripts() -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Scripts of the repository that train by themselves, and arguments to try them with."""
-    for study in sorted((ROOT / "studies").glob("*/train.py")):
-        yield study, ()
-    fixtures = [*ROOT.glob("tests/integration/*/scripts/*.py"), *ROOT.glob("tests/benchmarks/*/*job.py")]
-    for script in sorted(fixtures):
-        text = script.read_text()
-        if ".backward(" in text and "torch.distributed" not in text:
-            yield script, ("forever",) if script.parent.name == "startup" else ()
+def scripts() -> Iterator[Script]:
+    """The studies, the jobs of the benchmarks, and every shape of the tests that is one process."""
+    for script in sorted((*ROOT.glob("studies/*/train.py"), *ROOT.glob("tests/benchmarks/*/*job.py"))):
+        arguments = ("forever",) if script.parent.name == "startup" else ()
+        yield Script(name=str(script.relative_to(ROOT)), folder=script.parent, arguments=(script.name, *arguments))
+    for shape in SHAPES:
+        if shape.num_processes == 1:
+            yield Script(name=shape.name, texts=shape.texts(), arguments=shape.command())
 
 
-def try_script(script: Path, arguments: tuple[str, ...]) -> Found:
+def try_script(script: Script) -> Found:
     """Probes a script in a copy of its folder, and starts a trial of it."""
-    name = str(script.relative_to(ROOT))
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place, script.parent.name)
-        shutil.copytree(script.parent, folder, ignore=shutil.ignore_patterns("__pycache__", "studies", "*.md"))
-        command = (sys.executable, script.name, *arguments)
-        spec = SearchSpec(command=command, script=script.name, cwd=str(folder), study="qualify", device="cpu")
-        workspace = Workspace.open(None, cwd=folder, command=command)
+        folder = Path(place, "project")
+        _put(script, folder)
         try:
-            site = open_site(spec)
-            cold, jobs = ColdRunner(workspace, site.device), Jobs(spec=spec, site=site)
-            probe = replace(jobs.probe(), start_limit_s=LIMIT_S, total_limit_s=2 * LIMIT_S)
-            probed = cold.start(probe).probe_result()
-            if probed.facts is None:
-                return Found(name=name, start="none", reason=f"its probe taught nothing: {probed.reason}", saved_s=0.0)
-            workspace.probe_is_through()
-            natural = natural_settings(probed.facts)
-            job = replace(replace(jobs, facts=probed.facts, natural=natural).trial(natural), window=BRIEF)
-            with ForkRunner(cold, probed.facts, least_preparation_s=0.0) as runner:
-                result = runner.start(job).result()
-            return Found(name=name, start=result.start, reason=result.start_reason, saved_s=result.saved_s)
+            result = _start_of(script, folder)
         except AutotuneError as error:
-            return Found(name=name, start="none", reason=str(error), saved_s=0.0)
-        finally:
-            workspace.remove()
+            return Found(name=script.name, start=NONE, reason=str(error), saved_s=0.0)
+    return Found(name=script.name, start=result.start, reason=result.start_reason, saved_s=result.saved_s)
 
 
-def qualify() -> str:
-    """The section on the repository's scripts."""
-    found = [try_script(script, arguments) for script, arguments in scripts()]
-    tried = [each for each in found if each.start != "none"]
+def _put(script: Script, folder: Path) -> None:
+    if script.folder is not None:
+        shutil.copytree(script.folder, folder, ignore=shutil.ignore_patterns("__pycache__", "studies", "*.md"))
+    for name, text in script.texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def _start_of(script: Script, folder: Path) -> TrialResult:
+    """A trial of the script, started in the quickest way that is sound for it.
+
+    Raises:
+        AutotuneError: The script cannot be tuned here.
+    """
+    command = (sys.executable, *script.arguments)
+    spec = SearchSpec(command=command, script=script.name, cwd=str(folder), study="qualify", device="cpu")
+    workspace = Workspace.open(None, cwd=folder, command=command)
+    try:
+        site = open_site(spec)
+        cold, jobs = ColdRunner(workspace, site.device), Jobs(spec=spec, site=site)
+        probe = replace(jobs.probe(), start_limit_s=LIMIT_S, total_limit_s=2 * LIMIT_S)
+        probed = cold.start(probe).probe_result()
+        if probed.facts is None:
+            raise EveryTrialFailedError(f"Its probe taught nothing: {probed.reason}")
+        workspace.probe_is_through()
+        natural = natural_settings(probed.facts)
+        job = replace(replace(jobs, facts=probed.facts, natural=natural).trial(natural), window=BRIEF)
+        with ForkRunner(cold, probed.facts, least_preparation_s=0.0) as runner:
+            return runner.start(job).result()
+    finally:
+        workspace.remove()
+
+
+def found(path: Path | None) -> list[Found]:
+    """How every script starts, told as it goes.
+
+    Args:
+        path: A file of lines for what is found: scripts that it has already are not tried again; None = all are.
+    """
+    known = [from_plain(Found, json.loads(line)) for line in _lines(path)]
+    by_name = {each.name: each for each in known}
+    for script in scripts():
+        if script.name in by_name:
+            continue
+        began = time.monotonic()
+        each = by_name[script.name] = try_script(script)
+        print(f"{each.start:>8} {time.monotonic() - began:5.1f} s  {each.name}: {_first_line(each)}", file=sys.stderr)
+        if path is not None:
+            with path.open("a") as file:
+                file.write(json.dumps(to_plain(each)) + "\n")
+    return [by_name[script.name] for script in scripts()]
+
+
+def _lines(path: Path | None) -> list[str]:
+    return path.read_text().splitlines() if path is not None and path.exists() else []
+
+
+def _first_line(each: Found) -> str:
+    return each.reason.replace("|", "/").partition("\n")[0]
+
+
+def qualify(path: Path | None) -> str:
+    """The section on the repository's scripts; `path` as in `found`."""
+    everything = found(path)
+    tried = [each for each in everything if each.start != NONE]
     num_prepared = sum(each.start == "prepared" for each in tried)
-    rows = [
-        f"| `{each.name}` | {each.start} | {each.saved_s:.1f} | {each.reason.replace('|', '/').splitlines()[0]} |"
-        if each.reason
-        else f"| `{each.name}` | {each.start} | {each.saved_s:.1f} | |"
-        for each in found
-    ]
     return "\n".join(
         [
             "## Scripts that begin in a way that trials can share\n",
             f"{num_prepared} of {len(tried)} scripts that train here; a beginning of any length counts.\n",
             "| script | start | imports and beginning, s | why, or why not |",
             "|---|---|---|---|",
-            *rows,
+            *(f"| {each.name} | {each.start} | {each.saved_s:.1f} | {_first_line(each)} |" for each in everything),
         ]
     )
