@@ -25,6 +25,7 @@ from autotune.tuner.batch_probe import BatchGain, BatchProbe, describe
 from autotune.tuner.budget import NUM_FINALISTS, Budget
 from autotune.tuner.finals import Finals, FinalsResult
 from autotune.tuner.fingerprint import (
+    changed_code,
     check_unchanged,
     probed_fingerprint,
 )
@@ -235,6 +236,9 @@ class Course:
         )
         if gain := describe(gains):
             result = replace(result, notes=(*result.notes, gain))
+        if changes := changed_code(self.study.spec, self.study.fingerprint):
+            note = f"The trials are not all of one script, since {'; '.join(changes)} meanwhile. Search again."
+            result = replace(result, notes=(*result.notes, note))
         if finals is not None and result.best is not None and result.best.samples_per_second is not None:
             result = self._with_config(result)
         self._repository.set_status(self.study.name, status.value, result.document())

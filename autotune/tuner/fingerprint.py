@@ -52,6 +52,12 @@ def module_digests(spec: SearchSpec, names: Iterable[str]) -> dict[str, str]:
     return {name: digest for name, digest in found.items() if digest}
 
 
+def changed_code(spec: SearchSpec, stored: Mapping[str, Any]) -> tuple[str, ...]:
+    """Sentences that say which of the user's files are not as they were when a study was probed."""
+    modules = module_digests(spec, stored.get("modules", ()))
+    return what_changed(stored, {**stored, "script": script_digest(spec), "modules": modules})
+
+
 def what_changed(stored: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     """Sentences that say how a study's circumstances differ from today's; empty when trials can be added.
 

@@ -163,7 +163,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
         ),
         script=TunedScript(
             path=spec.script,
-            digest=script_digest(spec),
+            digest=study.fingerprint.get("script", ""),
             natural=study.natural,
             maps=dict(all_maps(spec.maps, study.facts)),
             facts=study.facts,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import replace
 
 import pytest
 
+from autotune.emit.config import read_config
 from autotune.errors import (
     EveryTrialFailedError,
     SearchSpaceError,
@@ -106,6 +108,23 @@ def test_a_finished_study_is_not_searched_again(folder):
 
 
 # What has changed since
+
+
+def test_code_that_changes_during_the_search_is_told_and_the_config_names_what_was_searched(folder):
+    folder.runner.facts = replace(FACTS, modules=("torch", "model"))
+    before = hashlib.sha256(folder.script.read_bytes()).hexdigest()
+
+    def measure(settings):
+        if len(folder.runner.ran) == 3:
+            folder.script.write_text("import model  # edited\n")
+            (folder.path / "model.py").write_text("width = 2\n")
+        return by_workers(settings)
+
+    folder.runner.measure = measure
+    result = folder.search()
+    (note,) = [note for note in result.notes if "not all of one script" in note]
+    assert "the script's file has changed; the module model, which the script imports, has changed" in note
+    assert read_config(folder.path / "autotune.yaml").script.digest == before
 
 
 def test_a_resume_repeats_no_trial_and_needs_no_probe(folder):
