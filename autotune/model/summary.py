@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from autotune.errors import StoreError
 from autotune.settings import Settings
 
 DOCUMENT_SCHEMA = 1
@@ -207,7 +208,21 @@ class SearchResult:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """The result that `document` described, as the database keeps it."""
+        """The result that `document` described, as the database keeps it.
+
+        Raises:
+            StoreError: It describes none that this release knows.
+        """
+        try:
+            return cls._from_document(document)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(
+                f"The stored result of study {document.get('study')!r} cannot be read: {error!r}.",
+                "Another release wrote it, or it was edited: delete the study, and search again.",
+            ) from error
+
+    @classmethod
+    def _from_document(cls, document: dict[str, Any]) -> Self:
         speedup, counts = document["speedup"], document["trials"]
         return cls(
             study=document["study"],

@@ -47,7 +47,7 @@ def write_result(text: str) -> None:
         lead_nowhere(sys.stdout)
         if is_reader_gone:
             return
-        hint = "What was found is in the database; see autotune best."
+        hint = "Send it elsewhere; what a search has found is in the database: see autotune best."
         raise HostError(f"The result cannot be written: {error.strerror}.", hint) from error
 
 

@@ -170,7 +170,7 @@ def _from_missing(ending: Ending, ranks: Sequence[RankResult], unreadable: str) 
         reason = "The kernel, short of memory, ended part of it."
         return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
     if not ranks:
-        reason = f"It ended with exit code {ending.exit_code} before it was measured."
+        reason = f"It ended with exit code {ending.exit_code} before it trained for long enough."
         return Verdict(outcome=Outcome.CRASHED, reason=reason)
     reason = f"Only {len(ranks)} of {ranks[0].world_size} ranks reported."
     return Verdict(outcome=Outcome.CRASHED, reason=reason)

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.errors import StoreError
 from autotune.model.summary import SearchResult, Status, TrialCounts
 from autotune.report.document import document_text
 from autotune.report.summary import headline, summary
@@ -82,6 +83,11 @@ def test_of_a_single_change_the_headline_says_what_it_is_worth():
 def test_the_contributions_survive_the_database():
     result = search_result()
     assert SearchResult.from_document(json.loads(json.dumps(result.document()))) == result
+
+
+def test_a_stored_result_of_another_release_is_refused_with_a_sentence():
+    with pytest.raises(StoreError, match="stored result of study 'photos' cannot be read"):
+        SearchResult.from_document({"schema": 1, "study": "photos", "status": "improved"})
 
 
 def test_without_a_gain_nothing_changed_and_nothing_is_promised():
