@@ -25,7 +25,8 @@ class Roots:
         self.before_call: list[Callable[[], None]] = []
         """Run before every call of a root in grad mode."""
         self.on_any_call: Callable[[bool], None] | None = None
-        """Run before every call of a module while roots are looked for, with whether gradients are switched on."""
+        """Run before every call of a module while roots are looked for, with whether gradients are switched on; not
+        within a root's own call in grad mode, which may switch them off for a part of it."""
         self.convert_inputs: Callable[[Any], Any] | None = None
         """Applied to every argument of a root's call."""
         self.stops_at_first = False
@@ -52,7 +53,7 @@ class Roots:
     def _wrap_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             is_training = torch.is_grad_enabled()
-            if self.on_any_call is not None:
+            if self.on_any_call is not None and not self._is_inside:
                 self.on_any_call(is_training)
             if self._restore is None or self._is_inside or not is_training or is_criterion(module):
                 return original(module, *args, **kwargs)
