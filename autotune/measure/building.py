@@ -12,6 +12,7 @@ standard deviation of 2.1 % by what was delivered, +0.3 % with 1.3 % by the mean
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autotune.measure.block import Block, data_wait_fraction
 
@@ -24,6 +25,9 @@ BUILT_WEIGHT = 0.8
 Over 2 to 16 workers and loads of 0.1 to 1.3, the mean absolute bias is 0.3 % for a sigma of at most 0.1 (0.7 % by what
 was delivered) and 0.7 % for one of 0.3 (1.8 %)."""
 
+LEAST_SHARE = 0.01
+"""Of its samples that a block adds at least: a block needs some, even where its workers built nothing."""
+
 
 def steady_factor(blocks: Sequence[Block]) -> float:
     """By how much the steady rate exceeds the one at which these blocks were delivered; 1 where nobody saw them built.
@@ -34,12 +38,28 @@ def steady_factor(blocks: Sequence[Block]) -> float:
     Raises:
         ValueError: When there is no block.
     """
-    binding = binding_share(blocks)
-    num_built = [block.num_built for block in blocks if block.num_built is not None]
-    if len(num_built) < len(blocks):
-        return 1.0
-    ahead = max(0.0, sum(num_built)) / sum(block.num_micro_batches for block in blocks) - 1.0
-    return 1.0 + BUILT_WEIGHT * binding * ahead
+    num_built = sum(block.num_built or 0.0 for block in blocks)
+    weight = _weight_of_built(blocks)
+    return 1.0 + weight * (max(0.0, num_built) / sum(block.num_micro_batches for block in blocks) - 1.0)
+
+
+def steady_blocks(blocks: Sequence[Block]) -> Sequence[Block]:
+    """The blocks with the samples that each adds to the steady rate in place of those that were delivered in it.
+
+    How well the steady rate is known follows from these. Deliveries come in rounds, and blocks of them differ by far
+    more than blocks of what was built: intervals by what was delivered were twice as wide as the errors, and windows
+    that were to reach a given width twice as long.
+
+    Args:
+        blocks: Consecutive blocks of one window, at least 1.
+
+    Raises:
+        ValueError: When there is no block.
+    """
+    weight = _weight_of_built(blocks)
+    if weight == 0:
+        return blocks
+    return [replace(block, num_samples=block.num_samples * _share_of_steady(block, weight)) for block in blocks]
 
 
 def binding_share(blocks: Sequence[Block]) -> float:
@@ -53,3 +73,14 @@ def binding_share(blocks: Sequence[Block]) -> float:
     """
     share = (data_wait_fraction(blocks) - UNBOUND_WAIT) / (BOUND_WAIT - UNBOUND_WAIT)
     return min(1.0, max(0.0, share))
+
+
+def _weight_of_built(blocks: Sequence[Block]) -> float:
+    """Of what was built, against what was delivered; 0 where nobody saw it in all blocks."""
+    binding = binding_share(blocks)
+    return BUILT_WEIGHT * binding if all(block.num_built is not None for block in blocks) else 0.0
+
+
+def _share_of_steady(block: Block, weight: float) -> float:
+    ahead = (block.num_built or 0.0) / block.num_micro_batches - 1.0
+    return max(1.0 + weight * ahead, LEAST_SHARE)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from autotune.measure.block import Block, merge, rate_samples_per_second
-from autotune.measure.building import steady_factor
+from autotune.measure.building import steady_blocks, steady_factor
 from autotune.measure.rare_waits import rare_wait_error
 
 MIN_MERGED_BLOCKS = 8
@@ -74,6 +74,9 @@ class RateEstimate:
 def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEstimate:
     """Throughput over the blocks with a t-interval that allows for correlation between neighbours.
 
+    Where the loader binds, both are of its steady rate: what its workers built counts beside what they delivered
+    (`steady_factor`, `steady_blocks`).
+
     Neighbouring blocks are merged in pairs, again and again, while their rates correlate and at least 8 blocks would
     be left. Where waits for data are rare, more of them than were seen are allowed for (`rare_wait_error`).
 
@@ -91,7 +94,7 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
         raise ValueError(f"confidence must be above 0 and below 1, not {confidence!r}")
     if len({block.phase for block in blocks}) > 1:
         raise ValueError("a rate estimate needs blocks of one phase")
-    merged, factor = _merge_until_uncorrelated(blocks)
+    merged, factor = _merge_until_uncorrelated(steady_blocks(blocks))
     # The centre is of all blocks: a trailing one that merging drops still counts in the rate, only not in its error.
     rate = rate_samples_per_second(blocks) * steady_factor(blocks)
     standard_error = math.hypot(_relative_standard_error(merged), rare_wait_error(blocks))
