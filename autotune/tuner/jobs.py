@@ -17,7 +17,10 @@ from autotune.tuner.site import Site
 
 PROBE_START_LIMIT_S = 900.0
 """A probe may download its dataset."""
-PROBE_TOTAL_LIMIT_S = 1200.0
+LEAST_PROBE_LIMIT_S = 180.0
+"""And however little time was given, a cold disk and a large framework are waited for."""
+PROBE_STEPS_LIMIT_S = 300.0
+"""Longest time from a probe's first step to its end."""
 START_SLACK_S = 60.0
 START_FACTOR = 5.0
 """A trial may take so many times as long as the probe to its first step, plus a slack: compilation, a busy disk."""
@@ -45,13 +48,14 @@ class Jobs:
         return all_maps(self.spec.maps, self.facts)
 
     def probe(self) -> TrialJob:
-        """The script as it is."""
+        """The script as it is; one that hangs is not waited for much longer than the whole search may take."""
+        start_limit_s = min(PROBE_START_LIMIT_S, max(LEAST_PROBE_LIMIT_S, self.spec.budget_s))
         return self._job(
             mode=Mode.PROBE,
             command=self.spec.command,
             settings=None,
-            start_limit_s=PROBE_START_LIMIT_S,
-            total_limit_s=PROBE_TOTAL_LIMIT_S,
+            start_limit_s=start_limit_s,
+            total_limit_s=start_limit_s + PROBE_STEPS_LIMIT_S,
         )
 
     def split_probe(self, settings: Settings) -> TrialJob:
