@@ -208,7 +208,10 @@ class ForkRunner:
 
     def _start_server(self, job: TrialJob) -> ForkServer:
         workspace = self._cold.workspace
-        folder = workspace.new_trial()
+        try:
+            folder = workspace.new_trial()
+        except OSError as error:
+            raise ForkServerError(f"no server of the imports can be started: {error}") from error
         environment = self._cold.environment(job, TrialPaths(folder))
         for name in (*PER_TRIAL, *BY_CALL):
             environment.pop(name, None)

@@ -73,7 +73,7 @@ def read_ranks(paths: TrialPaths) -> tuple[tuple[RankResult, ...], str]:
     """The reports in order of rank, and why one of them cannot be used; empty when all can."""
     try:
         ranks = [_read_rank(paths.results / name) for name in _report_names(paths.results)]
-    except UnreadableError as error:
+    except (OSError, UnreadableError) as error:
         return (), str(error)
     if len({rank.world_size for rank in ranks}) > 1:
         return (), "its ranks do not agree on how many they are"

@@ -57,6 +57,17 @@ def test_a_missing_folder_holds_no_report(tmp_path: Path) -> None:
     assert read_ranks(TrialPaths(tmp_path / "gone")) == ((), "")
 
 
+def test_a_folder_that_cannot_be_read_is_an_unreadable_report(
+    paths: TrialPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr("autotune.runner.reports.os.scandir", refused)
+    ranks, unreadable = read_ranks(paths)
+    assert ranks == () and "Permission denied" in unreadable
+
+
 def test_one_bad_report_spoils_them_all(paths: TrialPaths) -> None:
     put(paths, 0, world_size=2)
     paths.result(1).write_text("{")
