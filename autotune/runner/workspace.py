@@ -17,6 +17,8 @@ from autotune.runner.claims import COMPLETE, TRIALS, Claim, claim, is_ours, swee
 from autotune.runner.covered import covered_folders
 from autotune.runner.tree import end_strays
 
+FREE_SPACE = "Free some space, or set TMPDIR."
+
 
 @dataclass(frozen=True, slots=True)
 class Covered:
@@ -67,7 +69,7 @@ class Workspace:
         try:
             has_layers = layers.is_permitted(scratch, folders)
         except OSError as error:
-            raise HostError(f"{folder} cannot be written: {error}.", "Free some space, or set TMPDIR.") from error
+            raise HostError(f"{folder} cannot be written: {error}.", FREE_SPACE) from error
         finally:
             layers.remove_tree(scratch)
         workspace = cls(folder, tuple(map(Covered, folders)), has_layers=has_layers)
@@ -119,9 +121,16 @@ class Workspace:
         return (self.folder / COMPLETE).is_file()
 
     def probe_is_through(self) -> None:
-        """Marks the study's layer as complete."""
-        (self.folder / "study").mkdir(exist_ok=True)
-        (self.folder / COMPLETE).write_text("")
+        """Marks the study's layer as complete.
+
+        Raises:
+            HostError: Nothing can be written there any more.
+        """
+        try:
+            (self.folder / "study").mkdir(exist_ok=True)
+            (self.folder / COMPLETE).write_text("")
+        except OSError as error:
+            raise HostError(f"{self.folder} cannot be written: {error}.", FREE_SPACE) from error
 
     def forget_probe(self) -> None:
         """Empties the study's layer, for a new probe."""
@@ -187,7 +196,7 @@ def _claimed(folder: Path | None, covered: tuple[Path, ...], study_id: str) -> t
         try:
             claimed = claim(place)
         except OSError as error:
-            raise HostError(f"{place} cannot be written: {error}.", "Free some space, or set TMPDIR.") from error
+            raise HostError(f"{place} cannot be written: {error}.", FREE_SPACE) from error
         if claimed is not None:
             return place, claimed
 

@@ -84,6 +84,8 @@ class Session:
             if self._is_of_no_use(error):
                 self._repository.delete_study(self._name)
             else:
+                if isinstance(error, KeyboardInterrupt):
+                    self._repository.set_status(self._name, Status.INTERRUPTED.value)
                 self._leave()
 
     def _leave(self) -> None:

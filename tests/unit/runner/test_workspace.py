@@ -55,6 +55,17 @@ def test_the_probes_layer_counts_only_once_it_is_through(workspace: Workspace) -
     assert not workspace.has_probe_layer()
 
 
+def test_a_disk_that_is_full_at_the_end_of_the_probe_is_the_hosts_fault(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(HostError, match="No space left"):
+        workspace.probe_is_through()
+
+
 def test_removing_a_trial_bears_what_scripts_leave(workspace: Workspace) -> None:
     trial = workspace.new_trial()
     (trial / "layer" / "a" / "b").mkdir(parents=True)

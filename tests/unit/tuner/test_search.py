@@ -81,6 +81,21 @@ def test_a_search_that_is_interrupted_in_its_probe_leaves_no_workspace(folder, m
     assert workspaces(folder) == []
 
 
+def test_a_search_that_is_left_at_once_is_interrupted_and_can_be_gone_on_with(folder):
+    def measure(settings):
+        if len(folder.runner.ran) == 2:
+            raise KeyboardInterrupt
+        return by_workers(settings)
+
+    folder.runner.measure = measure
+    with pytest.raises(KeyboardInterrupt):
+        folder.search()
+    with folder.repository() as repository:
+        assert repository.study("train").status == "interrupted"
+    folder.runner.measure = by_workers
+    assert folder.resume().trials.total == 6
+
+
 def test_a_setting_that_nobody_knows_leaves_the_name_free(folder):
     with pytest.raises(SearchSpaceError, match="num_wokers"):
         folder.search(ranges=(("num_wokers", "0..4"),))
