@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from autotune.search.bounds import Bounds
 from autotune.search.forecast import forecast
 from autotune.search.history import History
 from autotune.search.memory_model import MemoryModel
@@ -38,10 +40,10 @@ MAX_LOOKED_AT = 5000
 LARGEST_STEP = 4
 """Factor by which a micro-batch grows at most beside other changes: what lies further is not known well enough."""
 
-LEAST_PROBABILITY = 0.2
+LEAST_PROBABILITY = 0.1
 """Settings that are less likely than this to stay under the cap are not tried, whatever they promise."""
 
-COST_OF_FAILURE = 0.05
+COST_OF_FAILURE = 0.02
 """What a trial over the cap costs, as a share of the best rate: so much must be to be gained by the risk."""
 
 LIGHTER = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
@@ -90,6 +92,8 @@ class AfterPlan:
     ) -> dict[Settings, float]:
         """Expected gains of new settings, less the risk that they do not fit."""
         rates, peaks = forecast(history), PeakForecast(history, self._space, self._limits.cap_bytes)
+        bounds = Bounds(history, device_is_cpu=self._space.device_is_cpu)
+        least_rate = (history.feasible[0].samples_per_second or 0.0) * (1 + self._limits.noise_ratio)
         centres = [trial.settings for trial in rates.fastest(history.feasible)[:NUM_CENTRES]]
         looked_at, worths = set[Settings](known), dict[Settings, float]()
 
@@ -99,7 +103,8 @@ class AfterPlan:
             fits = {one: peaks.fit_probability(one) for one in new if memory.ruled_out(one) is None}
             likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
             for one, gain in zip(likely, rates.gains(likely), strict=True):
-                worths[one] = fits[one] * gain - (1 - fits[one]) * COST_OF_FAILURE
+                is_limited = (bounds.loader_rate(one) or math.inf) < least_rate
+                worths[one] = fits[one] * (0.0 if is_limited else gain) - (1 - fits[one]) * COST_OF_FAILURE
 
         look_at([*suggested, *self._lighter_with_more(centres[0])])
         for ring in self._rings(centres):

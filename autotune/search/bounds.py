@@ -58,6 +58,10 @@ class Bounds:
         """Compute-only rate of these settings, the mean of all trials that compute the same; None if there is none."""
         return self._compute.get(compute_part(settings))
 
+    def loader_rate(self, settings: Settings) -> float | None:
+        """Samples per second that the loader of these settings delivers, at its best; None where no trial shows it."""
+        return self._loader.get(loader_part(settings))
+
     @property
     def load_s(self) -> float | None:
         """Seconds that the training process takes to load one sample by itself; None without a trial that did."""
@@ -110,7 +114,7 @@ class Bounds:
     def upper_bound(self, settings: Settings) -> float | None:
         """Samples per second that these settings cannot exceed but by noise; None where nothing is known of them."""
         compute, load_s = self.compute_rate(settings), self.load_s
-        known = [compute, self._loader.get(loader_part(settings))]
+        known = [compute, self.loader_rate(settings)]
         if settings.num_workers == 0 and compute is not None and load_s is not None:
             known.append(1 / (1 / compute + load_s))
         return min((rate for rate in known if rate is not None), default=None)

@@ -93,11 +93,17 @@ class Forecast:
         """Shares of the best rate so far that trials of settings are expected to gain; nothing is lost by a trial."""
         if not settings:
             return []
-        best = self._log_rates(self._tried).max()
-        compute, compute_deviations, share, share_deviations = self._parts(settings)
-        faster = compute[:, None] + compute_deviations[:, None] * QUANTILES
-        fed = np.minimum(0.0, share[:, None] + share_deviations[:, None] * QUANTILES)
-        above = np.maximum(0.0, faster[:, :, None] + fed[:, None, :] - best)
+        best = self._tried[int(self._log_rates(self._tried).argmax())]
+        points = self._features([best, *settings])
+        faster = _draws(*self._compute.differences(points[1:], points[0]))
+        fed = np.zeros((len(settings), 1))
+        if self._share is not None:
+            demands, _ = self._compute.predict(points)
+            pairs = zip([best, *settings], demands, strict=True)
+            points = np.array([_share_features(one, demand) for one, demand in pairs])
+            own = min(0.0, float(self._share.predict(points[:1])[0][0]))
+            fed = np.minimum(-own, _draws(*self._share.differences(points[1:], points[0])))
+        above = np.maximum(0.0, faster[:, :, None] + fed[:, None, :])
         return [float(gain) for gain in above.mean(axis=(1, 2))]
 
     def _compute_rates(self, history: History) -> list[tuple[float, Settings]]:
@@ -130,6 +136,11 @@ class Forecast:
         if not self._is_whole:
             return np.array([_compute_features(one) for one in settings])
         return np.array([(*_compute_features(one), *_loader_features(one)) for one in settings])
+
+
+def _draws(means: Array, deviations: Array) -> Array:
+    """Equally likely values, one row for each mean and deviation."""
+    return np.asarray(means[:, None] + deviations[:, None] * QUANTILES)
 
 
 @lru_cache(maxsize=REMEMBERED)

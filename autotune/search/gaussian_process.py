@@ -48,12 +48,30 @@ class GaussianProcess:
 
     def predict(self, points: Array) -> tuple[Array, Array]:
         """Means and standard deviations of the values at points, noise left out."""
+        across = self._across(points)
+        variance = self._prior(points) - (across @ self._fit.inverse * across).sum(axis=1)
+        return self._mean + across @ self._fit.weights, np.sqrt(np.maximum(variance, TINY))
+
+    def differences(self, points: Array, other: Array) -> tuple[Array, Array]:
+        """Means and standard deviations of how much higher the values at points are than that at another point.
+
+        What is not known of both alike is in neither: points that hardly differ are known to be hardly different.
+        """
+        scales, there = self._fit.scales, other[None, :]
+        less = self._across(points) - self._across(there)
+        prior = self._prior(points) + self._prior(there) - 2 * _covariance(self._parts(points, there), scales)[:, 0]
+        variance = prior - (less @ self._fit.inverse * less).sum(axis=1)
+        return less @ self._fit.weights, np.sqrt(np.maximum(variance, TINY))
+
+    def _across(self, points: Array) -> Array:
+        return _covariance(self._parts(points, self._points), self._fit.scales)
+
+    def _prior(self, points: Array) -> Array:
+        """Variances of the values at points before anything was observed."""
         scales = self._fit.scales
-        across = _covariance(self._parts(points, self._points), scales)
-        explained = (across @ self._fit.inverse * across).sum(axis=1)
         trends = (points - self._centre)[:, : self._num_trends]
-        prior = scales.trend**2 * (trends**2).sum(axis=1) + points.shape[1] * scales.alone**2 + scales.together**2
-        return self._mean + across @ self._fit.weights, np.sqrt(np.maximum(prior - explained, TINY))
+        alone = points.shape[1] * scales.alone**2
+        return np.asarray(scales.trend**2 * (trends**2).sum(axis=1) + alone + scales.together**2)
 
     def _parts(self, rows: Array, columns: Array) -> tuple[Array, Array, Array]:
         """Likeness of points in their trends, feature by feature, and in all features at once."""

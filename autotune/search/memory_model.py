@@ -128,11 +128,12 @@ class MemoryModel:
 
         First the lines are taken to start at the same point, since weights and optimizer are the same in every
         precision. Failing that, the peak of a trial grows in proportion to the micro-batch, and a worker is taken to be
-        large until one was seen. Formats that were not measured at all are taken to need what the others do. None
-        where nothing was measured.
+        large until one was seen. Formats that were not measured at all are taken to need what the others do, and those
+        of half the width no more than the others at the same or a larger micro-batch. None where nothing was measured.
         """
         same = [trial for trial in self._measured if _kind(trial.settings) == _kind(settings)]
-        bound = min((self._bound(settings, trial) for trial in same or self._measured), default=None)
+        wider = [trial for trial in self._measured if _is_wider_and_no_smaller(trial.settings, settings)]
+        bound = min((self._bound(settings, trial) for trial in [*(same or self._measured), *wider]), default=None)
         on_line = self._on_some_line(settings)
         if on_line is None or bound is None:
             return bound
@@ -266,6 +267,13 @@ class _Regression:
 def _kind(settings: Settings) -> tuple[bool, bool]:
     """Settings with the same line: formats of the same width take the same memory."""
     return settings.precision in (Precision.BF16, Precision.FP16), settings.compile
+
+
+def _is_wider_and_no_smaller(other: Settings, settings: Settings) -> bool:
+    """Whether others compute the same in a wider format with at least as large a micro-batch."""
+    (is_half, is_compiled), (other_is_half, other_is_compiled) = _kind(settings), _kind(other)
+    is_wider = is_half and not other_is_half and other_is_compiled == is_compiled
+    return is_wider and _micro_batch(other) >= _micro_batch(settings)
 
 
 def _micro_batch(settings: Settings) -> int:

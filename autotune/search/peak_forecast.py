@@ -43,6 +43,8 @@ COMPILED = _Prior(mean=math.log(0.9), deviation=0.12)
 """The same of a compiled model."""
 WORKSPACE = _Prior(mean=0.025, deviation=0.02)
 """Logarithm of what cuDNN's workspaces make of the whole."""
+SEGMENTS = _Prior(mean=-0.03, deviation=0.05)
+"""The same of segments that expand: what is lost between blocks becomes usable."""
 ACCUMULATED = _Prior(mean=0.02, deviation=0.04)
 """Logarithm of what gradients that are kept make of the part that does not grow."""
 UNKNOWN = 1.0
@@ -82,6 +84,7 @@ class PeakForecast:
             WORKSPACE,
             ACCUMULATED,
             _Prior(mean=math.log(smallest / 4), deviation=UNKNOWN),
+            SEGMENTS,
         )
         self._solve()
 
@@ -117,7 +120,7 @@ class PeakForecast:
 
     def _shares(self, settings: Settings, parts: Array) -> tuple[float, float, float, float]:
         """Bytes that do not grow, bytes of activations, of workers, and of batches that wait, before workspaces."""
-        fixed, per_sample, half, compiled, _, accumulated, worker = parts
+        fixed, per_sample, half, compiled, _, accumulated, worker, _ = parts
         is_half = _is_half(settings)
         kept = math.exp(fixed + accumulated * (settings.grad_accum_steps > 1))
         activations = _size(settings) * math.exp(per_sample + half * is_half + compiled * settings.compile)
@@ -127,7 +130,8 @@ class PeakForecast:
         return kept, activations, settings.num_workers * math.exp(worker), waiting
 
     def _log_peak(self, settings: Settings, parts: Array) -> float:
-        return math.log(sum(self._shares(settings, parts))) + float(parts[4]) * settings.cudnn_benchmark
+        whole = parts[4] * settings.cudnn_benchmark + parts[7] * settings.expandable_segments
+        return math.log(sum(self._shares(settings, parts))) + float(whole)
 
     def _slopes(self, settings: Settings, parts: Array) -> Array:
         """Derivatives of the logarithm of the peak."""
@@ -143,6 +147,7 @@ class PeakForecast:
                 1.0 * settings.cudnn_benchmark,
                 kept / whole * (settings.grad_accum_steps > 1),
                 workers / whole,
+                1.0 * settings.expandable_segments,
             ]
         )
 

@@ -29,6 +29,9 @@ MAX_PASSES = 3
 NEARLY_FED = 0.98
 """From this share of the compute-only rate on, the loader's details are not worth a trial either."""
 
+GROWN_RATIO = 4
+"""Factor of growth from which a micro-batch may be limited by something else than before."""
+
 FRACTION_HEADROOM = 1.02
 """The allocator needs a little more than the peak that it reserved."""
 
@@ -78,6 +81,8 @@ def _on_accelerator(walk: Walk) -> None:
     if _is_loader_limited(walk):
         feed(walk)
     grow_micro_batch(walk)
+    if _usual_compute_again(walk):
+        grow_micro_batch(walk)
 
 
 def _is_loader_limited(walk: Walk) -> bool:
@@ -98,14 +103,7 @@ def _on_cpu(walk: Walk) -> None:
 
 def _usual_gains(walk: Walk) -> None:
     """What usually helps on an accelerator, all at once; later passes take back what does not help here."""
-    own = walk.best.precision.value
-    half = next((value for value in HALF if value in walk.choices("precision")), own)
-    compute: dict[str, Value] = {
-        "precision": own if own in HALF else half,
-        "channels_last": True,
-        "cudnn_benchmark": True,
-        "non_blocking": True,
-    }
+    compute = _usual_compute(walk)
     loader: dict[str, Value] = {
         "pin_memory": True,
         "persistent_workers": True,
@@ -119,6 +117,36 @@ def _usual_gains(walk: Walk) -> None:
     if trial is not None and not trial.outcome.is_complete:
         # One of them does harm here; those of the loader rarely do. The others are tried one by one from here on.
         walk.consider(loader, "usual")
+
+
+def _usual_compute_again(walk: Walk) -> bool:
+    """What should compute faster once more at a micro-batch that has grown, where it did not at the script's own.
+
+    Small micro-batches wait for the host's launches, which these changes do not shorten: they show nothing of the rest.
+
+    Returns:
+        Whether it computes faster now.
+    """
+    lead = walk.lead
+    settings = walk.changed(_usual_compute(walk), lead)
+    has_grown = (lead.batch_size or 0) >= GROWN_RATIO * (walk.space.natural.batch_size or 1)
+    is_sound = any(trial.settings.precision is settings.precision for trial in walk.visited.sound)
+    if not (has_grown and is_sound) or _is_loader_limited(walk) or not walk.is_open(settings):
+        return False
+    walk.measured(settings, "usual")
+    return walk.lead == settings
+
+
+def _usual_compute(walk: Walk) -> dict[str, Value]:
+    """What usually makes an accelerator compute faster."""
+    own = walk.best.precision.value
+    half = next((value for value in HALF if value in walk.choices("precision")), own)
+    return {
+        "precision": own if own in HALF else half,
+        "channels_last": True,
+        "cudnn_benchmark": True,
+        "non_blocking": True,
+    }
 
 
 def _precision(walk: Walk) -> None:

@@ -79,7 +79,6 @@ class Search:
         self._trials = StudyTrials(storage, study_name, space, {"made_by": "autotune", **about})
         self._after_plan = AfterPlan(self._trials, TpeSampler(space, seed), space, limits)
         self._finished_plan: PlanFinished | None = None
-        self._last_step: tuple[object, Candidate | SearchExhausted] | None = None
 
     def ask(self, attrs: Mapping[str, Any] | None = None) -> Proposal | SearchExhausted:
         """The next trial, started in the database; queued settings come first, then the plan, then the sampler.
@@ -149,16 +148,6 @@ class Search:
         """Whether a trial is running, and its owner is not dead; otherwise as in `reap`."""
         return self._trials.is_held(number, is_dead)
 
-    def should_stop(self) -> str | None:
-        """Why no further trial is worth its time, as one sentence; None while one may be. The clock is the tuner's."""
-        snapshot = self._trials.snapshot()
-        if _num_finished(snapshot) >= self._max_trials:
-            return f"The {self._max_trials} trials of the budget are spent."
-        if self._spend_all:
-            return None
-        step = self._next(snapshot)
-        return step.reason if isinstance(step, SearchExhausted) else None
-
     @property
     def history(self) -> History:
         """Finished trials, read from the database; gated ones are not among them."""
@@ -209,13 +198,8 @@ class Search:
         return self._finished_plan
 
     def _next(self, snapshot: StudySnapshot) -> Candidate | SearchExhausted:
-        """What comes next of these trials, worked out once for the same ones."""
-        known = (snapshot.finished, snapshot.running)
-        if self._last_step is None or self._last_step[0] != known:
-            self._last_step = known, self._step(snapshot, self._history(snapshot))
-        return self._last_step[1]
-
-    def _step(self, snapshot: StudySnapshot, history: History) -> Candidate | SearchExhausted:
+        """What comes next of these trials."""
+        history = self._history(snapshot)
         device_is_cpu, noise_ratio = self._space.device_is_cpu, self._limits.noise_ratio
         if not self._spend_all:
             reason = why_nothing_to_gain(history, device_is_cpu=device_is_cpu, noise_ratio=noise_ratio)

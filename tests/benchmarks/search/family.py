@@ -73,7 +73,9 @@ def _choose_cap(rng: random.Random, workload: Workload) -> None:
     """
     peaks = sorted(workload.peak_bytes(point) for point in workload.grid())
     share, room = rng.uniform(0.1, 0.66), rng.uniform(1.0, 1.6)
-    workload.cap_bytes = int(peaks[int((1 - share) * (len(peaks) - 1))]) + 1
+    largest_below = peaks[int((1 - share) * (len(peaks) - 1))]
+    # A cap is not made for a cell: it lies anywhere between two peaks, on average in the middle.
+    workload.cap_bytes = int((largest_below + next(peak for peak in peaks if peak > largest_below)) / 2)
     if rng.random() < 0.1:
         return
     natural, space = workload.space.natural, workload.space

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import optuna
 import pytest
 
@@ -55,7 +57,15 @@ def test_no_settings_are_tried_twice_and_the_best_is_no_worse_than_the_baseline(
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_search_from_the_best_settings_ends_after_a_handful_of_trials(device):
-    run = autotune_stopping(random_workload(3, device).solved(), seed=1, num_trials=40)
-    assert run.num_trials <= 8
-    assert run.regrets[-1] <= 0.02
+def test_a_search_from_the_best_settings_mostly_ends_after_a_handful_of_trials(device):
+    runs = [autotune_stopping(random_workload(seed, device).solved(), seed=1, num_trials=40) for seed in (1, 2, 3)]
+    assert median(run.num_trials for run in runs) <= 8
+    assert all(run.regrets[-1] <= 0.02 for run in runs)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_cap_is_not_made_for_any_settings(device):
+    for seed in range(4):
+        workload = random_workload(seed, device)
+        nearest = min(abs(workload.peak_bytes(point) / workload.cap_bytes - 1) for point in workload.grid())
+        assert nearest > 1e-9

@@ -77,6 +77,12 @@ def test_a_callable_without_compute_only_rates_is_forecast_by_its_rates_alone():
     assert gains[0] > gains[1]
 
 
+def test_what_is_not_known_of_two_settings_alike_is_no_gain_of_one_over_the_other():
+    alike = [trial(n, replace(OWN, prefetch_factor=n), 100.0, compute=101.0) for n in (1, 2, 3)]
+    gains = forecast(*alike).gains([replace(OWN, prefetch_factor=4), replace(OWN, compile=True)])
+    assert gains[0] < 0.005 < gains[1]
+
+
 def test_no_settings_have_no_gains():
     assert forecast(trial(0, OWN)).gains([]) == []
 
@@ -101,6 +107,13 @@ def test_what_needs_no_more_than_what_fitted_fits():
 def test_formats_of_half_the_width_are_likely_to_make_room():
     line = [trial(n, replace(OWN, batch_size=size), peak=1 + size / 16) for n, size in enumerate((16, 32))]
     assert probability(*line, batch_size=128, precision="bf16") > 0.8 > 0.05 > probability(*line, batch_size=128)
+
+
+def test_segments_that_expand_may_make_room_where_a_micro_batch_did_not_fit():
+    line = [trial(n, replace(OWN, batch_size=size), peak=1 + size / 16) for n, size in enumerate((16, 32))]
+    failed = [trial(n, replace(OWN, batch_size=112, prefetch_factor=n), outcome=Outcome.OUT_OF_MEMORY) for n in (2, 4)]
+    expanding = probability(*line, *failed, batch_size=112, expandable_segments=True)
+    assert expanding > 0.2 > probability(*line, *failed, batch_size=112)
 
 
 def test_a_failure_corrects_what_was_thought_to_fit():

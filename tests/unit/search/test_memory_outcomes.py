@@ -75,3 +75,12 @@ def test_thrashing_at_the_cap_may_win_where_nothing_else_is_a_gain() -> None:
     fast = trial(1, replace(NATURAL, num_workers=4), 200.0, is_near_cap=True)
     slow = trial(2, replace(NATURAL, num_workers=2), 90.0)
     assert numbers(fast, slow) == [1]
+
+
+def test_half_the_width_is_taken_to_need_no_more_than_the_whole_at_the_same_micro_batch() -> None:
+    fp32, bf16 = (replace(NATURAL, precision=name) for name in ("fp32", "bf16"))
+    small = [trial(0, replace(fp32, batch_size=2)), trial(1, replace(bf16, batch_size=2))]
+    large = trial(2, replace(fp32, batch_size=32), peak_memory_bytes=7 * GIB)
+    asked = replace(bf16, batch_size=32)
+    assert MemoryModel(History(small, NATURAL), SPACE, CAP_BYTES).unlikely(asked) is not None
+    assert MemoryModel(History([*small, large], NATURAL), SPACE, CAP_BYTES).unlikely(asked) is None

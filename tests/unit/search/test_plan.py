@@ -112,6 +112,17 @@ def free(batch_size: int) -> SearchSpace:
     return make_space(Settings(batch_size=batch_size), {"batch_size": sizes}, device_is_cpu=False)
 
 
+def test_what_did_not_help_a_small_micro_batch_is_tried_again_when_it_has_grown():
+    allowed = {"batch_size": (8, 64), "precision": ("fp32", "bf16"), "channels_last": (False, True)}
+    space = make_space(Settings(batch_size=8, num_workers=1), allowed, device_is_cpu=False)
+    half = {"precision": "bf16", "channels_last": True}
+    small = [trial(0, own(space), 100.0), trial(1, own(space, **half), 90.0)]
+    large = trial(2, own(space, batch_size=64), 600.0, peak=2.0)
+    assert settings_of(space, *small, large) == own(space, **half, batch_size=64)
+    failed = trial(1, own(space, **half), outcome=Outcome.INVALID)
+    assert isinstance(next_of(space, small[0], failed, large), PlanFinished)
+
+
 def test_a_micro_batch_that_surely_fits_is_tried_at_once_in_a_bounded_step():
     space = free(16)
     assert settings_of(space, trial(0, own(space), peak=1.0)).batch_size == 128

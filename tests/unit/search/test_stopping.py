@@ -55,7 +55,7 @@ def test_one_that_was_measured_clearly_faster_keeps_the_search_going_however_it_
 
 def test_a_search_ends_when_the_next_trial_is_expected_to_gain_a_fraction_of_the_noise():
     assert patience_ends(0.03, trial(0, OWN)) is None
-    assert patience_ends(0.001, trial(0, OWN)) == "No further trial is expected to gain 0.5%."
+    assert patience_ends(0.001, trial(0, OWN)) == "No further trial is expected to gain 0.2%."
 
 
 def test_a_search_ends_when_its_last_trials_after_the_plan_brought_nothing():
