@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.errors import AutotuneError, EveryTrialFailedError
+from autotune.errors import AutotuneError
 from autotune.measure.stopping import WindowRule
-from autotune.model.result import TrialResult
 from autotune.plain import from_plain, to_plain
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
@@ -56,13 +55,13 @@ class Found:
 
 
 def scripts() -> Iterator[Script]:
-    """The studies, the jobs of the benchmarks, and every shape of the tests that is one process."""
-    for script in sorted((*ROOT.glob("studies/*/train.py"), *ROOT.glob("tests/benchmarks/*/*job.py"))):
-        arguments = ("forever",) if script.parent.name == "startup" else ()
-        yield Script(name=str(script.relative_to(ROOT)), folder=script.parent, arguments=(script.name, *arguments))
+    """Every shape of the tests that is one process, the jobs of the benchmarks, and the studies, which take longest."""
     for shape in SHAPES:
         if shape.num_processes == 1:
             yield Script(name=shape.name, texts=shape.texts(), arguments=shape.command())
+    for script in (*sorted(ROOT.glob("tests/benchmarks/*/*job.py")), *sorted(ROOT.glob("studies/*/train.py"))):
+        arguments = ("forever",) if script.parent.name == "startup" else ()
+        yield Script(name=str(script.relative_to(ROOT)), folder=script.parent, arguments=(script.name, *arguments))
 
 
 def try_script(script: Script) -> Found:
@@ -71,10 +70,13 @@ def try_script(script: Script) -> Found:
         folder = Path(place, "project")
         _put(script, folder)
         try:
-            result = _start_of(script, folder)
+            return _start_of(script, folder)
         except AutotuneError as error:
-            return Found(name=script.name, start=NONE, reason=str(error), saved_s=0.0)
-    return Found(name=script.name, start=result.start, reason=result.start_reason, saved_s=result.saved_s)
+            return _untried(script, str(error))
+
+
+def _untried(script: Script, reason: str) -> Found:
+    return Found(name=script.name, start=NONE, reason=reason, saved_s=0.0)
 
 
 def _put(script: Script, folder: Path) -> None:
@@ -85,8 +87,8 @@ def _put(script: Script, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def _start_of(script: Script, folder: Path) -> TrialResult:
-    """A trial of the script, started in the quickest way that is sound for it.
+def _start_of(script: Script, folder: Path) -> Found:
+    """How a trial of the script starts in the quickest way that is sound for it.
 
     Raises:
         AutotuneError: The script cannot be tuned here.
@@ -100,12 +102,13 @@ def _start_of(script: Script, folder: Path) -> TrialResult:
         probe = replace(jobs.probe(), start_limit_s=LIMIT_S, total_limit_s=2 * LIMIT_S)
         probed = cold.start(probe).probe_result()
         if probed.facts is None:
-            raise EveryTrialFailedError(f"Its probe taught nothing: {probed.reason}")
+            return _untried(script, f"its probe taught nothing: {probed.reason}")
         workspace.probe_is_through()
         natural = natural_settings(probed.facts)
         job = replace(replace(jobs, facts=probed.facts, natural=natural).trial(natural), window=BRIEF)
         with ForkRunner(cold, probed.facts, least_preparation_s=0.0) as runner:
-            return runner.start(job).result()
+            result = runner.start(job).result()
+        return Found(name=script.name, start=result.start, reason=result.start_reason, saved_s=result.saved_s)
     finally:
         workspace.remove()
 
