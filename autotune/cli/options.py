@@ -56,7 +56,10 @@ Study = Annotated[
         help="Name of the study; `autotune studies` lists them.",
     ),
 ]
-Script = Annotated[str | None, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
+Script = Annotated[
+    str | None,
+    typer.Argument(metavar="SCRIPT", help="The training script; its own arguments follow --.", show_default=False),
+]
 Module = Annotated[
     str | None, typer.Option("-m", "--module", metavar="MODULE", help="The script as a module, as after `python -m`.")
 ]

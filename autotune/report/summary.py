@@ -198,7 +198,7 @@ def _counts(result: SearchResult) -> list[str]:
 
 def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
     if result.config is not None:
-        yield from _how_to_use(result.config, commands)
+        yield from _how_to_use(result.config, commands, has_loader=result.samples_unit != "steps")
     elif result.status is Status.NO_FEASIBLE:
         yield "Raise --memory-cap, or permit smaller batches with --effective-batch free."
     if result.status is Status.INTERRUPTED:
@@ -207,7 +207,7 @@ def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
         yield f"Why each trial ended: {commands.show}"
 
 
-def _how_to_use(config: str, commands: NextCommands) -> Iterator[str]:
+def _how_to_use(config: str, commands: NextCommands, *, has_loader: bool) -> Iterator[str]:
     path = clean(_shown_path(config, commands.cwd))
     yield f"Config: {path}"
     yield ""
@@ -216,7 +216,8 @@ def _how_to_use(config: str, commands: NextCommands) -> Iterator[str]:
     yield "or load it in the script, which has cfg.prepare(model), cfg.autocast() and cfg.backward(...) then as well:"
     yield f"{INDENT}import autotune"
     yield f"{INDENT}cfg = autotune.load({json.dumps(path, ensure_ascii=False)})"
-    yield f"{INDENT}loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
+    if has_loader:
+        yield f"{INDENT}loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
     yield "or take it elsewhere:"
     yield f"{INDENT}{commands.export}"
     yield "Every trial and its reason, a page with pictures to show, and this summary again:"

@@ -63,6 +63,11 @@ def test_a_gain_is_told_with_its_interval_its_reason_and_what_to_type_next():
     assert text_of() == IMPROVED
 
 
+def test_a_script_whose_steps_are_counted_has_no_loader_to_build():
+    text = text_of(samples_unit="steps")
+    assert "steps per second" in text and "DataLoader" not in text and "cfg = autotune.load" in text
+
+
 @pytest.mark.parametrize("status", list(Status))
 def test_every_ending_has_a_headline_and_fits_what_is_known_then(status):
     result = search_result(status=status, best=None, baseline=None, speedup=None, config=None)
