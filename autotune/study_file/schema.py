@@ -17,6 +17,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.space.ranges import parse_range
 from autotune.units import parse_memory_cap, parse_seconds
 
+_EFFECTIVE_BATCH = "A range is written from the smaller number to the larger, like 64..256."
 _BATCH_RANGE = re.compile(r"[0-9]+\.\.[0-9]+")
 _DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
 _WORDS_OF_TYPE = {
@@ -67,9 +68,9 @@ def _effective_batch(value: str) -> str:
         try:
             parse_range("batch_size", value)
         except AutotuneError as error:
-            raise _refuse(error) from error
+            raise _refuse(UsageError(error.message, _EFFECTIVE_BATCH)) from error
     elif value not in ("fixed", "free"):
-        raise _refuse(UsageError(f"{value!r} is none of fixed, free and LOW..HIGH.", "A range is like 64..256."))
+        raise _refuse(UsageError(f"{value!r} is none of fixed, free and LOW..HIGH.", _EFFECTIVE_BATCH))
     return value
 
 
