@@ -89,6 +89,9 @@ def _waiting_text(diagnosis: Diagnosis) -> str:
 
 
 def _loading_text(loading: LoadingTimes) -> str:
+    built = f"takes {_milliseconds(loading.busy_s / loading.num_batches)} to build in one process"
+    if not loading.num_files and not loading.decode_s:
+        return f"{built}; no file was seen to be opened, nor decoding"
     parts = {
         "opening files": loading.open_s,
         "reading": loading.read_s,
@@ -100,7 +103,7 @@ def _loading_text(loading: LoadingTimes) -> str:
     if loading.num_files:
         size = format_bytes(loading.read_bytes / loading.num_files)
         files = f"; {loading.num_files / loading.num_samples:.3g} files a sample, {size} each"
-    return f"takes {_milliseconds(loading.busy_s / loading.num_batches)} to build in one process: {split}{files}"
+    return f"{built}: {split}{files}"
 
 
 def _memory_text(diagnosis: Diagnosis) -> str:

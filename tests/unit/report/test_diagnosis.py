@@ -76,3 +76,8 @@ def test_the_document_holds_every_figure_of_the_page():
     assert sum(document["step_shares"].values()) == 1.0
     assert document["loading"]["num_files"] == 6400 and document["host_places"][0]["line"] == 42
     assert document["num_parameters"] == 1000 and document["copy_share"] is None
+
+
+def test_a_batch_of_what_lies_in_memory_has_no_parts_to_show():
+    text = diagnosis_text(diagnosis())
+    assert "takes 10 ms to build in one process; no file was seen to be opened" in text and "opening files" not in text

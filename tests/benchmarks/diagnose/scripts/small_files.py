@@ -1,4 +1,4 @@
-"""Small-file-bound: a sample is a clip of 48 frames, and every frame is a file of 320 bytes."""
+"""Small-file-bound: a sample is a clip of 48 frames, and every frame is a file of 512 bytes."""
 
 import argparse
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-NUM_CLIPS, NUM_FRAMES, FRAME = 64, 48, 320
+NUM_CLIPS, NUM_FRAMES, FRAME = 64, 48, 512
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--cured", action="store_true")
