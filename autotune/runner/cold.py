@@ -138,6 +138,10 @@ class ColdRunner:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.devices)
         elif job.device == "cpu":
             environment["CUDA_VISIBLE_DEVICES"] = ""
+        if job.device != "cpu":
+            # To compile again what an earlier trial has compiled would cost each more than its window. On a CPU each
+            # compiles anew: what its compiler holds is memory of the kind that is capped.
+            environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.workspace.compiled)
         return environment
 
     def _redirection(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:

@@ -76,6 +76,11 @@ class Workspace:
         workspace._claim = claimed
         return workspace
 
+    @property
+    def compiled(self) -> Path:
+        """Where the study's trials on a device keep what their compilers made: the same graph is built once."""
+        return self.folder / "compiled"
+
     def new_trial(self) -> Path:
         """An empty folder for one trial."""
         # Short names: the path of a socket in the trial's TMPDIR must stay under 108 characters.

@@ -124,7 +124,7 @@ def change_environment(changes: Mapping[str, str | None]) -> None:
             os.environ[name] = value
     ours = changes.get("TMPDIR")
     if theirs and ours:
-        # Where a compiler caches is one, and what one trial has compiled must not be there for the next.
+        # Where a compiler caches is one on a CPU: what one trial has compiled must not be there for the next.
         for name, value in dict(os.environ).items():
             if theirs in value:
                 os.environ[name] = value.replace(theirs, ours)

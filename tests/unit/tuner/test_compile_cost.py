@@ -82,3 +82,12 @@ def test_a_compilation_without_a_gain_of_its_own_is_said_to_have_none() -> None:
 @pytest.mark.parametrize("winner", [EAGER, replace(EAGER, num_workers=2)])
 def test_nothing_is_said_where_nothing_is_compiled(winner: Settings) -> None:
     assert note(record(0, EAGER, build_s=1.0, block_s=0.1), record(1, winner, build_s=2.0, block_s=0.1)) == ""
+
+
+def test_what_an_earlier_trial_compiled_is_not_taken_for_cheap() -> None:
+    trials = [
+        record(0, EAGER, build_s=1.0, block_s=0.1),
+        record(1, replace(COMPILED, num_workers=2), build_s=31.0, block_s=0.05),
+        record(2, COMPILED, build_s=3.0, block_s=0.05),
+    ]
+    assert note(*trials) == "Compiling the model takes 30 s at the start of a run, and pays after 6000 steps."

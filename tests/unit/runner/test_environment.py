@@ -1,0 +1,45 @@
+"""Variables of a trial's process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.measure.stopping import WindowRule
+from autotune.model.job import Mode, TrialJob, TrialPaths
+from autotune.runner.cold import ColdRunner
+from autotune.runner.device import choose_device
+from autotune.runner.workspace import Workspace
+
+JOB = TrialJob(
+    mode=Mode.PROBE,
+    command=("python", "train.py"),
+    cwd="/",
+    settings=None,
+    natural=None,
+    facts=None,
+    cap_bytes=1 << 30,
+    window=WindowRule(half_width_ratio=0.05),
+    start_limit_s=60.0,
+    total_limit_s=60.0,
+)
+
+
+def compiler_caches(tmp_path: Path, job: TrialJob) -> list[str | None]:
+    """Where the compilers of two trials cache."""
+    workspace = Workspace(tmp_path / "space", (), has_layers=True)
+    runner = ColdRunner(workspace, choose_device("cpu"))
+    trials = [TrialPaths(workspace.new_trial()) for _ in range(2)]
+    return [runner.environment(job, paths).get("TORCHINDUCTOR_CACHE_DIR") for paths in trials]
+
+
+def test_what_a_trial_on_a_device_compiles_is_there_for_the_next(tmp_path: Path) -> None:
+    first, second = compiler_caches(tmp_path, replace(JOB, device="cuda"))
+    assert first == second == str(tmp_path / "space" / "compiled")
+
+
+def test_each_trial_on_a_cpu_compiles_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    assert compiler_caches(tmp_path, JOB) == [None, None]
