@@ -97,9 +97,9 @@ def _tuned_config(name: str, storage: str | None) -> TunedConfig:
 
 
 def _write(path: Path, config: TunedConfig, kind: str, *, force: bool) -> None:
-    from autotune.emit.config import write_config
     from autotune.emit.export import KINDS
     from autotune.emit.export import export as exported
+    from autotune.emit.writing import write_config
 
     if KINDS[kind].is_config and path.suffix:
         write_config(path, config, force=force)

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import autotune
-from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript, check_overwrite, write_config
+from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript
+from autotune.emit.writing import check_overwrite, write_config
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
 from autotune.model.facts import samples_unit
 from autotune.model.maps import all_maps

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.emit.config import write_config
+from autotune.emit.writing import write_config
 from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
 from autotune.model.outcome import Outcome
 from autotune.settings import Group, Precision, Settings

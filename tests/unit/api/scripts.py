@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import autotune
 from autotune import host
-from autotune.emit.config import write_config
+from autotune.emit.writing import write_config
 from autotune.settings import Group, Settings
 from autotune.trial import active
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import autotune
-from autotune.emit.config import write_config
+from autotune.emit.writing import write_config
 from autotune.errors import ConfigError
 from autotune.integrations.lightning import single_loaders
 from autotune.settings import Group, Precision, Settings

@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import autotune
-from autotune.emit.config import write_config
+from autotune.emit.writing import write_config
 from autotune.settings import Group, Precision, Settings
 
 from ..emit.example import tuned_config

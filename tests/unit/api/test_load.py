@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import autotune
-from autotune.emit.config import write_config
+from autotune.emit.writing import write_config
 from autotune.errors import ConfigError, SearchSpaceError
 from autotune.settings import OmpWaitPolicy, Settings
 

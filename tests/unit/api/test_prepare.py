@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import autotune
-from autotune.emit.config import MemoryShares, write_config
+from autotune.emit.config import MemoryShares
+from autotune.emit.writing import write_config
 from autotune.settings import OmpWaitPolicy, Settings
 
 from ..emit.example import tuned_config
