@@ -28,13 +28,13 @@ def leave_values_on_device(diagnosis: Diagnosis) -> Advice | None:
     if gain is None:
         return None
     calls = sum(place.calls_per_step for place in places)
-    named = ", ".join(dict.fromkeys(f"{place_text(place)}" for place in places[:3]))
+    named = ", ".join(dict.fromkeys(_place_text(place) for place in places[:3]))
     what_for = (
         "each waits for the device, which then waits for the script"
         if not diagnosis.is_cpu
         else "the work around them is done by Python, one value after the other"
     )
-    source = f"{share_text(places)} of a step, with {calls:.3g} calls such as {heaviest.call}; {what_for}"
+    source = f"{_share_text(places)} of a step, with {calls:.3g} calls such as {heaviest.call}; {what_for}"
     return Advice(
         sickness=Sickness.HOST,
         action=(
@@ -58,10 +58,10 @@ def do_less_between_steps(diagnosis: Diagnosis) -> Advice | None:
     return Advice(
         sickness=Sickness.HOST,
         action="See whether this must be done in every step; what training does not need can be done less often.",
-        where=", ".join(place_text(place) for place in places[:3]),
+        where=", ".join(_place_text(place) for place in places[:3]),
         gain=gain,
         is_bound=True,
-        source=f"{share_text(places)} of a step, beside loading, model and optimizer",
+        source=f"{_share_text(places)} of a step, beside loading, model and optimizer",
     )
 
 
@@ -131,10 +131,10 @@ def fewer_launches(diagnosis: Diagnosis) -> Advice | None:
     share = diagnosis.device_share
     if share is None or diagnosis.natural.compile:
         return None
-    step_s, waited_s = diagnosis.step_s, diagnosis.data_wait_fraction * diagnosis.step_s
+    step_s = diagnosis.step_s
     with_calls = [place for place in diagnosis.observation.host_places if place.call]
     after_host_s = _without(diagnosis, with_calls) if with_calls else step_s
-    gain = min(MAX_GAIN, after_host_s / max(share * step_s + waited_s, 1e-9))
+    gain = min(MAX_GAIN, after_host_s / max(share * step_s + wait_s(diagnosis), 1e-9))
     if gain < LEAST_HOST_GAIN:
         return None
     return Advice(
@@ -192,12 +192,12 @@ def one_process_per_device(diagnosis: Diagnosis) -> Advice | None:
     )
 
 
-def share_text(places: list[HostPlace]) -> str:
+def _share_text(places: list[HostPlace]) -> str:
     """What statements take of a step, in words."""
     return f"these lines take {min(1.0, sum(place.share for place in places)):.0%}"
 
 
-def place_text(place: HostPlace) -> str:
+def _place_text(place: HostPlace) -> str:
     """A statement as `train.py:42` or `train.py:42-45`."""
     name = PurePath(place.file).name
     if place.first_line == place.last_line:

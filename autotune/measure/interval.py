@@ -7,12 +7,12 @@ of another job: only measuring again at another time shows that.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
 from autotune.measure.block import Block, merge, rate_samples_per_second
 from autotune.measure.building import steady_blocks, steady_factor
 from autotune.measure.rare_waits import rare_wait_error
+from autotune.measure.student_t import student_t_quantile
 
 MIN_MERGED_BLOCKS = 8
 """Merging stops before fewer blocks would be left: a t-interval on fewer is wide for want of blocks, not for noise."""
@@ -28,9 +28,6 @@ significant."""
 
 _SPLIT_HALF_MIN_BLOCKS = 8
 """With fewer than 4 blocks a half, the standard error of a half is itself too uncertain to judge by."""
-
-_T_LARGEST_DF = 1e6
-"""Beyond it the quantile is that of the normal distribution to 1e-5, and the continued fraction becomes slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,37 +107,22 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
     )
 
 
-@lru_cache(maxsize=256)
-def student_t_quantile(p: float, df: float) -> float:
-    """The value that a t-distributed variable stays below with probability `p`.
-
-    Accurate to 1e-5, relative, for tails down to 1e-100.
+def mean_and_half_width(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    """The mean of independent values, and half the width of its t-interval.
 
     Args:
-        p: Probability, above 0 and below 1.
-        df: Degrees of freedom, at least 1, not necessarily whole; infinity gives the normal distribution.
+        values: At least 2.
+        confidence: Two-sided level, above 0 and below 1.
 
     Raises:
-        ValueError: When `p` or `df` is out of range.
+        ValueError: When there are fewer than 2 values, or the confidence is out of range.
     """
-    if not 0 < p < 1:
-        raise ValueError(f"p must be above 0 and below 1, not {p!r}")
-    if not df >= 1:
-        raise ValueError(f"df must be at least 1, not {df!r}")
-    if p == 0.5:
-        return 0.0
-    df = min(df, _T_LARGEST_DF)
-    tail = min(p, 1 - p)
-    low, high = 0.0, 1.0
-    while _t_upper_tail(high, df) > tail:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        if _t_upper_tail(middle, df) > tail:
-            low = middle
-        else:
-            high = middle
-    return high if p > 0.5 else -high
+    num = len(values)
+    if num < 2:
+        raise ValueError(f"an interval needs at least 2 values, not {num}")
+    mean = sum(values) / num
+    variance = sum((value - mean) ** 2 for value in values) / (num - 1)
+    return mean, student_t_quantile((1 + confidence) / 2, num - 1) * math.sqrt(variance / num)
 
 
 def _merge_until_uncorrelated(blocks: Sequence[Block]) -> tuple[Sequence[Block], int]:
@@ -181,43 +163,3 @@ def _is_nonstationary(blocks: Sequence[Block]) -> bool:
     standard_error = math.hypot(_relative_standard_error(first), _relative_standard_error(second))
     difference = abs(rate_samples_per_second(first) / rate_samples_per_second(second) - 1)
     return difference > max(SPLIT_HALF_STANDARD_ERRORS * standard_error, SPLIT_HALF_MIN_DIFFERENCE)
-
-
-def _t_upper_tail(t: float, df: float) -> float:
-    """Probability that a t-distributed variable exceeds `t` >= 0.
-
-    It is half the regularised incomplete beta function I_x(df/2, 1/2) at x = df / (df + t^2).
-    """
-    if t == 0:
-        return 0.5
-    square = t * t
-    # Both from the quotient, neither as 1 minus the other: one of them may be far below the precision of 1.
-    x, y = 1 / (1 + square / df), 1 / (1 + df / square)
-    a, b = df / 2, 0.5
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) - a * math.log1p(square / df) + b * math.log(y)
-    # The continued fraction converges fast on one side of the mean of the beta distribution; I_x(a,b) = 1 - I_y(b,a).
-    if x < (a + 1) / (a + b + 2):
-        return 0.5 * math.exp(log_front) * _beta_fraction(a, b, x) / a
-    return 0.5 - 0.5 * math.exp(log_front) * _beta_fraction(b, a, y) / b
-
-
-def _beta_fraction(a: float, b: float, x: float) -> float:
-    """Continued fraction of the incomplete beta function (DLMF 8.17.22), by the modified Lentz method."""
-    tiny = 1e-300
-    c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1), tiny)
-    result = d
-    step = 1
-    while True:
-        even = step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step))
-        odd = -(a + step) * (a + b + step) * x / ((a + 2 * step) * (a + 2 * step + 1))
-        for coefficient in (even, odd):
-            d = 1 / _away_from_zero(1 + coefficient * d, tiny)
-            c = _away_from_zero(1 + coefficient / c, tiny)
-            result *= c * d
-        if abs(c * d - 1) < 1e-13:
-            return result
-        step += 1
-
-
-def _away_from_zero(value: float, tiny: float) -> float:
-    return value if abs(value) > tiny else tiny

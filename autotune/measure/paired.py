@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.measure.interval import student_t_quantile
+from autotune.measure.interval import mean_and_half_width
 
 TIE_RATIO = 0.99
 """At this share of the best rate or above it is a tie: three rounds cannot tell 1 % apart, and less memory is worth
@@ -92,9 +92,7 @@ def compare(finals: Sequence[Final], candidate: int, against: int) -> Comparison
         raise ValueError(
             f"candidates {candidate} and {against} share {num} rounds; a comparison needs {MIN_COMMON_ROUNDS}"
         )
-    mean = sum(log_ratios) / num
-    variance = sum((log_ratio - mean) ** 2 for log_ratio in log_ratios) / (num - 1)
-    half_width = student_t_quantile((1 + COMPARISON_CONFIDENCE) / 2, num - 1) * math.sqrt(variance / num)
+    mean, half_width = mean_and_half_width(log_ratios, COMPARISON_CONFIDENCE)
     return Comparison(
         ratio=math.exp(mean), low=math.exp(mean - half_width), high=math.exp(mean + half_width), num_rounds=num
     )

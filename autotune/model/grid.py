@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from autotune.errors import NoFeasibleSettingsError, SearchSpaceError
-from autotune.measure.block import Block, Phase
+from autotune.measure.block import Block, Phase, rate_samples_per_second
 from autotune.measure.shrinkage import shrunken_means
 from autotune.model.checks import check_figures
 from autotune.model.facts import ScriptFacts
@@ -122,19 +122,15 @@ def summarize_blocks(blocks: Sequence[Block]) -> BlockSummary | None:
     window = [block for block in blocks if block.phase is Phase.WINDOW]
     if len(window) < 2:
         return None
-    rate = _rate(window)
+    rate = rate_samples_per_second(window)
     variance = sum((b.num_samples / b.duration_s - rate) ** 2 for b in window) / (len(window) - 1)
     half = len(window) // 2
     return BlockSummary(
         num_blocks=len(window),
         rate_deviation_ratio=math.sqrt(variance) / rate,
-        first_half_samples_per_second=_rate(window[:half]),
-        second_half_samples_per_second=_rate(window[half:]),
+        first_half_samples_per_second=rate_samples_per_second(window[:half]),
+        second_half_samples_per_second=rate_samples_per_second(window[half:]),
     )
-
-
-def _rate(blocks: Sequence[Block]) -> float:
-    return sum(block.num_samples for block in blocks) / sum(block.duration_s for block in blocks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,9 +237,8 @@ class Grid:
         for rates in map(self.log_rates, self._truths):
             if len(rates) > 1:
                 mean = sum(rates) / len(rates)
-                widening = math.sqrt(
-                    len(rates) / (len(rates) - 1)
-                )  # the mean is nearer to its own values than the truth
+                # The mean is nearer to its own values than the truth is.
+                widening = math.sqrt(len(rates) / (len(rates) - 1))
                 found.extend(widening * (rate - mean) for rate in rates)
         return tuple(found)
 

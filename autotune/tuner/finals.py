@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from autotune.measure.interval import student_t_quantile
+from autotune.measure.interval import mean_and_half_width
 from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
 from autotune.model.events import Event, FinalFinished, FinalsStarted, FinalStarted
 from autotune.model.outcome import Outcome
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # what was measured is also told where nothing is searched, w
 
 OVERRUN_SHARE = 0.02
 """Of the time that was given: an overrun that is worth a word."""
+CONFIDENCE = 0.95
+"""Of the interval of a published rate."""
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
 
 
@@ -240,15 +242,15 @@ def fits(records: Sequence[FinalRecord], number: int) -> bool:
 
 
 def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, tuple[float, float]] | None:
-    """Geometric mean of a finalist's rounds with its t-interval at 95 %; None where it was never measured."""
-    logs = [
-        math.log(_rate(record.result)) for record in records if record.number == number and _rate(record.result) > 0
-    ]
-    if not logs:
+    """Geometric mean of a finalist's rounds with its interval at 95 %; None where it was never measured.
+
+    The interval is a t-interval over the rounds; of a single one, what is repeatable within it.
+    """
+    looks = [record.result.measurement for record in records if record.number == number]
+    measured = [look for look in looks if look is not None]
+    if not measured:
         return None
-    mean = sum(logs) / len(logs)
-    if len(logs) < 2:
-        return math.exp(mean), (math.exp(mean), math.exp(mean))
-    variance = sum((value - mean) ** 2 for value in logs) / (len(logs) - 1)
-    half = student_t_quantile(0.975, len(logs) - 1) * math.sqrt(variance / len(logs))
+    if len(measured) == 1:
+        return measured[0].samples_per_second, (measured[0].low, measured[0].high)
+    mean, half = mean_and_half_width([math.log(look.samples_per_second) for look in measured], CONFIDENCE)
     return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))

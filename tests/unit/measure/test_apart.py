@@ -6,7 +6,7 @@ import random
 import pytest
 
 from autotune.measure.apart import Estimate, compare_apart
-from autotune.measure.interval import student_t_quantile
+from autotune.measure.student_t import student_t_quantile
 
 RATE = Estimate(value=100.0, low=90.0, high=110.0)
 

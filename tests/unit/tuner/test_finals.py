@@ -54,8 +54,8 @@ class Bench:
         rate = RATES[settings.num_workers] * (1 + 0.001 * (len(self.limits) % 3))
         measurement = Measurement(
             samples_per_second=rate,
-            low=rate,
-            high=rate,
+            low=0.98 * rate,
+            high=1.02 * rate,
             is_converged=True,
             is_nonstationary=False,
             is_primed=False,
@@ -212,10 +212,13 @@ def test_the_scripts_own_settings_stay_where_nobody_is_through_all_rounds() -> N
     assert result.comparison is None
 
 
-def test_a_single_contender_that_fails_once_keeps_the_figure_of_its_other_run() -> None:
+def test_a_single_contender_that_fails_once_keeps_the_figure_of_its_other_run_with_its_interval() -> None:
+    """What one run cannot know is in no interval of it, but one of no width would say that it knows all."""
     result = Bench(1000.0, failing=((1, 0, Outcome.INVALID),)).run()
     assert result.winner.number == 0
-    assert published_rate(result.records, 0) is not None
+    rate, interval = published_rate(result.records, 0) or (0.0, (0.0, 0.0))
+    assert rate == pytest.approx(100.0, rel=0.01)
+    assert interval == pytest.approx((0.98 * rate, 1.02 * rate))
 
 
 def test_settings_that_cannot_be_compared_with_the_scripts_own_do_not_win() -> None:
