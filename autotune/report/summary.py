@@ -70,6 +70,8 @@ def headline(result: SearchResult) -> str:
         return f"These settings train {ratio_text(result.speedup)} as many {unit} per second as yours."
     if result.status is Status.BASELINE_INFEASIBLE:
         return "Your own settings need more memory than the cap; these are the fastest that were found under it."
+    if result.status is Status.ALL_FAILED and result.trials.complete:
+        return "No run of the finals could be measured, so the figures of the trials are not confirmed."
     cap = format_bytes(result.memory_cap_bytes)
     return {
         Status.IMPROVED: "These settings are faster than yours.",

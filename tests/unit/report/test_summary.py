@@ -119,6 +119,12 @@ def test_an_interrupted_search_says_how_to_go_on_and_that_its_best_is_not_confir
     assert "Config" not in text
 
 
+def test_finals_that_all_failed_are_not_called_trials_that_could_not_be_measured():
+    nothing = search_result(status=Status.ALL_FAILED, trials=TrialCounts(failed=1))
+    assert headline(nothing) == "No trial could be measured."
+    assert headline(search_result(status=Status.ALL_FAILED)).startswith("No run of the finals could be measured")
+
+
 @pytest.mark.parametrize("status", [Status.NO_FEASIBLE, Status.ALL_FAILED])
 def test_a_search_without_a_result_says_where_its_reasons_are(status):
     text = text_of(status=status, best=None, speedup=None, config=None)
