@@ -41,6 +41,17 @@ def read_grid(path: Path) -> Grid:
     return _parse(content[: _complete_bytes(content)], path)
 
 
+def check_place(path: Path) -> None:
+    """Refuses, before anything is spent, a place where no recording can be made.
+
+    Raises:
+        UsageError: Its folder is not there, or may not be written to.
+    """
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        message = f"{path} cannot be made: its folder is not there, or may not be written to."
+        raise UsageError(message, "Make the folder, or name another file with --out.")
+
+
 def create_grid(path: Path, header: GridHeader) -> None:
     """Makes the file of a new recording with its header, whole or not at all.
 

@@ -15,7 +15,7 @@ from autotune.errors import UsageError
 from autotune.model.events import Event, Notice, ProbeFinished, ProbeStarted, SearchStarted
 from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.model.grid import Grid, GridHeader
-from autotune.model.grid_file import GridFile, create_grid, open_grid
+from autotune.model.grid_file import GridFile, check_place, create_grid, open_grid
 from autotune.plain import to_plain
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
@@ -83,6 +83,8 @@ def record(
     with ExitStack() as stack:
         file = stack.enter_context(open_grid(options.out)) if options.out.exists() else None
         known = file.header if file is not None else None
+        if file is None:
+            check_place(options.out)
         site = _open_site(spec, options, known)
         workspace = _open_workspace(spec, options)
         stack.callback(workspace.leave)

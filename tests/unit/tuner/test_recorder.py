@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.errors import EveryTrialFailedError, HostError
+from autotune.errors import EveryTrialFailedError, HostError, UsageError
 from autotune.measure.block import Block, Phase
 from autotune.model.events import Notice, TrialFinished
 from autotune.model.grid_file import create_grid, open_grid, read_grid
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus, TrialResult
 from autotune.runner.function import FunctionRunner
+from autotune.tuner import record as tuner
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.recorder import CELLS_PER_ANCHOR, Recorder, num_left, num_measured, slim
 from autotune.tuner.site import make_site
@@ -239,3 +240,10 @@ def test_a_record_holds_no_log_and_no_raw_blocks_but_their_summary(tmp_path):
     assert record.result.ranks[0].notes == ("kept",)
     assert record.blocks[0].num_blocks == 8 and record.blocks[0].rate_deviation_ratio == pytest.approx(0.0)
     assert b"secret words" not in bench.path.read_bytes()
+
+
+def test_a_folder_that_is_not_there_is_known_before_the_script_is_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuner, "_open_site", lambda *_: pytest.fail("something was begun"))
+    options = tuner.RecordOptions(out=tmp_path / "none" / "grid.jsonl", limit_s=60.0)
+    with pytest.raises(UsageError, match="its folder is not there"):
+        tuner.record(search_spec(), options, on_event=lambda event: None)
