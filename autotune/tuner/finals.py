@@ -81,7 +81,10 @@ class Finals:
                 break
             self._round(round_index, running, num_rounds)
             if self._stop.level:
-                return None
+                num_whole = round_index + (self._done(round_index, running) == running.keys())
+                if num_whole < num_rounds:
+                    return None
+                break
         result = self._result(contenders, baseline)
         if result is None:
             return None
@@ -114,7 +117,7 @@ class Finals:
         return f"The time allowed {' and '.join(parts)}." if parts else ""
 
     def _round(self, round_index: int, contenders: dict[int, FinishedTrial], num_rounds: int) -> None:
-        done = {record.number for record in self._records(contenders) if record.round == round_index}
+        done = self._done(round_index, contenders)
         if done == contenders.keys():
             return
         # What is compared within a round has to be of the same hours: a half one, which an earlier session left, is run
@@ -141,6 +144,10 @@ class Finals:
             self._repository.record_final(self._study, record)
             self._repository.add_spent(self._study, self._budget.unsaved_s())
             self._on_event(FinalFinished(round=round_index, number=number, result=result))
+
+    def _done(self, round_index: int, contenders: dict[int, FinishedTrial]) -> set[int]:
+        """Who has been measured in a round."""
+        return {record.number for record in self._records(contenders) if record.round == round_index}
 
     def _records(self, contenders: dict[int, FinishedTrial]) -> tuple[FinalRecord, ...]:
         return tuple(record for record in self._repository.finals(self._study) if record.number in contenders)

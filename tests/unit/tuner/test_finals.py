@@ -39,7 +39,11 @@ class Bench:
     failing: tuple[tuple[int, int, Outcome], ...] = ()
     """Finals that fail: in which round, of which trial, and how."""
 
+    stops_after: int | None = None
+    """How many runs are done when the user asks for an end."""
+
     def __post_init__(self) -> None:
+        self.stop = StopRequest()
         self.budget = Budget(self.total_s, 0.0, lambda: self.now_s)
         for _ in range(12):
             self.budget.trial_took(self.trial_s, window_s=2.0)
@@ -51,6 +55,8 @@ class Bench:
         window_s = min(12.0, window_limit_s)
         self.limits.append(window_limit_s)
         self.now_s += self.around_s + window_s
+        if len(self.limits) == self.stops_after:
+            self.stop.request()
         rate = RATES[settings.num_workers] * (1 + 0.001 * (len(self.limits) % 3))
         measurement = Measurement(
             samples_per_second=rate,
@@ -91,12 +97,12 @@ class Bench:
             loop=loop,
             repository=loop,
             budget=self.budget,
-            stop=StopRequest(),
+            stop=self.stop,
             on_event=lambda event: None,
             seed=0,
         )
         result = finals.run([trial(number) for number in numbers], trial(0))
-        assert result is not None
+        assert result is not None, "it was stopped"
         return result
 
     def rounds(self, number: int) -> list[int]:
@@ -230,3 +236,12 @@ def test_where_the_scripts_own_settings_do_not_fit_in_a_round_the_fastest_that_d
     result = Bench(1000.0, failing=((1, 0, Outcome.OVER_CAP),)).run(1)
     assert (result.winner.number, result.comparison) == (1, None)
     assert status_of(finals=result, baseline=trial(0), trials=(), is_stopped=False) is Status.BASELINE_INFEASIBLE
+
+
+def test_who_asks_for_an_end_in_the_last_run_gets_the_result() -> None:
+    assert Bench(1000.0, stops_after=2 * NUM_ROUNDS).run(1).winner.number == 1
+
+
+def test_who_asks_for_an_end_before_the_last_run_gets_none() -> None:
+    with pytest.raises(AssertionError, match="it was stopped"):
+        Bench(1000.0, stops_after=2 * NUM_ROUNDS - 1).run(1)
