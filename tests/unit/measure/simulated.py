@@ -68,13 +68,22 @@ class LoaderRun:
 
 
 def loader_run(
-    rng: random.Random, num_steps, *, num_workers, prefetch_factor, batch_s, sigma, compute_s, compute_sigma=0.0
+    rng: random.Random,
+    num_steps,
+    *,
+    num_workers,
+    prefetch_factor,
+    batch_s,
+    sigma,
+    compute_s,
+    compute_sigma=0.0,
+    pause_s=0.0,
 ):
     """A training loop behind an in-order multi-process loader, from an empty queue on.
 
     Worker `i % num_workers` builds batch `i`; it may begin when it is done with its last one and batch
     `i - num_workers * prefetch_factor` has been taken. Build times are lognormal with mean `batch_s`; compute times are
-    normal with the relative deviation `compute_sigma`.
+    normal with the relative deviation `compute_sigma`; the first one takes `pause_s` longer, and the queue fills.
     """
     run = LoaderRun()
     now_s = 0.0
@@ -85,7 +94,7 @@ def loader_run(
         run.began_s.append(max(idle_since_s, issued_s))
         run.ready_s.append(run.began_s[i] + batch_s * math.exp(rng.gauss(-sigma * sigma / 2, sigma)))
         run.taken_s.append(max(now_s, run.ready_s[i]))
-        now_s = run.taken_s[i] + compute_s * (1 + rng.gauss(0, compute_sigma))
+        now_s = run.taken_s[i] + compute_s * (1 + rng.gauss(0, compute_sigma)) + (0.0 if i else pause_s)
         run.done_s.append(now_s)
     return run
 

@@ -150,6 +150,22 @@ def test_windows_that_saw_no_wait_know_by_their_workers_that_there_are_some(
     assert knowing >= not_knowing + 0.07
 
 
+@pytest.mark.parametrize(("num_workers", "prefetch_factor", "load"), [(8, 2, 0.9), (4, 4, 0.9), (8, 4, 0.8)])
+def test_a_queue_that_a_pause_has_filled_does_not_hide_a_loader_that_is_too_slow(
+    monkeypatch, num_workers, prefetch_factor, load
+):
+    """For 8 blocks the step hardly waits, and is up to a tenth or a fourth faster than it will be."""
+    loader = simulated(num_workers, prefetch_factor, 0.1, load)
+    truth = 30_000 / loader_run(random.Random(2), 30_000, **loader).done_s[-1]
+    windows = windows_of({**loader, "pause_s": 1.0}, 8, num=60)
+    knowing = coverage(windows, truth)
+    monkeypatch.setattr(rare_waits, "expected_waits", expecting_nothing)
+    not_knowing = coverage(windows, truth)
+    print(f"{knowing:.2f} of the windows cover the truth, {not_knowing:.2f} by the waits seen alone")
+    assert knowing >= 0.8
+    assert knowing >= not_knowing + 0.3
+
+
 @pytest.mark.parametrize("load", [0.5, 1.5])
 def test_far_from_balance_the_interval_is_no_wider(monkeypatch, load):
     windows = windows_of(simulated(4, 2, 0.1, load), 20, num=50)
