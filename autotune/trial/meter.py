@@ -98,6 +98,10 @@ class Meter:
         self._num_taken = 0
         """Batches that the script has taken since the last backward pass."""
         self._num_samples_taken = 0.0
+        self._num_ahead = 0
+        """Batches that the script holds beyond those of its step, having taken so many before the pass's first step."""
+        self._is_pass_new = False
+        self._latest_num_samples = 0.0
         self._num_samples_done, self._waited_s = 0.0, 0.0
         """Of all blocks that have ended."""
         self._enter(Phase.WARMUP)
@@ -106,6 +110,7 @@ class Meter:
         """Notes a batch that the script was given, and how long it waited for it."""
         self._num_taken += 1
         self._num_samples_taken += num_samples
+        self._latest_num_samples = num_samples
         self._recorder.count.wait_s += wait_s
 
     def arrive(self) -> None:
@@ -114,6 +119,9 @@ class Meter:
         if steps.num_backwards != self._num_backwards:
             # Batches count when a backward pass has used them, and not when they were only read.
             self._num_backwards = steps.num_backwards
+            if self._is_pass_new:
+                self._num_ahead = max(0, self._num_taken - self._plan.micro_batches_per_step)
+                self._is_pass_new = False
             count.num_micro_batches += self._num_taken
             if self._counts_batches:
                 count.num_samples += self._num_samples_taken
@@ -150,8 +158,16 @@ class Meter:
         self.arrive()
         self._num_taken, self._num_samples_taken = 0, 0.0
         if not self._is_between_epochs:
+            self._leave_what_is_ahead()
             self.epoch_ended()
-        self._is_between_epochs = False
+        self._is_between_epochs, self._is_pass_new, self._num_ahead = False, True, 0
+
+    def _leave_what_is_ahead(self) -> None:
+        """Takes back batches that were counted when they were taken ahead, and that no step will ever use."""
+        count = self._recorder.count
+        count.num_micro_batches -= self._num_ahead
+        if self._counts_batches:
+            count.num_samples -= self._num_ahead * self._latest_num_samples
 
     def blocks(self) -> tuple[Block, ...]:
         """All blocks in order; waits for the device."""

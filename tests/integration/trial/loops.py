@@ -323,6 +323,23 @@ for epoch in range(1000):
         train_on(x, y)
 """
 
+LOOKS_AHEAD_AND_COUNTS = """
+def one_ahead(loader):
+    batches = iter(loader)
+    batch = next(batches)
+    for following in batches:
+        yield batch
+        batch = following
+    yield batch
+
+# What a well-known trainer does: so many steps of an epoch are taken, and its end is never come to.
+loader = DataLoader(Data(24), batch_size=8, shuffle=True)
+for epoch in range(5000):
+    batches = one_ahead(loader)
+    for _ in range(len(loader)):
+        train_on(*next(batches))
+"""
+
 TWO_AT_ONCE = """
 for epoch in range(1000):
     batches = iter(DataLoader(Data(), batch_size=8))

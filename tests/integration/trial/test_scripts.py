@@ -327,6 +327,20 @@ def test_batches_that_the_script_puts_together_are_all_counted(ground: Ground) -
     assert all(block.num_samples == 16 * block.num_steps for block in run.rank.blocks)
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_batch_that_is_taken_ahead_and_left_at_an_epochs_end_is_not_counted(ground: Ground, num_workers: int) -> None:
+    path = script(ground, loops.LOOKS_AHEAD_AND_COUNTS)
+    facts = ground.probe(path)
+    assert facts.num_micro_batches_per_step == 1
+    run = ground.trial(path, facts, num_workers=num_workers)
+    assert_in_force(run, num_workers=num_workers, grad_accum_steps=1)
+    window = [block for block in run.rank.blocks if block.phase == "window"]
+    num_steps = sum(block.num_steps for block in window)
+    assert run.rank.num_epoch_ends > 2
+    # The window may begin or end between a batch's taking and its use.
+    assert abs(sum(block.num_samples for block in window) / 8 - num_steps) <= 1
+
+
 def test_a_model_that_is_first_called_after_the_first_step_counts(ground: Ground) -> None:
     path = script(ground, loops.LATE_MODEL)
     facts = ground.probe(path)
