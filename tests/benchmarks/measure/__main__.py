@@ -17,6 +17,8 @@ Parts, with the time that each takes on a quiet machine of 16 cores; all but `cl
 Every finished run is a row in `results.jsonl`, and is not measured again: with `--limit-s` a call begins nothing that
 it could not end in time, and the same command goes on where it stopped; exit code 0 says that all is there, 3 that
 something is missing. `RESULTS.md` beside it is written at the end of each call. `--out FOLDER` puts both elsewhere.
+
+How often intervals hold on a simulated loader says `python -m tests.benchmarks.measure.coverage`, apart.
 """
 
 from __future__ import annotations
