@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import time
+
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from autotune.trial.observing.building import processor_s
 from autotune.trial.observing.loading import LoadingLog, LoadingWatch, TimedWorkerInit
 
 
@@ -124,3 +127,11 @@ def test_the_scripts_own_worker_init_is_called_and_put_back(tmp_path):
     assert isinstance(loader.worker_init_fn, TimedWorkerInit)
     watch.iteration_ends(loader)
     assert loader.worker_init_fn == called.append
+
+
+def test_work_is_counted_however_short_it_is():
+    for _ in range(20):
+        began, before = time.thread_time(), processor_s()
+        while time.thread_time() < began + 0.0005:
+            pass
+        assert processor_s() - before >= 0.0004
