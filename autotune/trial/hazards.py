@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def why_not(
         num_known_semaphores: Semaphores that may be shared.
     """
     release_openmp()
+    reap_forgotten()
     fork_and_wait(lambda: 0)  # Pools that end at a fork, such as OpenBLAS's, are gone after one.
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if threads:
@@ -68,6 +70,14 @@ def release_openmp() -> None:
         pause = getattr(ctypes.CDLL(path), "omp_pause_resource_all", None)
         if pause is not None:
             pause(1)
+
+
+def reap_forgotten() -> None:
+    """Buries the ended processes of `subprocess` whose objects are gone, so that nobody can ask how they ended.
+
+    Python does so itself whenever it starts the next one.
+    """
+    getattr(subprocess, "_cleanup", lambda: None)()
 
 
 def mapped_libraries(word: str) -> list[str]:

@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 180.0
 """Longest start of a script here: the studies make their data first."""
 BRIEF = WindowRule(half_width_ratio=0.9, min_window_s=0.1, max_window_s=0.5)
+OF_A_GPU = ("gpt2", "resnet50")
+"""Studies of which a CPU makes no step in minutes."""
 NONE = "none"
 """The start of a script that was not tried."""
 
@@ -55,11 +57,12 @@ class Found:
 
 
 def scripts() -> Iterator[Script]:
-    """Every shape of the tests that is one process, the jobs of the benchmarks, and the studies, which take longest."""
+    """Every shape of the tests that is one process, the jobs of the benchmarks, and studies that a CPU can train."""
     for shape in SHAPES:
         if shape.num_processes == 1:
             yield Script(name=shape.name, texts=shape.texts(), arguments=shape.command())
-    for script in (*sorted(ROOT.glob("tests/benchmarks/*/*job.py")), *sorted(ROOT.glob("studies/*/train.py"))):
+    studies = [path for path in sorted(ROOT.glob("studies/*/train.py")) if path.parent.name not in OF_A_GPU]
+    for script in (*sorted(ROOT.glob("tests/benchmarks/*/*job.py")), *studies):
         arguments = ("forever",) if script.parent.name == "startup" else ()
         yield Script(name=str(script.relative_to(ROOT)), folder=script.parent, arguments=(script.name, *arguments))
 

@@ -76,6 +76,38 @@ def test_what_tidies_up_is_known_by_what_it_runs() -> None:
     os.close(write_end)
 
 
+FORGETS = """
+import os, subprocess, time
+from pathlib import Path
+from autotune.trial.hazards import reap_forgotten
+
+def ended(popen):
+    while Path(f"/proc/{popen.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z":
+        time.sleep(0.001)
+
+children = Path(f"/proc/self/task/{os.getpid()}/children")
+kept = subprocess.Popen(["false"])
+ended(kept)
+reader, writer = os.pipe()
+forgotten = subprocess.Popen(["sh", "-c", f"read x <&{reader}"], pass_fds=[reader])
+pid, process = forgotten.pid, type("Process", (), {"pid": forgotten.pid})
+del forgotten
+os.write(writer, b"end\\n")
+ended(process)
+before = len(children.read_text().split())
+reap_forgotten()
+print(before, children.read_text().split() == [str(kept.pid)], kept.wait())
+"""
+
+
+@pytest.mark.skipif(not descendants.HAS_LISTS_OF_CHILDREN, reason="the kernel keeps no lists of children")
+def test_an_ended_process_that_the_script_has_forgotten_is_buried_and_another_is_not() -> None:
+    output = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORGETS], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert output.split() == ["2", "True", "1"]
+
+
 def is_living(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
