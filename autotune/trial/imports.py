@@ -8,6 +8,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+READ_WHEN_ASKED = frozenset({"PYTORCH_NVML_BASED_CUDA_CHECK"})
+"""torch looks at them at each question for devices, and at no import. Lightning sets it."""
 SET_BY_PYTHON = frozenset({"LC_CTYPE", "__PYVENV_LAUNCHER__"})
 """Variables that the interpreter sets for itself."""
 PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
@@ -29,7 +31,10 @@ def installed_modules() -> tuple[str, ...]:
 
 
 def early_environment() -> tuple[str, ...]:
-    """Names of the variables that were changed since the process started; empty where the kernel does not keep them."""
+    """Names of the variables that were changed since the process started, and that an import may have read.
+
+    Empty where the kernel does not keep them.
+    """
     try:
         pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:
@@ -37,7 +42,7 @@ def early_environment() -> tuple[str, ...]:
     before = dict(pair.partition(b"=")[::2] for pair in pairs if b"=" in pair)
     now = dict(os.environb)
     changed = {name for name in {*before, *now} if before.get(name) != now.get(name)}
-    return tuple(sorted({os.fsdecode(name) for name in changed} - SET_BY_PYTHON))
+    return tuple(sorted({os.fsdecode(name) for name in changed} - SET_BY_PYTHON - READ_WHEN_ASKED))
 
 
 def launcher_sets_threads() -> bool:
