@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autotune.runner import layers
 from tests.integration.shapes.ground import Ground
-from tests.integration.shapes.shape import FEATURES, Shape
+from tests.integration.shapes.shape import FEATURES, TORCHRUN, Shape
 from tests.integration.shapes.verdicts import verdicts
 
 
@@ -32,6 +32,7 @@ def main() -> None:
         sources={},
         script=options.script,
         arguments=tuple(options.arguments),
+        launcher=(*TORCHRUN, f"--nproc_per_node={options.processes}") if options.processes > 1 else (),
         num_processes=options.processes,
         num_samples=options.of,
         samples_per_step=options.samples,

@@ -152,7 +152,14 @@ class Ground:
 
 def other_settings(space: SearchSpace, shape: Shape) -> Settings:
     """The script's own settings, with another value wherever the space has one that is quick on a CPU."""
-    wishes = {"num_workers": 1, "prefetch_factor": 4, "precision": "bf16", "intra_op_threads": 2, **shape.changes}
+    wishes = {
+        "num_workers": 1,
+        "prefetch_factor": 4,
+        "precision": "bf16",
+        "channels_last": True,
+        "intra_op_threads": 2,
+        **shape.changes,
+    }
     params = dict(space.params(space.natural))
     params.update({name: value for name, value in wishes.items() if value in space.allowed.get(name, ())})
     if SPLIT in space.allowed and params[SPLIT] > min(space.allowed[SPLIT]):

@@ -166,6 +166,20 @@ for epoch in range(1000):
 """
 )
 
+CONVOLUTIONS = """
+class Pictures(Data):
+    def __getitem__(self, index):
+        return torch.full((3, 8, 8), float(index % 7)), index % 3
+
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3), torch.nn.Flatten(), torch.nn.Linear(128, 3)
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for epoch in range(1000):
+    for x, y in DataLoader(Pictures(), batch_size=8):
+        train_on(x, y)
+"""
+
 WRITES_WHILE_IT_TRAINS = """
 import json, logging, os, shutil, sqlite3
 from pathlib import Path

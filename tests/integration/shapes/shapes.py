@@ -85,6 +85,7 @@ STEPS = (
     loop("two backward passes", older.TWO_BACKWARDS, refused={ACCUMULATION: "2 backward passes"}),
     loop("a summed loss", loops.SUMMED_LOSS),
     loop("a mean over tokens", loops.TOKENS_AGAIN_AND_AGAIN, refused={ACCUMULATION: "a mean over targets"}),
+    loop("convolutions", loops.CONVOLUTIONS),
     loop("batch norm", loops.BATCH_NORM, refused={ACCUMULATION: "1 BatchNorm layers"}),
 )  # fmt: skip
 
