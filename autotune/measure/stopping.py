@@ -89,7 +89,13 @@ def is_look(num_blocks: int, first_look: int = FIRST_LOOK_NUM_BLOCKS) -> bool:
     return bool(looks) and looks[-1] == num_blocks
 
 
-def decide(blocks: Sequence[Block], rule: WindowRule, incumbent_samples_per_second: float | None) -> StopReason | None:
+def decide(
+    blocks: Sequence[Block],
+    rule: WindowRule,
+    incumbent_samples_per_second: float | None,
+    *,
+    elapsed_s: float | None = None,
+) -> StopReason | None:
     """Why the window ends now, or None to go on; to be asked after every block.
 
     A narrow interval over a nonstationary window is accepted only at the look after: the extension either steadies it
@@ -100,20 +106,23 @@ def decide(blocks: Sequence[Block], rule: WindowRule, incumbent_samples_per_seco
             out.
         rule: What the window must reach.
         incumbent_samples_per_second: Best feasible rate so far, > 0; None never races out.
+        elapsed_s: Sum of the blocks' durations; None adds them up, which takes the longer the more there are.
 
     Raises:
         ValueError: When the incumbent's rate is not finite and positive.
     """
     if incumbent_samples_per_second is not None and not 0 < incumbent_samples_per_second < math.inf:
         raise ValueError(f"the incumbent's rate must be finite and positive, not {incumbent_samples_per_second!r}")
-    if is_look(len(blocks), rule.min_blocks) and _elapsed_s(blocks) >= rule.min_window_s:
+    if elapsed_s is None:
+        elapsed_s = _elapsed_s(blocks)
+    if is_look(len(blocks), rule.min_blocks) and elapsed_s >= rule.min_window_s:
         if _is_accepted(blocks, rule):
             return StopReason.CONVERGED
         if incumbent_samples_per_second is not None:
             upper_bound = estimate_rate(blocks, RACE_CONFIDENCE).interval.high
             if upper_bound < incumbent_samples_per_second * rule.race_margin:
                 return StopReason.RACED_OUT
-    return StopReason.TIME_LIMIT if _is_out_of_time(blocks, rule) else None
+    return StopReason.TIME_LIMIT if _is_out_of_time(len(blocks), elapsed_s, rule) else None
 
 
 def block_size(num_workers: int, grad_accum_steps: int, micro_step_s: float, min_block_s: float) -> int:
@@ -196,10 +205,10 @@ def _was_extended(blocks: Sequence[Block], rule: WindowRule) -> bool:
     )
 
 
-def _is_out_of_time(blocks: Sequence[Block], rule: WindowRule) -> bool:
-    if len(blocks) < 2:
-        return _elapsed_s(blocks) > _SINGLE_BLOCK_PATIENCE * rule.max_window_s
-    return _elapsed_s(blocks) >= rule.max_window_s
+def _is_out_of_time(num_blocks: int, elapsed_s: float, rule: WindowRule) -> bool:
+    if num_blocks < 2:
+        return elapsed_s > _SINGLE_BLOCK_PATIENCE * rule.max_window_s
+    return elapsed_s >= rule.max_window_s
 
 
 def _elapsed_s(blocks: Sequence[Block]) -> float:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
-import weakref
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
 from autotune.trial.batch_probe import repeated
 from autotune.trial.batches import EndlessBatchSampler, clone_batch, is_led_by_samples, leading_size
 from autotune.trial.build_log import Built
 from autotune.trial.gate import WorkerGates
-from autotune.trial.loaders import LoaderRecord, length_of
+from autotune.trial.loaders import LoaderRecord
 from autotune.trial.meter import Meter
+from autotune.trial.running_epoch import RunningEpoch
 from autotune.trial.steps import Steps
 
 MAX_AHEAD = 2
@@ -46,11 +45,7 @@ class Feed:
         self.first_batch_s = 0.0
         """From asking for the iteration that trains first until its first batch: the workers were started in it."""
         self._pass_began = 0.0
-        self._iterator: weakref.ref[Any] | None = None
-        """The running iteration; the script alone decides how long its workers live."""
-        self._successor: Any = None
-        """The iteration that took its place when an epoch was begun from outside."""
-        self._original: Callable[[Any], Any] = next
+        self.epoch = RunningEpoch()
         self._steps = steps
         self._start_meter = start_meter
         self._num_passes_before_training = num_passes_before_training
@@ -70,11 +65,6 @@ class Feed:
         """Batches that the script has taken since the pass began, or since the last backward pass."""
         self._num_owed = 0
         """Of these, cached ones that took the place of real ones."""
-        self._num_given = 0
-        """Batches of this pass."""
-        self._epoch_length = math.inf
-        self._num_until_end = math.inf
-        """Batches after which this pass ends, with cached ones among them, where epochs do not go on for ever."""
         self._num_workers = self._num_queued = 0
         self._batch_size: int | None = None
         self._is_led_by_samples: bool | None = None
@@ -113,7 +103,7 @@ class Feed:
 
     def iterates(self, record: LoaderRecord, loader: Any) -> None:
         """Prepares the gate for the workers of an iteration that begins."""
-        self._pass_began = time.perf_counter()
+        self._pass_began = perf_counter()
         self._num_passes += 1
         if self._meter is not None:
             self._meter.pass_begins()
@@ -130,40 +120,33 @@ class Feed:
         self._num_workers = loader.num_workers
         self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
         self._batch_size = loader.batch_size
-        self._num_ahead = self._num_owed = self._num_given = 0
-        self._iterator, self._successor = weakref.ref(iterator), None
-        # A loader with persistent workers holds its iterator: two that hold each other would live on together.
-        iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
-        sampler = getattr(loader, "batch_sampler", None)
-        length = length_of(sampler)
-        self._epoch_length = length if length is not None else math.inf
-        is_endless = isinstance(sampler, EndlessBatchSampler)
-        self._num_until_end = self._epoch_length if self._holds_back and not is_endless else math.inf
-        # Batches that come as they are ready are told apart by their tensors alone.
-        is_in_order = getattr(loader, "in_order", True)
-        is_known = is_in_order and isinstance(sampler, EndlessBatchSampler)
-        iterator._autotune_sizes = vars(sampler)["latest_sizes"] if is_known else None
+        self._num_ahead = self._num_owed = 0
+        self.epoch.began(loader, iterator, is_held_back=self._holds_back)
 
     def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """The next batch of the training loader; in the window the path of every step, hence in one piece."""
         for action in self._on_next:
             action()
-        meter = self._meter
+        meter, epoch = self._meter, self.epoch
         try:
-            if self._num_given >= self._num_until_end:
+            if epoch.num_given >= epoch.num_until_end:
                 raise StopIteration
             if meter is None or meter.uses_token:
                 return self._early(iterator, original)
-            meter.arrive()
-            if self._successor is not None:
-                iterator = self._successor
+            tally = meter.tally
+            tally.arrive()
+            if epoch.successor is not None:
+                iterator = epoch.successor
             if self._given is not None:
                 return self._give()
-            began = time.perf_counter()
+            began = perf_counter()
             batch = original(iterator)
+            tally.wait_s += perf_counter() - began
             sizes = iterator._autotune_sizes
-            self._num_given += 1
-            meter.delivered(sizes.popleft() if sizes else self._samples_of(batch), time.perf_counter() - began)
+            tally.latest_num_samples = num_samples = sizes.popleft() if sizes else self._samples_of(batch)
+            tally.samples_taken += num_samples
+            tally.num_taken += 1
+            epoch.num_given += 1
             return batch
         except StopIteration:
             self._epoch_ends()
@@ -190,47 +173,8 @@ class Feed:
         return gate.log.built() if gate is not None else None
 
     def end_epoch(self) -> float | None:
-        """Ends the running epoch here, and takes what the workers have ready; how long the end itself took, in seconds.
-
-        None where an epoch cannot be ended from outside, as that of a stream, which ends when its dataset says so.
-        """
-        iterator = self._iterator() if self._iterator is not None else None
-        loader = iterator._autotune_loader() if iterator is not None else None
-        sampler = getattr(loader, "batch_sampler", None)
-        if self.is_read_ahead or not isinstance(sampler, EndlessBatchSampler):
-            return None
-        sampler.is_ending = True
-        while True:
-            began = time.perf_counter()
-            try:
-                self._original(iterator)
-            except StopIteration:
-                return time.perf_counter() - began
-            except Exception:  # a batch that cannot be read, which the script might leave out
-                return None
-
-    def begin_epoch(self) -> None:
-        """Begins the next epoch of the training loader, and lets the script's iterator go on in it."""
-        iterator = self._iterator() if self._iterator is not None else None
-        assert iterator is not None
-        # A framework's own class may do more in its `__iter__` than to start an iteration.
-        self._successor = DataLoader.__iter__(iterator._autotune_loader())
-
-    @property
-    def is_loader_rebuilt(self) -> bool:
-        """Whether every epoch has a loader of its own: the script has dropped this one and keeps its iterator."""
-        iterator = self._iterator() if self._iterator is not None else None
-        return iterator is not None and iterator._autotune_loader() is None
-
-    @property
-    def epoch_micro_batches(self) -> int | None:
-        """Batches of one epoch on this rank; None where the loader has no length."""
-        return None if math.isinf(self._epoch_length) else int(self._epoch_length)
-
-    @property
-    def is_past_epoch(self) -> bool:
-        """Whether the running epoch has gone on past its end, which a script that counts its batches may not expect."""
-        return self._num_given > self._epoch_length
+        """Ends the running epoch here; seconds that the end itself took, None where it cannot be done from outside."""
+        return None if self.is_read_ahead else self.epoch.end()
 
     @property
     def _is_early(self) -> bool:
@@ -256,8 +200,8 @@ class Feed:
         if self._steps.num_backwards != self._num_backwards:
             self._num_backwards = self._steps.num_backwards
             self._num_ahead = self._num_owed = 0
-        self._original = original
-        began = time.perf_counter()
+        self.epoch.taken_by(original)
+        began = perf_counter()
         if self._token is not None and self._holds_back and self._num_ahead < MAX_AHEAD:
             batch, num_samples = self._cached(), self._token_samples
         else:
@@ -265,23 +209,23 @@ class Feed:
                 self._let_through(iterator, original)
             batch, num_samples = self._taken(iterator, original)
         self._num_ahead += 1
-        self._num_given += 1
+        self.epoch.num_given += 1
         if self._token is None and self._is_early:
             self.has_fed = True
-            self.first_batch_s = time.perf_counter() - self._pass_began
+            self.first_batch_s = perf_counter() - self._pass_began
             self._token = clone_batch(repeated(batch, self.batch_factor))
             self._token_samples = num_samples * self.batch_factor
             for action in self._on_first_batch:
                 action(batch)
         if self._meter is not None:
-            self._meter.delivered(num_samples, time.perf_counter() - began)
+            self._meter.delivered(num_samples, perf_counter() - began)
         return batch
 
     def _give(self) -> Any:
         assert self._meter is not None
-        began = time.perf_counter()
+        began = perf_counter()
         batch = clone_batch(self._given)
-        elapsed_s = time.perf_counter() - began
+        elapsed_s = perf_counter() - began
         self.given_s += elapsed_s
         self._meter.delivered(self._samples_of(batch), elapsed_s)
         return batch

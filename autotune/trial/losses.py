@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,17 +25,24 @@ class LossWatch:
     Args:
         steps: Knows the parameters, and tells of backward passes.
         roots: Tell when the first forward pass begins.
-        is_measuring: Whether the window runs: there no loss may be other than finite.
     """
 
-    def __init__(self, steps: Steps, roots: Roots, is_measuring: Callable[[], bool]) -> None:
-        self._steps, self._roots, self._is_measuring = steps, roots, is_measuring
+    def __init__(self, steps: Steps, roots: Roots) -> None:
+        self._steps, self._roots = steps, roots
+        self._is_measuring = False
+        self._is_at_start = True
+        """Whether first losses are still to be noted."""
         self._first: list[torch.Tensor] = []
         self._num_steps = self._num_skipped = self._num_at_step = 0
         """Steps done and skipped when the last loss came, and first losses that had been seen when a step was done."""
+        self._has_begun = False
+        """Whether a loss was seen."""
         self._last: torch.Tensor | None = None
-        self._total: torch.Tensor | None = None
-        """Sum of the window's losses, on their device: one that is not finite makes it so for good."""
+        """The last loss outside the window."""
+        self._total = 0.0
+        """Sum of the window's losses that are on the host: one that is not finite makes it so for good."""
+        self._totals: dict[torch.device, torch.Tensor] = {}
+        """The same of those that are on a device, on that device."""
         self._batch_digest: int | None = None
         self._weights_digest: int | None = None
         self._random_state: list[torch.Tensor] | None = None
@@ -46,6 +52,12 @@ class LossWatch:
         """Attaches to the first forward pass and to all backward passes."""
         self._roots.prepare.append(self._before_forward)
         self._steps.on_backward.append(self._backward)
+
+    def measure(self, is_on: bool) -> None:
+        """Says whether the window runs from now on: there no loss may be other than finite."""
+        self._is_measuring = is_on
+        if is_on:
+            self._last = None
 
     def first_batch(self, batch: Any) -> None:
         """Notes the batch that the first steps are made with."""
@@ -61,8 +73,8 @@ class LossWatch:
     @property
     def is_finite(self) -> bool:
         """Whether the last loss and all losses of the window are finite; waits for the device."""
-        seen = [value for value in (self._last, self._total) if value is not None]
-        return all(bool(torch.isfinite(value).all()) for value in seen)
+        seen = [*self._totals.values(), *([self._last] if self._last is not None else [])]
+        return math.isfinite(self._total) and all(bool(torch.isfinite(value).all()) for value in seen)
 
     @property
     def start_digest(self) -> str | None:
@@ -76,24 +88,41 @@ class LossWatch:
         return f"{self._weights_digest:08x}-{self._batch_digest:08x}"
 
     def _before_forward(self, _: torch.nn.Module) -> None:
-        if self._last is None:
+        if not self._has_begun:
             self._random_state = _random_state()
 
     def _backward(self, loss: torch.Tensor | None) -> None:
         if loss is None:
             return
-        if self._last is None:
+        if self._is_at_start:
+            self._note_first(loss.data)
+        if not self._is_measuring:
+            self._last = loss.data  # Half of what `detach` costs.
+        elif loss.is_cpu:
+            # A number costs a fifth of what a sum of tensors does, on the path of every step.
+            try:
+                self._total += loss.item()
+            except (RuntimeError, ValueError):  # more than one element
+                self._total += loss.data.sum().item()
+        else:
+            self._add_on_device(loss.data)
+
+    def _add_on_device(self, loss: torch.Tensor) -> None:
+        if loss.dim():
+            loss = loss.sum()
+        total = self._totals.get(loss.device)
+        if total is None:
+            total = self._totals[loss.device] = torch.zeros((), device=loss.device)
+        total.add_(loss)
+
+    def _note_first(self, loss: torch.Tensor) -> None:
+        if not self._has_begun:
+            self._has_begun = True
             self._note_start()
-        self._last = loss = loss.data  # Half of what `detach` costs, on the path of every step.
-        if len(self._first) < NUM_FIRST_LOSSES and loss.numel() == 1:
+        if loss.numel() == 1:
             self._drop_skipped()
             self._first.append(loss.clone())
-        if self._is_measuring():
-            if loss.dim():
-                loss = loss.sum()
-            if self._total is None or self._total.device != loss.device:
-                self._total = torch.zeros((), device=loss.device)
-            self._total.add_(loss)
+            self._is_at_start = len(self._first) < NUM_FIRST_LOSSES
 
     def _drop_skipped(self) -> None:
         """Losses of a step that the scaler skipped come again: under fp16 the first steps go into finding the scale."""

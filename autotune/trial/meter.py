@@ -10,34 +10,20 @@ import time
 from collections.abc import Callable
 
 from autotune.measure.block import Block, Phase
-from autotune.measure.epoch import is_worth_restarting, restart_micro_batches
-from autotune.measure.stopping import StopReason, block_size, decide, warmed_up
+from autotune.measure.epoch import restart_micro_batches
+from autotune.measure.stopping import StopReason, block_size, decide
+from autotune.trial import phase_rules
 from autotune.trial.build_log import Built
 from autotune.trial.clock import Clock
 from autotune.trial.measuring_plan import Epochs, Plan, Watcher
+from autotune.trial.phase_rules import LAST_WARMUP_STEPS, busy_s
 from autotune.trial.ranks import MAX_STEPS_AHEAD, Agreement, Mark
 from autotune.trial.recorder import Recorder
 from autotune.trial.steps import Steps
+from autotune.trial.tally import Tally
 
-MIN_WARMUP_STEPS = 3
-MAX_WARMUP_S = 10.0
-"""A warm-up that does not settle ends here: the job is unsteady by nature."""
-STEADY_WARMUP_S = 1.5
-STEADY_WARMUP_STEPS = 10
-"""After so long and so many steps nothing is left to warm; the noise of a shared host alone keeps it from settling."""
-LAST_WARMUP_STEPS = 6
-"""Steps of the warm-up that tell whether it has settled, and how long a step takes."""
-MIN_COMPUTE_BLOCKS = 5
-MIN_COMPUTE_S = 0.4
-MAX_COMPUTE_S = 3.0
 COMPUTE_BLOCK_S = 0.02
 """Shortest block of the compute-only rate: ended after every step, the meter's own work would slow down small steps."""
-DRAIN_QUEUES = 2
-"""Without a gate the queue is drained this many times over before the clock starts, and the result is `primed`."""
-WARM_UP_SHARE, EARLY_SHARE = 0.125, 0.25
-"""Of the steps of a script that ends by itself: what the warm-up, and all before the real batches, may take."""
-LEAST_QUEUED = 4
-"""Batches taken for the queue of a script that reads its loader ahead by itself."""
 
 
 class Meter:
@@ -50,6 +36,7 @@ class Meter:
         agreement: How the ranks change phase together.
         open_gate: Lets the loader's workers build, and says whether they had not done so before.
         finish: Ends the trial; returns in tests alone.
+        at_phase: Called whenever a phase begins.
         at_block_end: Called whenever a block has ended on the host.
         built: What the loader's workers have built until now; None where nobody sees them.
         epochs: Begins a new epoch after the window; None where nothing is to be learned from one.
@@ -65,6 +52,7 @@ class Meter:
         agreement: Agreement,
         open_gate: Callable[[], bool],
         finish: Callable[[StopReason], None],
+        at_phase: Callable[[Phase], None] = lambda phase: None,
         at_block_end: Callable[[Phase], None] = lambda phase: None,
         built: Callable[[], Built | None] = lambda: None,
         epochs: Epochs | None = None,
@@ -77,9 +65,8 @@ class Meter:
         self.uses_token = plan.has_loader
         """Whether the script is given the cached batch now."""
         self._plan, self._steps, self._agreement = plan, steps, agreement
-        self._counts_batches = plan.samples_per_step is None
         self._open_gate, self._finish = open_gate, finish
-        self._at_block_end = at_block_end
+        self._at_phase, self._at_block_end = at_phase, at_block_end
         self._epochs, self._watcher = epochs, watcher
         self._reason = StopReason.TIME_LIMIT
         """Why the window ended."""
@@ -92,82 +79,41 @@ class Meter:
         self._is_between_epochs = False
         self._num_restart_left = 0
         """Micro-batches of the restart after its first block."""
-        self._num_seen = self._entered_step = steps.num_updates
-        self._num_seen_skips = steps.num_skipped
-        self._num_backwards = steps.num_backwards
-        self._num_taken = 0
-        """Batches that the script has taken since the last backward pass."""
-        self._num_samples_taken = 0.0
-        self._num_ahead = 0
-        """Batches that the script holds beyond those of its step, having taken so many before the pass's first step."""
-        self._is_pass_new = False
-        self._latest_num_samples = 0.0
+        self.tally = Tally(
+            steps,
+            has_loader=plan.has_loader,
+            samples_per_step=plan.samples_per_step,
+            micro_batches_per_step=plan.micro_batches_per_step,
+            end_step=self._end_step_of_rank if agreement.is_shared else self._recorder.end_step,
+            end_block=self._end_block,
+        )
+        """Whoever gives the script its batches counts them here."""
+        self._entered_step = steps.num_updates
         self._num_samples_done, self._waited_s = 0.0, 0.0
         """Of all blocks that have ended."""
         self._enter(Phase.WARMUP)
 
     def delivered(self, num_samples: float, wait_s: float) -> None:
         """Notes a batch that the script was given, and how long it waited for it."""
-        self._num_taken += 1
-        self._num_samples_taken += num_samples
-        self._latest_num_samples = num_samples
-        self._recorder.count.wait_s += wait_s
+        self.tally.num_taken += 1
+        self.tally.samples_taken += num_samples
+        self.tally.latest_num_samples = num_samples
+        self.tally.wait_s += wait_s
 
     def arrive(self) -> None:
         """A micro-step ended; may change the phase, and may end the trial."""
-        steps, count = self._steps, self._recorder.count
-        if steps.num_backwards != self._num_backwards:
-            # Batches count when a backward pass has used them, and not when they were only read.
-            self._num_backwards = steps.num_backwards
-            if self._is_pass_new:
-                self._num_ahead = max(0, self._num_taken - self._plan.micro_batches_per_step)
-                self._is_pass_new = False
-            count.num_micro_batches += self._num_taken
-            if self._counts_batches:
-                count.num_samples += self._num_samples_taken
-            self._num_taken, self._num_samples_taken = 0, 0.0
-        num_updates = steps.num_updates
-        if num_updates == self._num_seen:
-            return
-        count.num_steps += num_updates - self._num_seen
-        if not self._counts_batches:
-            count.num_samples += (self._plan.samples_per_step or 0.0) * (num_updates - self._num_seen)
-        if not self._plan.has_loader:
-            count.num_micro_batches += num_updates - self._num_seen
-        self._num_seen = num_updates
-        if count.num_micro_batches >= self._block_micro_batches:
-            count.num_skipped_steps = self._steps.num_skipped - self._num_seen_skips
-            self._num_seen_skips = self._steps.num_skipped
-            self._num_samples_done += count.num_samples
-            self._waited_s += count.wait_s
-            self._recorder.end_block()
-            self._at_block_end(self.phase)
-            self._agreement.done(self._steps.num_steps, num_samples=self._num_samples_done, wait_s=self._waited_s)
-            self._after_step(is_block_end=True)
-        else:
-            self._recorder.end_step()
-            if self._agreement.is_shared:
-                # Blocks of other ranks end elsewhere: what rank 0 has decided is looked for after every step.
-                self._after_step(is_block_end=False)
+        self.tally.arrive()
 
     def pass_begins(self) -> None:
         """The script begins to iterate anew: batches of the pass before that it only read do not count.
 
         Whoever leaves an epoch by counting its batches never comes to its end: it ends here.
         """
-        self.arrive()
-        self._num_taken, self._num_samples_taken = 0, 0.0
+        self.tally.arrive()
+        self.tally.begin_pass(is_left=not self._is_between_epochs)
         if not self._is_between_epochs:
-            self._leave_what_is_ahead()
             self.epoch_ended()
-        self._is_between_epochs, self._is_pass_new, self._num_ahead = False, True, 0
-
-    def _leave_what_is_ahead(self) -> None:
-        """Takes back batches that were counted when they were taken ahead, and that no step will ever use."""
-        count = self._recorder.count
-        count.num_micro_batches -= self._num_ahead
-        if self._counts_batches:
-            count.num_samples -= self._num_ahead * self._latest_num_samples
+        self._is_between_epochs = False
 
     def blocks(self) -> tuple[Block, ...]:
         """All blocks in order; waits for the device."""
@@ -186,30 +132,47 @@ class Meter:
         if self.num_epoch_ends == 1:
             self._enter(Phase.RAMP)
 
-    def _enter(self, phase: Phase) -> None:
+    def _end_step_of_rank(self) -> None:
+        """A step ended, and no block: those of other ranks end elsewhere, so what rank 0 has decided is looked for."""
+        self._recorder.end_step()
+        self._after_step(is_block_end=False)
+
+    def _end_block(self) -> None:
+        count = self._recorder.count
+        self.tally.fill(count)
+        self._num_samples_done += count.num_samples
+        self._waited_s += count.wait_s
+        self._recorder.end_block()
+        self._at_block_end(self.phase)
+        self._agreement.done(self._steps.num_steps, num_samples=self._num_samples_done, wait_s=self._waited_s)
+        self._after_step(is_block_end=True)
+
+    def _enter(self, phase: Phase, num_micro_batches: int = 1) -> None:
+        """Begins a phase, with blocks of so many micro-batches."""
         self._recorder.begin(phase)
         self.phase = phase
         self.uses_token = self._plan.has_loader and phase in (Phase.WARMUP, Phase.COMPUTE)
-        self._block_micro_batches = 1
-        self._num_seen = self._entered_step = self._steps.num_updates
-        self._num_seen_skips = self._steps.num_skipped
+        self.tally.begin_block(num_micro_batches)
+        self._entered_step = self.tally.num_updates
         self._phase_began = time.monotonic()
         self.entered_at.setdefault(phase, self._phase_began)
+        self._at_phase(phase)
 
     def _after_step(self, *, is_block_end: bool) -> None:
         """Changes the phase where it is time; rank 0 decides at the end of its blocks."""
         if self.phase is Phase.WARMUP:
-            if self._changes(Mark.COMPUTE, is_block_end and self._is_warm()):
+            if self._changes(Mark.COMPUTE, is_block_end and self._is_over()):
                 self._leave_warm_up()
         elif self.phase is Phase.COMPUTE:
-            if self._changes(Mark.OPEN, is_block_end and self._has_ceiling()):
+            if self._changes(Mark.OPEN, is_block_end and self._is_over()):
                 self._leave_compute()
         elif self.phase is Phase.RAMP:
-            if self._changes(Mark.WINDOW, is_block_end and self._is_full()):
+            if self._changes(Mark.WINDOW, is_block_end and self._is_over()):
                 self._enter_window()
         elif self.phase is Phase.RESTART:
             if is_block_end and self._num_restart_left > 0:
-                self._block_micro_batches, self._num_restart_left = self._num_restart_left, 0
+                self.tally.begin_block(self._num_restart_left)
+                self._num_restart_left = 0
             elif is_block_end:
                 self._end()
         elif self.phase is Phase.OBSERVED:
@@ -218,7 +181,12 @@ class Meter:
         else:
             reason = None
             if is_block_end:
-                reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._incumbent)
+                reason = decide(
+                    self._recorder.blocks(Phase.WINDOW),
+                    self._plan.rule,
+                    self._incumbent,
+                    elapsed_s=self._recorder.elapsed_s[Phase.WINDOW],
+                )
             if reason is StopReason.CONVERGED:
                 self._agreement.tell(Mark.CONVERGED)
             if reason not in (None, StopReason.RACED_OUT) and self._is_restart_of_use():
@@ -230,17 +198,9 @@ class Meter:
 
     def _is_restart_of_use(self) -> bool:
         """Whether the cost of an epoch's start is worth a look; rank 0 decides for all."""
-        plan, blocks = self._plan, self._recorder.blocks(Phase.WINDOW)
-        if self._epochs is None or self.num_epoch_ends > 1 or not blocks:
+        if self._epochs is None or self.num_epoch_ends > 1:
             return False
-        return is_worth_restarting(
-            epoch_micro_batches=plan.epoch_micro_batches,
-            micro_step_s=sum(b.duration_s for b in blocks) / sum(b.num_micro_batches for b in blocks),
-            first_batch_s=plan.first_batch_s,
-            num_workers=plan.num_workers,
-            num_queued=plan.num_queued,
-            limit_s=plan.rule.max_window_s,
-        )
+        return phase_rules.is_restart_of_use(self._recorder.blocks(Phase.WINDOW), self._plan)
 
     def _leave_window(self) -> None:
         """Begins an epoch on purpose, once the window is over, or ends the trial."""
@@ -266,50 +226,39 @@ class Meter:
         self._watcher.begin()
 
     def _changes(self, mark: Mark, wanted: bool) -> bool:
-        return self._agreement.reached(mark, wanted=wanted, num_steps=self._num_seen, since=self._entered_step)
+        return self._agreement.reached(mark, wanted=wanted, num_steps=self.tally.num_updates, since=self._entered_step)
 
     @property
     def _incumbent(self) -> float | None:
         """The rate to beat; ranks do not race, since one does not know the others' rates."""
         return None if self._agreement.is_shared else self._plan.incumbent_samples_per_second
 
-    def _is_warm(self) -> bool:
-        blocks = self._recorder.blocks(Phase.WARMUP)
-        if len(blocks) < MIN_WARMUP_STEPS:
-            return False
+    def _is_over(self) -> bool:
+        """Whether the phase before the window is."""
+        blocks, plan = self._recorder.blocks(self.phase), self._plan
         elapsed_s = time.monotonic() - self._phase_began
-        if self._has_taken(WARM_UP_SHARE):
-            return True
-        is_long = elapsed_s >= STEADY_WARMUP_S and len(blocks) >= STEADY_WARMUP_STEPS
-        return is_long or elapsed_s >= MAX_WARMUP_S or warmed_up([_busy_s(b) for b in blocks[-LAST_WARMUP_STEPS:]])
-
-    def _has_taken(self, share: float) -> bool:
-        """Whether that share of the steps that the script makes is spent."""
-        limit = self._plan.script_steps
-        return limit is not None and self._steps.num_updates >= share * limit
+        if self.phase is Phase.WARMUP:
+            return phase_rules.is_warm(blocks, elapsed_s, plan, self._steps.num_updates)
+        if self.phase is Phase.COMPUTE:
+            return phase_rules.has_ceiling(len(blocks), elapsed_s, plan, self._steps.num_updates)
+        return phase_rules.is_steady(blocks, plan, self._steps.num_updates, is_queue_empty=self._is_queue_empty)
 
     def _leave_warm_up(self) -> None:
-        if not self._plan.has_loader:
+        plan = self._plan
+        if not plan.has_loader:
             self._enter(Phase.RAMP)
             return
         self._recorder.finish()
         last = self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:]
-        self._enter(Phase.COMPUTE)
-        micro_step_s = sum(map(_busy_s, last)) / sum(block.num_micro_batches for block in last)
-        self._block_micro_batches = block_size(0, self._plan.micro_batches_per_step, micro_step_s, COMPUTE_BLOCK_S)
-
-    def _has_ceiling(self) -> bool:
-        elapsed_s = time.monotonic() - self._phase_began
-        num_blocks = len(self._recorder.blocks(Phase.COMPUTE))
-        is_enough = num_blocks >= MIN_COMPUTE_BLOCKS and elapsed_s >= MIN_COMPUTE_S
-        return is_enough or elapsed_s >= MAX_COMPUTE_S or self._has_taken(EARLY_SHARE)
+        step_s = phase_rules.busy_micro_step_s(last)
+        self._enter(Phase.COMPUTE, block_size(0, plan.micro_batches_per_step, step_s, COMPUTE_BLOCK_S))
 
     def _leave_compute(self) -> None:
         self._recorder.finish()
         blocks = self._recorder.blocks(Phase.COMPUTE)
         if blocks:
-            self.compute_samples_per_second = sum(b.num_samples for b in blocks) / sum(_busy_s(b) for b in blocks)
-            fastest = max(block.num_samples / _busy_s(block) for block in blocks)
+            self.compute_samples_per_second = sum(b.num_samples for b in blocks) / sum(busy_s(b) for b in blocks)
+            fastest = max(block.num_samples / busy_s(block) for block in blocks)
             is_slow = self._incumbent is not None and fastest < self._incumbent * self._plan.rule.race_margin
             if is_slow or self._plan.is_compute_only:
                 self._finish(StopReason.RACED_OUT)
@@ -317,26 +266,14 @@ class Meter:
         self._is_queue_empty = self._open_gate()
         self._enter(Phase.RAMP)
 
-    def _is_full(self) -> bool:
-        num_micro_batches = sum(block.num_micro_batches for block in self._recorder.blocks(Phase.RAMP))
-        num_workers = self._plan.num_workers
-        if self._is_queue_empty:
-            return num_micro_batches >= max(1, num_workers)
-        return num_micro_batches >= DRAIN_QUEUES * max(self._plan.num_queued, LEAST_QUEUED) + num_workers
-
     def _enter_window(self) -> None:
         # The whole ramp: its first batch takes a worker's full time and the others then come at once, so that its last
         # ones alone look like a loader that is many times as fast. On another rank than the first the decision may come
         # before a block has ended here.
         self._recorder.finish()
+        plan = self._plan
         last = self._recorder.blocks(Phase.RAMP) or self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:]
-        micro_step_s = sum(block.duration_s for block in last) / sum(block.num_micro_batches for block in last)
-        self._enter(Phase.WINDOW)
-        self._block_micro_batches = block_size(
-            self._plan.num_workers, self._plan.micro_batches_per_step, micro_step_s, self._plan.rule.min_block_s
+        step_s = phase_rules.micro_step_s(last)
+        self._enter(
+            Phase.WINDOW, block_size(plan.num_workers, plan.micro_batches_per_step, step_s, plan.rule.min_block_s)
         )
-
-
-def _busy_s(block: Block) -> float:
-    """Time of a block outside `next()`: copying the cached batch is not training."""
-    return max(block.duration_s - block.data_wait_s, 1e-9)

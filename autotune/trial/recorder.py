@@ -53,13 +53,16 @@ class Recorder:
     ) -> None:
         self.count = Count()
         self.phase = Phase.WARMUP
-        self._clock = clock
+        self.elapsed_s = dict.fromkeys(Phase, 0.0)
+        """Sum of the blocks' durations, by phase."""
+        self._clock, self._mark = clock, clock.mark
         self._built = built
         self._max_steps_ahead = max_steps_ahead
         self._last_built: Built | None = None
-        self._pending: deque[tuple[Any, Count | None]] = deque()
-        """Marks of the steps that the device had not come to when it was asked last; with what a block holds that ends
-        there."""
+        self._pending: deque[Any] = deque()
+        """Marks of the steps that the device had not come to when it was asked last."""
+        self._ending: deque[tuple[Any, Count]] = deque()
+        """Those of them that end a block, and what that holds."""
         self._block_mark: Any = None
         """Where the oldest block begins that is not settled."""
         self._step_mark: Any = None
@@ -74,11 +77,11 @@ class Recorder:
         self.phase = phase
         self.count = Count()
         self._last_built = self._seen_built()
-        self._begin_block(self._clock.mark())
+        self._begin_block(self._mark())
 
     def end_step(self) -> None:
         """Ends a step here that ends no block; waits for the device where the host is too far ahead of it."""
-        self._pending.append((self._clock.mark(), None))
+        self._pending.append(self._mark())
         if self._max_steps_ahead is not None:
             self._settle()
             self._keep_up(self._max_steps_ahead)
@@ -90,7 +93,9 @@ class Recorder:
             self.count.num_built = built.num - self._last_built.num
             self.count.build_times = built.times.since(self._last_built.times)
         self._last_built = built
-        self._pending.append((self._clock.mark(), self.count))
+        mark = self._mark()
+        self._pending.append(mark)
+        self._ending.append((mark, self.count))
         self.count = Count()
         self._settle()
         if self._max_steps_ahead is not None:
@@ -112,20 +117,20 @@ class Recorder:
 
     def _keep_up(self, max_steps_ahead: int) -> None:
         if len(self._pending) > max_steps_ahead:
-            self._clock.wait(self._pending[-1 - max_steps_ahead][0])
+            self._clock.wait(self._pending[-1 - max_steps_ahead])
             self._settle()
 
     def _settle(self) -> None:
         """Turns the marks that the device has come to into durations, and gives them back to the clock."""
-        clock, pending = self._clock, self._pending
-        while pending and clock.is_reached(pending[0][0]):
-            mark, count = pending.popleft()
+        clock, pending, ending = self._clock, self._pending, self._ending
+        while pending and clock.is_reached(pending[0]):
+            mark = pending.popleft()
             self._longest_step_s = max(self._longest_step_s, clock.seconds(self._step_mark, mark))
             if self._step_mark is not self._block_mark:
                 clock.release(self._step_mark)
             self._step_mark = mark
-            if count is not None:
-                self._add(count, clock.seconds(self._block_mark, mark))
+            if ending and ending[0][0] is mark:
+                self._add(ending.popleft()[1], clock.seconds(self._block_mark, mark))
                 clock.release(self._block_mark)
                 self._begin_block(mark)
 
@@ -149,3 +154,4 @@ class Recorder:
             )
             self._blocks.append(block)
             self._of_phase[self.phase].append(block)
+            self.elapsed_s[self.phase] += block.duration_s

@@ -69,7 +69,7 @@ class MeasuredSession:
         self._meter: Meter | None = None
         self._rank, self._world_size = 0, 1
         self._said: dict[str, str] = {}
-        self._losses = LossWatch(self._steps, self._applied.roots, self._is_measuring)
+        self._losses = LossWatch(self._steps, self._applied.roots)
         self._watched: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._has_unseen_queue = False
         self._allocated: dict[str, Any] | None = None
@@ -158,7 +158,7 @@ class MeasuredSession:
             incumbent_samples_per_second=self._job.incumbent_samples_per_second,
             samples_per_step=self._declared_samples(),
             is_compute_only=self._job.batch_probe_factor > 1,
-            epoch_micro_batches=self._feed.epoch_micro_batches if self._has_loader else None,
+            epoch_micro_batches=self._feed.epoch.num_batches if self._has_loader else None,
             first_batch_s=self._feed.first_batch_s,
             script_steps=self._job.script_steps,
         )
@@ -169,6 +169,7 @@ class MeasuredSession:
             agreement=Agreement(Progress(self._paths.progress), self._rank, self._world_size),
             open_gate=self._feed.open_gate,
             finish=self._finish,
+            at_phase=self._phase_began,
             at_block_end=self._allocator.block_ended,
             built=self._feed.built,
             epochs=self if num_workers else None,
@@ -187,15 +188,15 @@ class MeasuredSession:
 
     def begin_epoch(self) -> None:
         """Begins the training loader's next epoch."""
-        self._feed.begin_epoch()
+        self._feed.epoch.begin_next()
 
     def _declared_samples(self) -> float | None:
         if self._job.samples_per_step is not None:
             return self._job.samples_per_step * self._job.batch_probe_factor
         return None if self._has_loader else 1.0
 
-    def _is_measuring(self) -> bool:
-        return self._meter is not None and self._meter.phase is Phase.WINDOW
+    def _phase_began(self, phase: Phase) -> None:
+        self._losses.measure(phase is Phase.WINDOW)
 
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:
@@ -260,7 +261,7 @@ class MeasuredSession:
             error=describe(error),
             durations_s=self._durations(),
             **self._allocator.figures(),
-            notes=(PAST_ITS_EPOCH,) if self._feed.is_past_epoch else (),
+            notes=(PAST_ITS_EPOCH,) if self._feed.epoch.is_past_end else (),
         )
         rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 
@@ -283,10 +284,10 @@ class MeasuredSession:
             observed=observed,
             held_host_bytes=self._held_host_bytes or held_bytes(),
             **(self._allocated or self._allocator.figures()),
-            epoch_micro_batches=self._feed.epoch_micro_batches if self._has_loader else None,
+            epoch_micro_batches=self._feed.epoch.num_batches if self._has_loader else None,
             num_epoch_ends=meter.num_epoch_ends if meter is not None else 0,
             epoch_end_s=meter.epoch_end_s if meter is not None else None,
-            is_loader_rebuilt=self._feed.is_loader_rebuilt,
+            is_loader_rebuilt=self._feed.epoch.is_loader_rebuilt,
             first_batch_s=self._feed.first_batch_s if self._has_loader else None,
             durations_s=self._durations(),
             first_losses=self._losses.first_losses,

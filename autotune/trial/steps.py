@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -43,11 +44,13 @@ class Steps:
         self.on_step: list[Callable[[torch.optim.Optimizer | None], None]] = []
         """Called after every step that updated parameters, of any optimizer; without one where it is by hand."""
         self._depth = 0
+        """1 within a call of `step`: what that calls itself is a part of it."""
         self._num_calls = 0
         self._is_watching = False
         self._built: list[weakref.ref[torch.optim.Optimizer]] = []
         self._seen: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._primary: weakref.ref[torch.optim.Optimizer] | None = None
+        self._primary: Callable[[], torch.optim.Optimizer | None] = lambda: None
+        """Gives the optimizer whose steps are counted, as a weak reference does."""
 
     @property
     def has_optimizer(self) -> bool:
@@ -67,7 +70,7 @@ class Steps:
     @property
     def primary(self) -> torch.optim.Optimizer | None:
         """The optimizer whose steps are counted."""
-        return self._primary() if self._primary is not None else None
+        return self._primary()
 
     def parameters(self) -> list[torch.Tensor]:
         """Every parameter that an optimizer of the script updates, once."""
@@ -80,12 +83,11 @@ class Steps:
 
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Notes an update of parameters, by an optimizer or by hand."""
-        primary = self._primary() if self._primary is not None else None
-        if optimizer is not primary and optimizer is not None:
+        if optimizer is not self._primary() and optimizer is not None:
             self._seen.add(optimizer)
-            if primary is None:
-                self._primary, primary = weakref.ref(optimizer), optimizer
-        if optimizer is primary:
+            if self._primary() is None:
+                self._primary = weakref.ref(optimizer)
+        if optimizer is self._primary():
             self.num_steps += 1
             self.num_updates += 1
         for listener in self.on_step:
@@ -141,18 +143,20 @@ class Steps:
             self._num_calls += 1
             if self._depth:
                 return original(optimizer, *args, **kwargs)
-            if (args and args[0] is not None) or kwargs.get("closure") is not None:
-                self.used_closure = True
-            self._depth += 1
+            if args or kwargs:
+                self.used_closure |= (args[0] if args else kwargs.get("closure")) is not None
+            self._depth = 1
             try:
                 if self.policy is None:
-                    result, has_updated = original(optimizer, *args, **kwargs), True
+                    result = original(optimizer, *args, **kwargs)
                 else:
-                    result, has_updated = self.policy(optimizer, lambda: original(optimizer, *args, **kwargs))
+                    call = functools.partial(original, optimizer, *args, **kwargs)
+                    result, has_updated = self.policy(optimizer, call)
+                    if not has_updated:
+                        return result
             finally:
-                self._depth -= 1
-            if has_updated:
-                self.stepped(optimizer)
+                self._depth = 0
+            self.stepped(optimizer)
             return result
 
         return step

@@ -7,7 +7,7 @@ import pytest
 from autotune.measure.block import Phase
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from tests.gpu.bench import Bench, note, rank_of
+from tests.gpu.bench import QUICK, Bench, note, rank_of
 
 pytestmark = pytest.mark.gpu
 
@@ -19,8 +19,11 @@ def test_a_loader_that_page_locks_is_held_back_and_begun_anew(bench: Bench, is_p
     rank = rank_of(result)
     assert not rank.is_primed
     ramp = [block for block in rank.blocks if block.phase is Phase.RAMP]
-    # One batch of each worker, and those whose steps the device has not ended when the last of these is asked for.
-    assert 4 <= sum(block.num_micro_batches for block in ramp) <= 8
+    # One batch of each worker, or as many as last as long as a block; and those whose steps the device has not ended
+    # when the last of these is asked for.
+    num_micro_batches = sum(block.num_micro_batches for block in ramp)
+    assert num_micro_batches >= 4
+    assert num_micro_batches <= 8 or sum(block.duration_s for block in ramp[:-5]) < QUICK.min_block_s
     assert result.measurement is not None and result.measurement.restart_s is not None
     note(f"start of an epoch, 4 workers, persistent {is_persistent}", f"{result.measurement.restart_s:.3f} s")
 

@@ -1,56 +1,39 @@
-"""An ordinary training loop that, as a trial, switches its seams off and on, and says what they cost.
+"""A training loop that, as a trial, takes turns with the same loop beneath the trial's seams, and says what they cost.
 
-With `--by-hand` it does itself, while they are off, what they do for it: an autocast region per micro-batch, and two
-micro-batches per step.
+The loop beneath calls what the seams' wrappers call: torch's own functions, the same model and the same optimizer. So
+nothing is put on and taken off, which would cost the interpreter its caches, and turns can be as short as a few
+micro-steps: what changes on a shared machine from one tenth of a second to the next is in both alike.
+
+With `--by-hand` the loop beneath does itself what the seams do for the other: an autocast region per micro-batch, and
+two micro-batches per step.
 """
 
 import argparse
+import copy
 import json
 import os
 import time
+from collections.abc import Callable
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
-BLOCK_STEPS = 40
-SETTLING_STEPS = 20
-"""After a switch, until the interpreter has its caches again."""
+TURN_STEPS = 8
+"""Micro-steps of a turn: whole steps with either accumulation, and an epoch is a multiple of it."""
+QUADS = 16
+"""Of turns, with and without and without and with, in a group: at half a millisecond a step it still holds two of the
+meter's blocks, so that every group has its share of what their ends cost."""
 REGIONS = 2000
 WARM_UP_S = 3.0
 """Of metered steps: until the trial's own warm-up is through, and its window runs."""
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--pairs", type=int, default=60, help="pairs of blocks")
+parser.add_argument("--groups", type=int, default=24, help="of turns; each gives a difference")
 parser.add_argument("--spin-s", type=float, default=0.0, help="CPU time of a step beside that of its small model")
-parser.add_argument("--by-hand", action="store_true", help="autocast and accumulate while the seams are off")
+parser.add_argument("--by-hand", action="store_true", help="autocast and accumulate beneath the seams")
 options = parser.parse_args()
 
 SPACE, SPACE_TOO = bytearray(1 << 16), bytearray(1 << 16)
-
-
-class Seams:
-    """The wrappers on the path of a step, and what is beneath them."""
-
-    def __init__(self, model, optimizer_class):
-        self._model, self._call = model, model._compiled_call_impl
-        places = [
-            (dataloader._BaseDataLoaderIter, "__next__"),
-            (torch.autograd, "backward"),
-            (optimizer_class, "step"),
-            (torch.optim.Optimizer, "zero_grad"),
-            (torch.nn.Module, "__call__"),
-        ]
-        places = [(owner, name, getattr(owner, name), beneath(getattr(owner, name))) for owner, name in places]
-        # What no seam lies over stays untouched: a class that is written to costs the interpreter its caches.
-        self._places = [place for place in places if place[2] is not place[3]]
-        self.names = [name for _, name, _, _ in self._places]
-
-    def switch(self, is_on):
-        """Puts the wrappers in place, or takes them off."""
-        if self._call is not None:
-            self._model._compiled_call_impl = self._call if is_on else None
-        for owner, name, outer, inner in self._places:
-            setattr(owner, name, outer if is_on else inner)
 
 
 def beneath(function):
@@ -58,6 +41,18 @@ def beneath(function):
     while "autotune/trial" in getattr(getattr(function, "__code__", None), "co_filename", "").replace(os.sep, "/"):
         function = function.__wrapped__
     return function
+
+
+def seams(optimizer):
+    """The places where wrappers lie, by name."""
+    places = [
+        (dataloader._BaseDataLoaderIter, "__next__"),
+        (torch.autograd, "backward"),
+        (type(optimizer), "step"),
+        (torch.optim.Optimizer, "zero_grad"),
+        (torch.nn.Module, "__call__"),
+    ]
+    return [name for owner, name in places if beneath(getattr(owner, name)) is not getattr(owner, name)]
 
 
 def spin(seconds):
@@ -79,61 +74,91 @@ def region_s():
     return (time.thread_time() - began) / REGIONS
 
 
+def loop_above(loader, model, optimizer) -> Callable[[], float]:
+    """A turn of the script as everybody writes it, with the seams: gives its CPU time."""
+    spin_s, cross_entropy = options.spin_s, torch.nn.functional.cross_entropy
+    iterator = iter(loader)
+
+    def turn():
+        began = time.thread_time()
+        for _ in range(TURN_STEPS):
+            x, y = next(iterator)
+            optimizer.zero_grad()
+            spin(spin_s)
+            cross_entropy(model(x), y).backward()
+            optimizer.step()
+        return time.thread_time() - began
+
+    return turn
+
+
+def loop_beneath(loader, model, optimizer) -> Callable[[], float]:
+    """A turn of the same beneath the seams: another loader like that, the same parameters."""
+    spin_s, cross_entropy = options.spin_s, torch.nn.functional.cross_entropy
+    next_batch, backward = beneath(dataloader._BaseDataLoaderIter.__next__), beneath(torch.autograd.backward)
+    step, zero_grad = beneath(type(optimizer).step), beneath(torch.optim.Optimizer.zero_grad)
+    # Its copy has the same parts, and not the wrapper that a root carries.
+    model = copy.copy(model)
+    assert model._compiled_call_impl is None
+    iterator, num_taken = iter(loader), 0
+
+    def turn():
+        began = time.thread_time()
+        for _ in range(TURN_STEPS):
+            x, y = next_batch(iterator)
+            zero_grad(optimizer)
+            spin(spin_s)
+            # As `loss.backward()` calls it.
+            backward(cross_entropy(model(x), y), None, None, False, inputs=None)
+            step(optimizer)
+        return time.thread_time() - began
+
+    def turn_by_hand():
+        began = time.thread_time()
+        for number in range(TURN_STEPS):
+            x, y = next_batch(iterator)
+            spin(spin_s)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = cross_entropy(model(x), y)
+            backward(loss / 2, None, None, False, inputs=None)
+            if number % 2 == 1:
+                step(optimizer)
+                zero_grad(optimizer)
+        return time.thread_time() - began
+
+    def next_turn():
+        nonlocal iterator, num_taken
+        if num_taken == len(loader):
+            iterator, num_taken = iter(loader), 0
+        num_taken += TURN_STEPS
+        return turn_by_hand() if options.by_hand else turn()
+
+    return next_turn
+
+
 def main():
     torch.set_num_threads(1)
     size = 16
     model = torch.nn.Sequential(torch.nn.Linear(size, size), torch.nn.ReLU(), torch.nn.Linear(size, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    loader = DataLoader(TensorDataset(torch.randn(4096, size), torch.randint(4, (4096,))), batch_size=32)
-
-    def batches():
-        while True:
-            yield from loader
-
-    stream = batches()
-
-    def micro_step(x, y):
-        optimizer.zero_grad()
-        spin(options.spin_s)
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    def micro_step_by_hand(x, y, is_last):
-        spin(options.spin_s)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(model(x), y)
-        (loss / 2).backward()
-        if is_last:
-            optimizer.step()
-            optimizer.zero_grad()
-
-    def steps(num_steps, is_by_hand=False):
-        """Seconds of CPU time per micro-step."""
-        began = time.thread_time()
-        for number in range(num_steps):
-            x, y = next(stream)
-            if is_by_hand:
-                micro_step_by_hand(x, y, number % 2 == 1)
-            else:
-                micro_step(x, y)
-        return (time.thread_time() - began) / num_steps
-
+    data = TensorDataset(torch.randn(4096, size), torch.randint(4, (4096,)))
+    above = loop_above(DataLoader(data, batch_size=32), model, optimizer)
     end = time.monotonic() + WARM_UP_S
     while time.monotonic() < end:
-        steps(BLOCK_STEPS)
-    seams = Seams(model, type(optimizer))
+        above()
+    beside = DataLoader(data, batch_size=16 if options.by_hand else 32)
+    below = loop_beneath(beside, model, optimizer)
     differences, plain = [], []
-    for number in range(options.pairs):
-        pair = {}
-        for is_on in (True, False) if number % 2 else (False, True):
-            seams.switch(is_on)
-            is_by_hand = options.by_hand and not is_on
-            steps(SETTLING_STEPS, is_by_hand)
-            pair[is_on] = steps(BLOCK_STEPS, is_by_hand)
-        differences.append(pair[True] - pair[False])
-        plain.append(pair[False])
-    seams.switch(True)
-    said = {"differences": differences, "plain": plain, "region": region_s(), "seams": seams.names}
+    for _ in range(options.groups):
+        above_s = below_s = 0.0
+        for _ in range(QUADS):
+            above_s += above()
+            below_s += below() + below()
+            above_s += above()
+        num_steps = 2 * QUADS * TURN_STEPS
+        differences.append((above_s - below_s) / num_steps)
+        plain.append(below_s / num_steps)
+    said = {"differences": differences, "plain": plain, "region": region_s(), "seams": seams(optimizer)}
     print(json.dumps(said), flush=True)
     os._exit(0)
 

@@ -1,15 +1,18 @@
-"""What a trial's seams cost per micro-step: alternating blocks with and without them, in one process.
+"""What a trial's seams cost per micro-step: short turns with and without them, in one process.
 
 First the meter alone, against nothing; then with it the autocast region and the accumulation, against a loop that does
 both by hand, so that the casts are in either.
 
 Times are CPU time of the one thread that trains: the meter neither waits nor starts threads, and on a shared machine
-wall time says more of the neighbours.
+wall time says more of the neighbours. Turns are a few milliseconds long and in the order with, without, without, with,
+so that what drifts is in both alike; a group of them is one difference, and a process has the median of its groups.
+How a process lies in memory is in all of its groups, so the figure and its interval are those of several processes.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -18,8 +21,9 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from autotune.measure.interval import student_t_quantile
 from autotune.measure.stopping import WindowRule
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.result import RankResult
@@ -30,7 +34,7 @@ from tests.benchmarks.measure.rows import Row, Rows
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = Path(__file__).with_name("metered_job.py")
-NUM_PAIRS = 60
+NUM_GROUPS = 24
 NUM_REPEATS = 5
 SPINS_S = {"short": 0.0, "3 ms": 0.0027}
 """CPU time that a step takes beside its small model's: one of about 0.3 ms, where the cost shows best, and one of 3."""
@@ -69,11 +73,11 @@ def _measure(part: str, spin_s: float) -> Row:
         output = _run(trial, spin_s, options, mode=Mode.TRIAL, settings=settings, natural=natural, facts=report.facts)
     said = json.loads(output.splitlines()[-1])
     microseconds = [1e6 * seconds for seconds in said["differences"]]
-    quartiles = statistics.quantiles(microseconds, n=4)
+    low, high = median_interval(microseconds)
     return {
         "step_us": round(1e6 * statistics.median(said["plain"]), 1),
         "cost_us": round(statistics.median(microseconds), 2),
-        "quartiles_us": [round(quartiles[0], 2), round(quartiles[2], 2)],
+        "interval_us": [round(low, 2), round(high, 2)],
         "region_us": round(1e6 * said["region"], 2),
         "seams": said["seams"],
     }
@@ -82,7 +86,7 @@ def _measure(part: str, spin_s: float) -> Row:
 def _run(folder: Path, spin_s: float, options: tuple[str, ...], **values: Any) -> str:
     paths = TrialPaths(folder)
     paths.results.mkdir(parents=True)
-    command = (sys.executable, str(JOB), "--pairs", str(NUM_PAIRS), "--spin-s", str(spin_s), *options)
+    command = (sys.executable, str(JOB), "--groups", str(NUM_GROUPS), "--spin-s", str(spin_s), *options)
     limits: dict[str, Any] = {"start_limit_s": 600.0, "total_limit_s": 600.0}
     job = TrialJob(command=command, cwd=str(ROOT), cap_bytes=1 << 40, window=ENDLESS, **limits, **values)
     paths.job.write_text(json.dumps(to_plain(job)))
@@ -99,19 +103,19 @@ def report(rows: Rows) -> Iterator[str]:
     if any(rows.of(part) for part in PARTS):
         yield "## Cost of the meter, and of the settings' seams\n"
         yield (
-            f"{NUM_PAIRS} pairs of blocks of 40 micro-steps, with the seams and without, alternating in one process; "
-            f"medians of {NUM_REPEATS} processes.\n"
+            f"{NUM_GROUPS} groups of turns of 8 micro-steps, with the seams and without, in one process; means of "
+            f"{NUM_REPEATS} processes with their 95 % intervals, which are held against the limits as a whole.\n"
         )
     metering, settings = _of(rows, "metering"), _of(rows, "seams")
     if any(metering.values()):
         yield from _table("the meter", metering)
-        worst_us = max(_cost_us(several) for several in metering.values() if several)
+        worst_us = max(_cost(several).high_us for several in metering.values() if several)
         yield f"\nAt most {MAX_COST_US:.0f} us: **{_met(metering, worst_us <= MAX_COST_US)}**.\n"
     if any(settings.values()):
         yield "The same with an autocast region per micro-step and two micro-steps per step, against both by hand.\n"
         yield from _table("the meter, the region and the accumulation", settings)
         region_us = statistics.median(row["region_us"] for several in settings.values() for row in several)
-        worst_us = max(_cost_us(several) for several in settings.values() if several) + region_us
+        worst_us = max(_cost(several).high_us for several in settings.values() if several) + region_us
         is_met = worst_us <= MAX_COST_US + MAX_SEAMS_US
         yield (
             f"\nA region with nothing in it takes {region_us:.1f} us, in the loop by hand too. With it at most "
@@ -123,20 +127,46 @@ def _of(rows: Rows, part: str) -> dict[str, list[Row]]:
     return {name: [row for row in rows.of(part) if row["key"].startswith(f"{name} ")] for name in SPINS_S}
 
 
+class Cost(NamedTuple):
+    """Microseconds per micro-step, over several processes."""
+
+    mean_us: float
+    low_us: float
+    high_us: float
+
+
+def _cost(found: list[Row]) -> Cost:
+    """By a t-interval over the processes; without end for a single one."""
+    costs_us = [row["cost_us"] for row in found]
+    mean_us = statistics.fmean(costs_us)
+    if len(costs_us) < 2:
+        return Cost(mean_us, -math.inf, math.inf)
+    error_us = statistics.stdev(costs_us) / math.sqrt(len(costs_us))
+    half_width_us = student_t_quantile(0.975, len(costs_us) - 1) * error_us
+    return Cost(mean_us, mean_us - half_width_us, mean_us + half_width_us)
+
+
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """Ends of the 95 % interval of a median, by the order of the values alone: outliers do not widen it."""
+    ordered = sorted(values)
+    # By the normal approximation of the binomial: at 24 values the 8th from either end.
+    rank = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
+    return ordered[rank], ordered[-1 - rank]
+
+
 def _table(what: str, found: dict[str, list[Row]]) -> Iterator[str]:
-    yield f"| micro-step | with {what} | quartiles of the pairs |"
-    yield "|---|---|---|"
+    yield f"| micro-step | with {what} | 95 % interval | widest interval of one process |"
+    yield "|---|---|---|---|"
     for several in found.values():
         if several:
-            step_us = statistics.median(row["step_us"] for row in several)
-            low, high = (statistics.median(row["quartiles_us"][end] for row in several) for end in (0, 1))
-            yield f"| {step_us:.0f} us | {_cost_us(several):+.1f} us | {low:+.1f} to {high:+.1f} us |"
+            step_us, cost = statistics.median(row["step_us"] for row in several), _cost(several)
+            low_us, high_us = max((row["interval_us"] for row in several), key=lambda ends: ends[1] - ends[0])
+            yield (
+                f"| {step_us:.0f} us | {cost.mean_us:+.1f} us | {cost.low_us:+.1f} to {cost.high_us:+.1f} us "
+                f"| {low_us:+.1f} to {high_us:+.1f} us |"
+            )
 
 
 def _met(found: dict[str, list[Row]], is_met: bool) -> str:
     is_complete = all(len(several) == NUM_REPEATS for several in found.values())
     return "met" if is_met and is_complete else "not met" if is_complete else "not complete"
-
-
-def _cost_us(found: list[Row]) -> float:
-    return statistics.median(row["cost_us"] for row in found)

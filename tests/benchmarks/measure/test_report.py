@@ -72,10 +72,29 @@ def test_the_cost_of_the_seams_is_that_of_either_step_and_of_their_region(
     rows: Rows, part: str, cost_us: float, word: str
 ) -> None:
     for name, cost in (("short", cost_us), ("3 ms", 5.0)):
-        for repeat in range(metering.NUM_REPEATS):
-            values = {"step_us": 200.0, "cost_us": cost, "quartiles_us": [1, 2], "region_us": 8.0}
-            rows.add(part, f"{name} #{repeat}", 20.0, values)
+        fill_costs(rows, part, name, [cost] * metering.NUM_REPEATS)
     assert word in text(metering, rows)
+
+
+def fill_costs(rows: Rows, part: str, name: str, costs_us: list[float]) -> None:
+    for repeat, cost_us in enumerate(costs_us):
+        values = {"step_us": 200.0, "cost_us": cost_us, "interval_us": [1, 2], "region_us": 8.0}
+        rows.add(part, f"{name} #{repeat}", 20.0, values)
+
+
+@pytest.mark.parametrize(
+    ("costs_us", "word"), [([17, 18, 18, 18, 19], "**met**"), ([10, 14, 18, 22, 26], "**not met**")]
+)
+def test_a_cost_that_may_lie_above_the_limit_is_not_met(rows: Rows, costs_us: list[float], word: str) -> None:
+    for name in ("short", "3 ms"):
+        fill_costs(rows, "metering", name, costs_us)
+    assert word in text(metering, rows)
+
+
+def test_outliers_do_not_widen_the_interval_of_a_median() -> None:
+    quiet = [float(value) for value in range(24)]
+    assert metering.median_interval(quiet) == (7.0, 16.0)
+    assert metering.median_interval([*quiet[:-3], 1e6, 1e6, 1e6]) == (7.0, 16.0)
 
 
 @pytest.mark.parametrize(("claimed", "word"), [(2.08, "**met**"), (2.12, "**not met**")])

@@ -84,7 +84,7 @@ class Rank:
 
 @pytest.fixture
 def quick_phases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.trial.meter.MIN_COMPUTE_S", 0.0)
+    monkeypatch.setattr("autotune.trial.phase_rules.MIN_COMPUTE_S", 0.0)
 
 
 @pytest.mark.parametrize("other_step_s", [0.001, 0.003, 0.0004])

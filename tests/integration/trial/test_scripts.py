@@ -12,7 +12,7 @@ from autotune.model.facts import BatchSamplerKind, ScriptFacts
 from autotune.model.job import Mode
 from autotune.model.result import EMPTY_LOADER, PAST_ITS_EPOCH
 from autotune.trial.foreign_loaders import UNSEEN_QUEUE
-from autotune.trial.meter import DRAIN_QUEUES
+from autotune.trial.phase_rules import DRAIN_QUEUES
 from tests.integration.trial import loops
 from tests.integration.trial.ground import Ground, Run, space_of
 

@@ -1,5 +1,5 @@
 """Imported by the server that forks the trials: they warm up for a moment only, since nobody looks at their figures."""
 
-import autotune.trial.meter
+from autotune.trial import phase_rules
 
-autotune.trial.meter.STEADY_WARMUP_S, autotune.trial.meter.MIN_COMPUTE_S = 0.2, 0.1
+phase_rules.STEADY_WARMUP_S, phase_rules.MIN_COMPUTE_S = 0.2, 0.1

@@ -16,7 +16,7 @@ import time
 import traceback
 
 import autotune.trial.bootstrap
-import autotune.trial.meter
+import autotune.trial.phase_rules
 from autotune.runner.descendants import PR_SET_CHILD_SUBREAPER, Descendants, prctl
 
 
@@ -34,8 +34,8 @@ def become_script(request):
     sys.stdout = os.fdopen(os.dup(1), "w", buffering=1)
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     if request["is_hasty"]:
-        meter = autotune.trial.meter
-        meter.STEADY_WARMUP_S, meter.MIN_COMPUTE_S = 0.2, 0.1
+        rules = autotune.trial.phase_rules
+        rules.STEADY_WARMUP_S, rules.MIN_COMPUTE_S = 0.2, 0.1
     code = 0
     try:
         if not {"AUTOTUNE_TRIAL", "AUTOTUNE_JOB"}.isdisjoint(request["environment"]):

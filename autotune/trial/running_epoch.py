@@ -1,0 +1,103 @@
+"""The running iteration over the training loader: how far it is, how it is ended and begun anew from outside."""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from autotune.trial.batches import EndlessBatchSampler
+from autotune.trial.loaders import length_of
+
+
+class RunningEpoch:
+    """The training loader's iteration that the script takes its batches from; the latest one that it began."""
+
+    __slots__ = ("_iterator", "_length", "_original", "num_given", "num_until_end", "successor")
+
+    def __init__(self) -> None:
+        self.successor: Any = None
+        """The iteration that took its place when an epoch was begun from outside."""
+        self.num_given = 0
+        """Batches of it that the script was given."""
+        self.num_until_end = math.inf
+        """Batches after which it ends, with cached ones among them, where epochs do not go on for ever."""
+        self._iterator: weakref.ref[Any] | None = None
+        """The script alone decides how long its workers live."""
+        self._length = math.inf
+        self._original: Callable[[Any], Any] = next
+
+    def began(self, loader: Any, iterator: Any, *, is_held_back: bool) -> None:
+        """Notes that the script began an iteration.
+
+        Args:
+            loader: The training loader.
+            iterator: What it gave.
+            is_held_back: Whether cached batches take the place of its own.
+        """
+        self.num_given = 0
+        self._iterator, self.successor = weakref.ref(iterator), None
+        # A loader with persistent workers holds its iterator: two that hold each other would live on together.
+        iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
+        sampler = getattr(loader, "batch_sampler", None)
+        length = length_of(sampler)
+        self._length = length if length is not None else math.inf
+        is_endless = isinstance(sampler, EndlessBatchSampler)
+        self.num_until_end = self._length if is_held_back and not is_endless else math.inf
+        # Batches that come as they are ready are told apart by their tensors alone.
+        is_in_order = getattr(loader, "in_order", True)
+        iterator._autotune_sizes = vars(sampler)["latest_sizes"] if is_in_order and is_endless else None
+
+    def taken_by(self, original: Callable[[Any], Any]) -> None:
+        """Notes what takes a batch of the iteration, beneath the seams."""
+        self._original = original
+
+    def end(self) -> float | None:
+        """Ends it here, and takes what the workers have ready; how long the end itself took, in seconds.
+
+        None where an epoch cannot be ended from outside, as that of a stream, which ends when its dataset says so.
+        """
+        iterator, loader = self._alive()
+        sampler = getattr(loader, "batch_sampler", None)
+        if not isinstance(sampler, EndlessBatchSampler):
+            return None
+        sampler.is_ending = True
+        while True:
+            began = time.perf_counter()
+            try:
+                self._original(iterator)
+            except StopIteration:
+                return time.perf_counter() - began
+            except Exception:  # a batch that cannot be read, which the script might leave out
+                return None
+
+    def begin_next(self) -> None:
+        """Begins the next epoch, and lets the script's iterator go on in it."""
+        _, loader = self._alive()
+        # A framework's own class may do more in its `__iter__` than to start an iteration.
+        self.successor = DataLoader.__iter__(loader)
+
+    @property
+    def is_loader_rebuilt(self) -> bool:
+        """Whether every epoch has a loader of its own: the script has dropped this one and keeps its iterator."""
+        iterator, loader = self._alive()
+        return iterator is not None and loader is None
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches of one epoch on this rank; None where the loader has no length."""
+        return None if math.isinf(self._length) else int(self._length)
+
+    @property
+    def is_past_end(self) -> bool:
+        """Whether it has gone on past its end, which a script that counts its batches may not expect."""
+        return self.num_given > self._length
+
+    def _alive(self) -> tuple[Any, Any]:
+        """The iterator, and its loader; None for what the script has dropped."""
+        iterator = self._iterator() if self._iterator is not None else None
+        return iterator, iterator._autotune_loader() if iterator is not None else None

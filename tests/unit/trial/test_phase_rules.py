@@ -1,0 +1,56 @@
+"""When the phases before the window are over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.measure.block import Block, Phase
+from autotune.measure.stopping import WindowRule
+from autotune.trial import phase_rules
+from autotune.trial.measuring_plan import Plan
+
+PLAN = Plan(
+    rule=WindowRule(half_width_ratio=0.05, min_block_s=0.05),
+    has_loader=True,
+    num_workers=0,
+    num_queued=0,
+    micro_batches_per_step=1,
+    incumbent_samples_per_second=None,
+    samples_per_step=None,
+)
+
+
+def ramp(*steps_s: float) -> list[Block]:
+    values = {"num_steps": 1, "num_micro_batches": 1, "num_samples": 8.0, "data_wait_s": 0.0, "num_skipped_steps": 0}
+    return [Block(phase=Phase.RAMP, duration_s=step_s, longest_step_s=step_s, **values) for step_s in steps_s]
+
+
+def is_steady(blocks: list[Block], plan: Plan = PLAN, *, num_updates: int = 100, is_queue_empty: bool = True) -> bool:
+    return phase_rules.is_steady(blocks, plan, num_updates, is_queue_empty=is_queue_empty)
+
+
+def test_one_slow_step_does_not_say_how_long_a_block_is() -> None:
+    assert not is_steady(ramp(0.012))
+    assert not is_steady(ramp(0.012, *[0.0004] * 50))
+    assert is_steady(ramp(0.012, *[0.0004] * 100))
+
+
+def test_a_ramp_of_long_steps_is_one_batch_of_every_worker() -> None:
+    assert is_steady(ramp(0.1))
+    plan = replace(PLAN, num_workers=4, num_queued=8)
+    assert not is_steady(ramp(0.1, 0.1, 0.1), plan)
+    assert is_steady(ramp(0.1, 0.1, 0.1, 0.1), plan)
+
+
+def test_a_queue_that_was_full_is_emptied_however_long_its_steps_are() -> None:
+    plan = replace(PLAN, num_workers=2, num_queued=8)
+    enough = phase_rules.DRAIN_QUEUES * 8 + 2
+    assert not is_steady(ramp(*[1.0] * (enough - 1)), plan, is_queue_empty=False)
+    assert is_steady(ramp(*[1.0] * enough), plan, is_queue_empty=False)
+
+
+@pytest.mark.parametrize(("num_updates", "is_over"), [(9, False), (10, True)])
+def test_a_script_of_few_steps_does_not_spend_them_on_the_ramp(num_updates: int, is_over: bool) -> None:
+    assert is_steady(ramp(0.001), replace(PLAN, script_steps=40), num_updates=num_updates) is is_over
