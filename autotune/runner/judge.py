@@ -18,6 +18,7 @@ from autotune.runner.parity import parity_notes, why_no_parity
 from autotune.units import format_bytes, format_seconds
 
 ENDED_EARLY = "The script ended before enough was measured; give it more to do, for instance more epochs."
+TOO_FEW_STEPS = "The window ended at its limit with too few steps to be judged: they took far longer than in the probe."
 MAX_SKIPPED_SHARE = 0.05
 """More skipped steps than this in the window, and the trial trains too little of what it measures."""
 
@@ -214,7 +215,8 @@ def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> 
     except (ValueError, ArithmeticError) as error:
         return Verdict(outcome=Outcome.CRASHED, reason=f"Its report is impossible: {_first_line(str(error))}.")
     if measurement is None:
-        return Verdict(outcome=Outcome.INVALID, reason=ENDED_EARLY)
+        has_ended = any(rank.status is RankStatus.ENDED for rank in ranks)
+        return Verdict(outcome=Outcome.INVALID, reason=ENDED_EARLY if has_ended else TOO_FEW_STEPS)
     if ending.peak_memory_bytes is not None and ending.peak_memory_bytes > job.cap_bytes:
         peak = format_bytes(ending.peak_memory_bytes)
         reason = f"It held {peak} at its peak, the cap is {format_bytes(job.cap_bytes)}."

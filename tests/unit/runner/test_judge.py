@@ -156,8 +156,9 @@ def test_no_step_is_a_crash() -> None:
         ({"has_changed_parameters": False}, "No parameter changed"),
         ({"blocks": (block(num_skipped_steps=1),) * 12}, "12 of 120"),
         ({"observed": {"num_workers": "3"}}, "Asked for num_workers 0, in force was 3"),
-        ({"blocks": (block(),) * 3}, "ended before enough"),
-        ({"blocks": ()}, "ended before enough"),
+        ({"blocks": (block(),) * 3, "status": RankStatus.ENDED}, "ended before enough"),
+        ({"blocks": (), "status": RankStatus.ENDED}, "ended before enough"),
+        ({"blocks": (block(),) * 3}, "at its limit with too few steps"),
     ],
 )
 def test_what_does_not_hold_is_invalid_with_its_reason(changes: dict[str, Any], reason: str) -> None:
