@@ -29,7 +29,7 @@ MAX_REFUSALS_AGAIN = 2
 """The same where a neighbour was tried last: one trial more rarely changes the sampler's mind."""
 
 NUM_CENTRES = 3
-"""Settings whose neighbours are looked at: which of the best few is the best is not certain."""
+"""The fastest so many settings whose neighbours are looked at: which of them is the best is not certain."""
 
 NUM_LEAPS = 3
 """Times that the neighbours of what should gain most are looked at too: changes that only pay together."""
@@ -107,7 +107,8 @@ class AfterPlan:
                 worths[one] = fits[one] * (0.0 if is_limited else gain) - (1 - fits[one]) * COST_OF_FAILURE
 
         look_at([*suggested, *self._lighter_with_more(centres[0])])
-        for ring in self._rings(centres):
+        # Where noise lifted others past the script's own settings, what lies near these may still be the best.
+        for ring in self._rings([*centres, history.natural]):
             look_at(ring)
             if worths or len(looked_at) > MAX_LOOKED_AT:
                 break

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+NOISE_PRIORS = {1.0: 0.0, 3.0: -2.0}
+"""What the noise may be of what was said, and the logarithm of how likely that is beforehand: machines with neighbours
+are several times noisier than quiet ones."""
+
 TINY = 1e-12
 """Least variance: rounding makes that of a point measured often negative."""
 
@@ -32,9 +36,9 @@ class GaussianProcess:
     Args:
         points: One row of features per observation, at least one. A distance of 1 makes effects differ.
         values: The observations.
-        noises: Standard deviations of the observations' noise.
+        noises: Standard deviations of the observations' noise on a quiet machine.
         num_trends: So many of the first features also have effects in proportion to them.
-        choices: Scales to choose from: those under which the observations are likeliest count.
+        choices: Scales to choose from: those under which the observations are likeliest count, and so of the noise.
     """
 
     def __init__(
@@ -43,8 +47,13 @@ class GaussianProcess:
         self._points, self._num_trends = points, num_trends
         self._centre, self._mean = points.mean(axis=0), float(values.mean())
         parts = self._parts(points, points)
-        fits = [_Fit(parts, values - self._mean, scales, noises) for scales in choices]
-        self._fit = max(fits, key=lambda fit: fit.log_likelihood)
+        centred = values - self._mean
+        fits = [
+            (prior, _Fit(parts, centred, scales, factor * noises))
+            for factor, prior in NOISE_PRIORS.items()
+            for scales in choices
+        ]
+        _, self._fit = max(fits, key=lambda pair: pair[0] + pair[1].log_likelihood)
 
     def predict(self, points: Array) -> tuple[Array, Array]:
         """Means and standard deviations of the values at points, noise left out."""

@@ -19,7 +19,7 @@ SPACE = make_space(OWN, {"batch_size": (8, 16, 32, 64, 128), "compile": (False, 
 CAP_BYTES = 8 * GIB
 
 
-def trial(number, settings, rate=100.0, *, compute=None, peak=2.0, outcome=Outcome.OK):
+def trial(number, settings, rate=100.0, *, compute=None, peak=2.0, wait=None, outcome=Outcome.OK):
     """Peak in GiB; the compute-only rate is a little above the rate unless it is given."""
     return FinishedTrial(
         number=number,
@@ -29,6 +29,7 @@ def trial(number, settings, rate=100.0, *, compute=None, peak=2.0, outcome=Outco
         samples_per_second=rate if outcome.is_complete else None,
         peak_memory_bytes=round(peak * GIB) if outcome.is_complete else None,
         compute_samples_per_second=compute or 1.02 * rate if outcome.is_complete else None,
+        data_wait_fraction=wait,
     )
 
 
@@ -75,6 +76,15 @@ def test_a_callable_without_compute_only_rates_is_forecast_by_its_rates_alone():
     bare = [replace(one, compute_samples_per_second=None) for one in trials]
     gains = forecast(*bare).gains([replace(OWN, num_workers=5), replace(OWN, num_workers=1)])
     assert gains[0] > gains[1]
+
+
+def test_trials_that_contradict_each_other_say_that_the_machine_is_noisy():
+    rates = (100.0, 125.0, 84.0, 112.0, 79.0, 121.0)
+    noisy = [trial(n, replace(OWN, prefetch_factor=n), rate, compute=2 * rate) for n, rate in enumerate(rates, start=1)]
+    lucky, other = noisy[1], trial(9, replace(OWN, compile=True), 118.0, compute=236.0)
+    lead = forecast(*noisy, other).lead_over(noisy[0])
+    assert lucky.samples_per_second == 1.25 * noisy[0].samples_per_second
+    assert lead < 0.2
 
 
 def test_what_is_not_known_of_two_settings_alike_is_no_gain_of_one_over_the_other():
