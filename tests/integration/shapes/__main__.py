@@ -9,24 +9,35 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.runner import layers
-from tests.integration.shapes.ground import Ground
+from tests.integration.shapes.ground import LIMIT_S, WINDOW_S, Ground
 from tests.integration.shapes.shape import FEATURES, TORCHRUN, Shape
 from tests.integration.shapes.verdicts import verdicts
 
 
-def main() -> None:
-    """Prints by feature what came of the script."""
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line says; None = that of this process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=float, default=1.0, help="of one optimizer step; 1 where steps are counted")
     parser.add_argument("--of", type=int, help="samples of the dataset; left out where it has no length")
     parser.add_argument("--processes", type=int, default=1, help="that torchrun is to start")
+    parser.add_argument("--window", type=float, default=WINDOW_S, help="seconds that a trial measures at most")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds that a trial takes at most")
     parser.add_argument("folder", type=Path)
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    if not 0 < options.window < options.limit:
+        parser.error(f"a window of {options.window:g} s does not fit into a limit of {options.limit:g} s")
+    return options
+
+
+def main() -> None:
+    """Prints by feature what came of the script."""
+    options = options_of()
     shape = Shape(
         name=options.script,
         sources={},
@@ -39,7 +50,7 @@ def main() -> None:
         needs_a_cold_start=True,
     )
     root = Path(tempfile.mkdtemp(prefix="shapes-")).resolve()
-    ground = Ground(root, user=options.folder.resolve())
+    ground = Ground(root, user=options.folder.resolve(), window_s=options.window, limit_s=options.limit)
     try:
         seen = ground.see_in(ground.user, shape)
     finally:

@@ -33,6 +33,7 @@ from tests.unit.facts import script_facts
 SCRIPTS = Path(__file__).parent / "scripts"
 QUICK = WindowRule(half_width_ratio=0.9, min_blocks=4, min_window_s=0.1, max_window_s=8.0, min_block_s=0.02)
 """Enough to be judged; the figures of such a window are not looked at."""
+WINDOW_S, LIMIT_S = QUICK.max_window_s, 90.0
 IMPORTED = script_facts(imports=("torch._dynamo", "torch.utils.data", "hasty"))
 NUM_CPUS = 8
 """Of the machine that the spaces are derived for; the trials use few."""
@@ -75,9 +76,14 @@ class Ground:
     Args:
         root: Empty.
         user: A folder that is there already, with scripts of its own; None = a new one.
+        window_s: Longest window of a trial: more for a script whose steps take seconds.
+        limit_s: Longest trial.
     """
 
-    def __init__(self, root: Path, user: Path | None = None) -> None:
+    def __init__(
+        self, root: Path, user: Path | None = None, *, window_s: float = WINDOW_S, limit_s: float = LIMIT_S
+    ) -> None:
+        self._window_s, self._limit_s = window_s, limit_s
         self.user, self.home = user or root / "project", root / "home"
         self.user.mkdir(exist_ok=True)
         self.home.mkdir()
@@ -142,12 +148,18 @@ class Ground:
         space = derive_space(facts, machine, jobs.spec)
         asked = other_settings(space, shape)
         jobs = replace(jobs, facts=facts, natural=space.natural)
-        job = replace(jobs.trial(asked), window=QUICK, start_limit_s=60.0, total_limit_s=90.0)
+        job = quick(jobs.trial(asked), window_s=self._window_s, limit_s=self._limit_s)
         trial = runner.start(job).result()
         capped = None
         if trial.peak_memory_bytes is not None:
             capped = runner.start(replace(job, cap_bytes=int(CAP_SHARE * trial.peak_memory_bytes))).result()
         return Seen(facts=facts, space=space, asked=asked, trial=trial, capped=capped)
+
+
+def quick(job: TrialJob, *, window_s: float = WINDOW_S, limit_s: float = LIMIT_S) -> TrialJob:
+    """The same trial, with a window that is just enough to be judged; two thirds of its limit are for its start."""
+    window = replace(QUICK, max_window_s=window_s)
+    return replace(job, window=window, start_limit_s=limit_s * 2 / 3, total_limit_s=limit_s)
 
 
 def other_settings(space: SearchSpace, shape: Shape) -> Settings:

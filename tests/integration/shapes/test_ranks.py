@@ -26,7 +26,7 @@ from autotune.tuner.jobs import Jobs
 from autotune.tuner.probing import probe_script
 from autotune.tuner.stop import StopRequest
 from tests.integration.runner.ground import digest, processes_of
-from tests.integration.shapes.ground import QUICK, Ground
+from tests.integration.shapes.ground import Ground, quick
 from tests.integration.shapes.shape import Shape
 from tests.integration.shapes.shapes import RANKS
 
@@ -55,8 +55,7 @@ def probed(ground: Ground, shape: Shape) -> Jobs:
 def run(ground: Ground, jobs: Jobs, *arguments: str, **changes: Any) -> TrialResult:
     assert jobs.natural is not None
     job = jobs.trial(replace(jobs.natural, **changes))
-    limits = {"start_limit_s": 60.0, "total_limit_s": 90.0}
-    return ground.cold.start(replace(job, command=(*job.command, *arguments), window=QUICK, **limits)).result()
+    return ground.cold.start(quick(replace(job, command=(*job.command, *arguments)))).result()
 
 
 @pytest.mark.parametrize("shape", [TORCHRUN, SPAWN], ids=lambda shape: shape.name)
