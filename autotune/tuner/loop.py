@@ -141,6 +141,8 @@ class TrialLoop:
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
         result = handle.result()
+        # The words of the script's own error go into the talk, into notes, and into Optuna's tables.
+        result = replace(result, reason=mask_text(result.reason))
         return found.written_with(result) if found is not None else result
 
     def _wait_for_quiet(self) -> Quiet | None:
@@ -186,8 +188,6 @@ class TrialLoop:
         started_at = datetime.now(UTC)
         best_before = self._incumbent()
         result = self.measure(proposal.settings, is_final=False)
-        # The words of the script's own error go into the log and into Optuna's tables too.
-        result = replace(result, reason=mask_text(result.reason))
         record = TrialRecord(
             number=proposal.number,
             settings=proposal.settings,

@@ -17,8 +17,10 @@ from autotune.model.grid import CellRecord, summarize_blocks
 from autotune.model.grid_file import GridFile
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.plain import from_plain, to_plain
 from autotune.runner.protocol import Runner
 from autotune.settings import Settings
+from autotune.store.secrets import mask_plain, mask_text
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.progress import ProgressTeller
 from autotune.tuner.stop import StopRequest, wait_for
@@ -207,7 +209,8 @@ class Recorder:
                 run.cancel()
 
         wait_for(run, self._stop, now_and_then=look)
-        return run.result()
+        result = run.result()
+        return replace(result, reason=mask_text(result.reason))
 
     def _window(self, settings: Settings, rule: WindowRule) -> WindowRule:
         """The rule with the window that was asked for; a longer one where that would hold too few blocks for a rate."""
@@ -233,9 +236,12 @@ class Recorder:
 
 
 def slim(result: TrialResult) -> TrialResult:
-    """The result without its log and raw blocks, which no use of a recording needs."""
+    """The result without its log and raw blocks, which no use of a recording needs.
+
+    What looks like a secret in the script's own words is masked, as in the database: a recording is for others too.
+    """
     ranks = tuple(replace(rank, blocks=(), facts=None) for rank in result.ranks)
-    return replace(result, ranks=ranks, log_tail="")
+    return from_plain(TrialResult, mask_plain(to_plain(replace(result, ranks=ranks, log_tail=""))))
 
 
 def _load() -> float | None:

@@ -253,14 +253,34 @@ def test_a_trial_that_was_recorded_but_not_told_is_told_at_the_resume(bench):
 def test_no_secret_of_an_errors_words_is_shown_or_stored(bench):
     one = bench(max_trials=1)
     loop = one.loop()
-    failed = TrialResult(outcome=Outcome.INVALID, reason="ValueError: token=hunter2 is not valid")
-    loop.measure = lambda settings, *, is_final: failed
+    loop._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
     loop.run()
     storage = one.repository.optuna_storage
     (trial,) = storage.get_all_trials(storage.get_study_id_from_name("train"))
     assert trial.user_attrs["reason"] == "ValueError: token=*** is not valid"
     finished = [event for event in one.events if isinstance(event, TrialFinished)]
+    assert "token=***" in finished[0].result.notes[-1]
     assert "hunter2" not in repr(finished) + repr(trial) + repr(one.repository.trials("train"))
+
+
+def test_no_secret_of_an_errors_words_is_shown_in_the_finals(bench):
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
+    result = loop.measure(one.space.natural, is_final=True)
+    assert "hunter2" not in repr(result) and "token=***" in result.reason
+
+
+def always_failing(reason):
+    """A runner of a script that ends so, whatever its settings."""
+
+    class Failing(FunctionRunner):
+        def start(self, job):
+            run = super().start(job)
+            run.result = lambda: TrialResult(outcome=Outcome.CRASHED, reason=reason)
+            return run
+
+    return Failing
 
 
 def test_a_stop_ends_after_the_running_trial(bench):

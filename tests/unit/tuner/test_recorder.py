@@ -12,7 +12,7 @@ from autotune.measure.block import Block, Phase
 from autotune.model.events import Notice, TrialFinished
 from autotune.model.grid_file import create_grid, open_grid, read_grid
 from autotune.model.outcome import Outcome
-from autotune.model.result import RankResult, RankStatus, TrialResult
+from autotune.model.result import RaisedError, RankResult, RankStatus, TrialResult
 from autotune.runner.function import FunctionRunner
 from autotune.tuner import record as tuner
 from autotune.tuner.jobs import Jobs
@@ -240,6 +240,19 @@ def test_a_record_holds_no_log_and_no_raw_blocks_but_their_summary(tmp_path):
     assert record.result.ranks[0].notes == ("kept",)
     assert record.blocks[0].num_blocks == 8 and record.blocks[0].rate_deviation_ratio == pytest.approx(0.0)
     assert b"secret words" not in bench.path.read_bytes()
+
+
+def test_a_record_holds_no_secret_of_an_errors_words(tmp_path):
+    reason = "ValueError: token=hunter2 is not valid"
+    error = RaisedError(kind="ValueError", message="token=hunter2 is not valid", is_out_of_memory=False)
+    rank = RankResult(rank=0, world_size=1, status=RankStatus.RAISED, error=error)
+    failed = replace(CRASHED, reason=reason, ranks=(rank,))
+    bench = Bench(tmp_path / "grid.jsonl", lambda s: failed if s.num_workers == 1 else measured(s))
+    bench.record(repeats=1)
+    assert b"token=***" in bench.path.read_bytes()
+    assert b"hunter2" not in bench.path.read_bytes()
+    told = [event.result for event in bench.events if isinstance(event, TrialFinished)]
+    assert "hunter2" not in repr([(result.reason, result.notes) for result in told])
 
 
 def test_a_folder_that_is_not_there_is_known_before_the_script_is_run(tmp_path, monkeypatch):
