@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +11,19 @@ from autotune.report.streams import write_result
 
 
 def document_text(document: Mapping[str, Any]) -> str:
-    """The document as indented JSON in ASCII, ending in a newline.
+    """The document as indented JSON in ASCII, ending in a newline."""
+    return json.dumps(without_infinite(document), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
-    Raises:
-        ValueError: A number in it is not finite, which JSON cannot say.
-    """
-    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+def without_infinite(value: Any) -> Any:
+    """The plain value with None in place of numbers that are not finite, which JSON cannot say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: without_infinite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_infinite(item) for item in value]
+    return value
 
 
 def write_document(document: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from autotune.model.events import Event, ProbeFinished
 from autotune.model.result import TrialResult
 from autotune.plain import to_plain
+from autotune.report.document import without_infinite
 from autotune.report.streams import Talk
 from autotune.settings import Settings
 
@@ -50,7 +50,7 @@ class EventStream:
 
     def _write(self, name: str, document: Mapping[str, Any]) -> None:
         head = {"schema": SCHEMA, "event": name, "at": self._now().isoformat(timespec="milliseconds")}
-        line = json.dumps({**self._mask(dict(document)), **head}, ensure_ascii=True, allow_nan=False)
+        line = json.dumps({**without_infinite(self._mask(dict(document))), **head}, ensure_ascii=True, allow_nan=False)
         self._stream.write(f"{line}\n")
 
 
@@ -83,7 +83,7 @@ def result_document(result: TrialResult) -> dict[str, Any]:
         "outcome": result.outcome.value,
         "reason": result.reason,
         "samples_per_second": measurement.samples_per_second if measurement is not None else None,
-        "interval": [_finite(measurement.low), _finite(measurement.high)] if measurement is not None else None,
+        "interval": [measurement.low, measurement.high] if measurement is not None else None,
         "data_wait_fraction": measurement.data_wait_fraction if measurement is not None else None,
         "peak_memory_bytes": result.peak_memory_bytes,
         "wall_s": result.wall_s,
@@ -92,7 +92,3 @@ def result_document(result: TrialResult) -> dict[str, Any]:
         "start_reason": result.start_reason,
         "saved_s": result.saved_s,
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -84,6 +84,11 @@ def test_what_json_cannot_say_is_null():
     assert (line["samples_per_second"], line["reason"]) == (None, "It raised.")
 
 
+def test_a_figure_that_is_no_number_does_not_end_the_search():
+    (line, _) = lines(replace(PROBED, wall_s=math.nan))
+    assert line["wall_s"] is None
+
+
 def test_what_is_secret_is_masked_in_every_line():
     found = lines(Notice(message="token"), mask=lambda document: dict.fromkeys(document, "***"))
     assert found[0]["message"] == "***" and found[0]["event"] == "notice"
