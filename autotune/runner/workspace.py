@@ -7,6 +7,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -186,7 +187,9 @@ def remove_workspace(folder: Path) -> None:
 
 def _bases() -> tuple[Path, ...]:
     """Where workspaces of this user may lie, in the order in which they are tried."""
-    places = (tempfile.gettempdir(), "/var/tmp", "/dev/shm")
+    places: tuple[str, ...] = ("/var/tmp", "/dev/shm")
+    with suppress(FileNotFoundError):  # no folder can be written to of all those that it tries
+        places = (tempfile.gettempdir(), *places)
     return tuple(Path(place).resolve() / f"autotune-{os.getuid()}" for place in places)
 
 

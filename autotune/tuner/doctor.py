@@ -118,7 +118,11 @@ def _shared_memory() -> Finding:
 
 
 def _disk() -> Finding:
-    place = tempfile.gettempdir()
+    try:
+        place = tempfile.gettempdir()
+    except FileNotFoundError:
+        remedy = "What trials write goes there. Set TMPDIR to a folder on a local disk that you may write to."
+        return Finding(name="disk", status=Status.PROBLEM, text="no temporary folder can be written to", remedy=remedy)
     free = shutil.disk_usage(place).free
     text = f"{format_bytes(free)} are free in {place}"
     if free >= LITTLE_DISK_BYTES:
@@ -128,8 +132,11 @@ def _disk() -> Finding:
 
 
 def _layers() -> Finding:
-    with tempfile.TemporaryDirectory() as scratch:
-        is_permitted = layers.is_permitted(Path(scratch) / "layers")
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            is_permitted = layers.is_permitted(Path(scratch) / "layers")
+    except OSError:  # there is no place for them, of which another finding tells
+        is_permitted = False
     if is_permitted:
         return Finding(name="layers", status=Status.OK, text="trials write to copy-on-write layers")
     remedy = (

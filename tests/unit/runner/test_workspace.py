@@ -122,6 +122,17 @@ def test_the_temporary_space_lies_outside_of_what_is_covered(tmp_path: Path, mon
         _new_folder((tmp_path, Path("/var"), Path("/dev")), "")
 
 
+def test_without_any_temporary_folder_the_error_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def there_is_none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", there_is_none)
+    with pytest.raises(HostError, match="no temporary folder"):
+        _new_folder((Path("/var"), Path("/dev")), "")
+
+
 def test_sockets_in_a_trials_temporary_folder_have_room_for_their_names(workspace: Workspace) -> None:
     inside = TrialPaths(workspace.new_trial()).temporary.relative_to(workspace.folder)
     longest = f"/tmp/autotune-{os.getuid()}/{'x' * 8}/{inside}/pymp-xxxxxxxx/listener-xxxxxxxx"

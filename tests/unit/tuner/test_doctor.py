@@ -91,3 +91,13 @@ def test_neighbours_and_a_clock_that_is_held_down_are_named(monkeypatch):
 
 def test_a_system_without_proc_is_a_problem(monkeypatch):
     assert findings(monkeypatch, system="Darwin")["system"].status is Status.PROBLEM
+
+
+def test_a_machine_without_a_temporary_folder_is_a_problem(monkeypatch):
+    def there_is_none():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(doctor.tempfile, "gettempdir", there_is_none)
+    found = findings(monkeypatch)
+    assert found["disk"].status is Status.PROBLEM and "TMPDIR" in found["disk"].remedy
+    assert found["layers"].status is Status.WARNING
