@@ -80,7 +80,7 @@ class Repository(StudyLeases):
             StudyExistsError: There is a study of that name, ours or another program's in Optuna's tables.
             UsageError: The name cannot be stored.
         """
-        _check_name(record.name)
+        check_name(record.name)
         in_use = StudyExistsError(
             f"The database {self._database.display_name} already holds a study {record.name!r}.",
             f"Go on with it: autotune resume {record.name}; or give another name with --study.",
@@ -228,7 +228,12 @@ def _upsert(connection: Connection, table: Table, study_id: int, row: dict[str, 
         connection.execute(insert(table).values(**values))
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Refuses what cannot be the name of a study.
+
+    Raises:
+        UsageError: It is too long, or holds what would not be seen.
+    """
     if len(name) > schema.MAX_NAME_LENGTH or not name.isprintable() or name != name.strip():
         raise UsageError(
             f"{name[:80]!r} cannot be the name of a study.",

@@ -18,6 +18,7 @@ from autotune.settings import Settings
 from autotune.space.derive import derive_space
 from autotune.space.space import SearchSpace, Value
 from autotune.spec import SearchSpec
+from autotune.store.repository import check_name
 from autotune.store.url import mask_url, resolve_url
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.probing import probe_script
@@ -61,6 +62,7 @@ def preview(
     Raises:
         AutotuneError: What a search would raise before its first trial, but for what only the database knows.
     """
+    check_name(spec.study)
     check_config_path(spec)
     storage = resolve_url(spec.storage, Path(spec.cwd))
     site = open_site(spec)

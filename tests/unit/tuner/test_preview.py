@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.errors import UsageError
 from autotune.search.walk import PlanLimits
 from autotune.space.derive import derive_space
-from autotune.tuner.preview import NUM_FIRST, first_settings
+from autotune.tuner.preview import NUM_FIRST, first_settings, preview
 from autotune.units import GIB
 from tests.unit.facts import cpu_machine, gpu_machine, script_facts, search_spec
 
@@ -34,3 +35,9 @@ def test_a_plan_that_is_shorter_is_shown_in_full():
     _, shown = first(cpu_machine(), fixed=tuple(zip(everything, own, strict=True)), ranges=(("num_workers", "0,1"),))
     assert [settings.num_workers for settings, _ in shown][:2] == [0, 1]
     assert len(shown) < NUM_FIRST
+
+
+@pytest.mark.parametrize("name", [" photos", "pho\ntos", "x" * 513])
+def test_a_name_that_no_database_takes_is_refused_by_a_dry_run_too(name):
+    with pytest.raises(UsageError, match="cannot be the name of a study"):
+        preview(search_spec(study=name), run_probe=False, on_event=lambda event: None)
