@@ -6,6 +6,7 @@ optimizer step to the next. Blocks end and phases change only where no gradients
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -110,7 +111,8 @@ class Meter:
         Whoever leaves an epoch by counting its batches never comes to its end: it ends here.
         """
         self.tally.arrive()
-        self.tally.begin_pass(is_left=not self._is_between_epochs)
+        is_read_ahead = self._steps.thread != threading.get_ident()
+        self.tally.begin_pass(is_left=not self._is_between_epochs, is_read_ahead=is_read_ahead)
         if not self._is_between_epochs:
             self.epoch_ended()
         self._is_between_epochs = False

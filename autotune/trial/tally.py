@@ -100,17 +100,20 @@ class Tally:
         else:
             self._end_block()
 
-    def begin_pass(self, *, is_left: bool) -> None:
+    def begin_pass(self, *, is_left: bool, is_read_ahead: bool = False) -> None:
         """The script begins to iterate anew: what it only read of the pass before does not count.
 
         Args:
             is_left: Whether it left that before its end, and with it batches that were counted when they were taken
                 ahead, and that no step will ever use.
+            is_read_ahead: Whether a thread reads for the one that trains: what it has read by the end of a pass waits
+                in a queue of the script's, and is used later.
         """
         if is_left:
             self._num_used -= self._num_ahead
             self._samples_used -= self._num_ahead * self.latest_num_samples
-        self.num_taken, self.samples_taken = self._num_used, self._samples_used
+        if is_left or not is_read_ahead:
+            self.num_taken, self.samples_taken = self._num_used, self._samples_used
         self._is_pass_new, self._num_ahead = True, 0
 
     def begin_block(self, num_micro_batches: int = 1) -> None:

@@ -77,6 +77,23 @@ def test_batches_that_were_only_read_do_not_count() -> None:
     assert sum(block.num_samples for block in loop.blocks) == 16.0
 
 
+def test_batches_that_a_thread_has_read_ahead_count_beyond_the_end_of_their_pass() -> None:
+    loop = Loop()
+    loop.micro_step()
+    for _ in range(3):  # while the queue fills, nothing is trained
+        loop.take()
+    loop.tally.begin_pass(is_left=False, is_read_ahead=True)
+    for _ in range(3):
+        loop.train()
+        loop.take()
+    for _ in range(3):
+        loop.train()
+    loop.tally.arrive()
+    assert sum(block.num_steps for block in loop.blocks) == 7
+    assert sum(block.num_micro_batches for block in loop.blocks) == 7
+    assert sum(block.num_samples for block in loop.blocks) == 56.0
+
+
 @pytest.mark.parametrize(("is_left", "num_counted"), [(True, 3), (False, 4)])
 def test_a_batch_taken_ahead_does_not_count_in_a_pass_that_is_left(is_left: bool, num_counted: int) -> None:
     loop = Loop()
