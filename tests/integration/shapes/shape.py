@@ -29,6 +29,7 @@ class Shape:
         num_processes: That train together.
         num_samples: Of the dataset that it trains on; None where that has no length.
         samples_per_step: Of one optimizer step of all processes, under its own settings; 1 where steps are counted.
+        num_read_ahead: Batches that a queue of its own holds; how full it is may change while a trial measures.
         refused: By feature, words of the reason that must be given before the first trial; all others must pass.
         changes: Values to ask for, other than the usual ones.
         wishes: Of the user: fields of SearchSpec.
@@ -45,6 +46,7 @@ class Shape:
     num_processes: int = 1
     num_samples: int | None = 96
     samples_per_step: float = 8.0
+    num_read_ahead: int = 0
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     changes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     wishes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

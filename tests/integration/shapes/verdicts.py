@@ -89,14 +89,23 @@ def _accumulation(_: Shape, seen: Seen) -> str:
 
 
 def _samples(shape: Shape, seen: Seen) -> str:
-    per_step = 0.0
+    per_step = slack = 0.0
     for rank in _ranks(seen):
         window = [block for block in rank.blocks if block.phase is Phase.WINDOW]
         num_steps = sum(block.num_steps for block in window)
-        per_step += sum(block.num_samples for block in window) / num_steps if num_steps else 0.0
+        if num_steps:
+            per_step += sum(block.num_samples for block in window) / num_steps
+            slack += _change_of_queue(shape, seen) / num_steps
     # An epoch's last batch may be smaller.
-    is_right = 0.9 * shape.samples_per_step <= per_step <= shape.samples_per_step
+    is_right = 0.9 * shape.samples_per_step - slack <= per_step <= shape.samples_per_step + slack
     return "" if is_right else f"{per_step:.2f} samples per step, not {shape.samples_per_step}"
+
+
+def _change_of_queue(shape: Shape, seen: Seen) -> float:
+    """Samples read in a window beyond those trained, or the other way: all that the queue holds, and a step begun."""
+    if not shape.num_read_ahead or seen.asked is None:
+        return 0.0
+    return shape.num_read_ahead * (seen.asked.batch_size or 0) + shape.samples_per_step
 
 
 def _stop(_: Shape, seen: Seen) -> str:
