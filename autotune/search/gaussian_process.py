@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,38 +47,41 @@ class GaussianProcess:
     ) -> None:
         self._points, self._num_trends = points, num_trends
         self._centre, self._mean = points.mean(axis=0), float(values.mean())
-        parts = self._parts(points, points)
-        centred = values - self._mean
-        fits = [
-            (prior, _Fit(parts, centred, scales, factor * noises))
-            for factor, prior in NOISE_PRIORS.items()
-            for scales in choices
-        ]
-        _, self._fit = max(fits, key=lambda pair: pair[0] + pair[1].log_likelihood)
+        parts, centred = self._parts(points, points), values - self._mean
+        likeliest = -math.inf
+        for scales in choices:
+            quiet = _covariance(parts, scales)
+            for factor, prior in NOISE_PRIORS.items():
+                covariance = quiet + np.diag((factor * noises) ** 2)
+                likelihood = prior + _log_likelihood(covariance, centred, (factor * noises).min())
+                if likelihood > likeliest:
+                    likeliest, self._scales, chosen = likelihood, scales, covariance
+        self._inverse = np.linalg.inv(chosen)
+        self._weights = self._inverse @ centred
 
     def predict(self, points: Array) -> tuple[Array, Array]:
         """Means and standard deviations of the values at points, noise left out."""
         across = self._across(points)
-        variance = self._prior(points) - (across @ self._fit.inverse * across).sum(axis=1)
-        return self._mean + across @ self._fit.weights, np.sqrt(np.maximum(variance, TINY))
+        variance = self._prior(points) - (across @ self._inverse * across).sum(axis=1)
+        return self._mean + across @ self._weights, np.sqrt(np.maximum(variance, TINY))
 
     def differences(self, points: Array, other: Array) -> tuple[Array, Array]:
         """Means and standard deviations of how much higher the values at points are than that at another point.
 
         What is not known of both alike is in neither: points that hardly differ are known to be hardly different.
         """
-        scales, there = self._fit.scales, other[None, :]
+        scales, there = self._scales, other[None, :]
         less = self._across(points) - self._across(there)
         prior = self._prior(points) + self._prior(there) - 2 * _covariance(self._parts(points, there), scales)[:, 0]
-        variance = prior - (less @ self._fit.inverse * less).sum(axis=1)
-        return less @ self._fit.weights, np.sqrt(np.maximum(variance, TINY))
+        variance = prior - (less @ self._inverse * less).sum(axis=1)
+        return less @ self._weights, np.sqrt(np.maximum(variance, TINY))
 
     def _across(self, points: Array) -> Array:
-        return _covariance(self._parts(points, self._points), self._fit.scales)
+        return _covariance(self._parts(points, self._points), self._scales)
 
     def _prior(self, points: Array) -> Array:
         """Variances of the values at points before anything was observed."""
-        scales = self._fit.scales
+        scales = self._scales
         trends = (points - self._centre)[:, : self._num_trends]
         alone = points.shape[1] * scales.alone**2
         return np.asarray(scales.trend**2 * (trends**2).sum(axis=1) + alone + scales.together**2)
@@ -89,13 +93,16 @@ class GaussianProcess:
         return here @ there.T, np.exp(-distances).sum(axis=2), np.exp(-distances.sum(axis=2))
 
 
-class _Fit:
-    def __init__(self, parts: tuple[Array, Array, Array], values: Array, scales: Scales, noises: Array) -> None:
-        self.scales = scales
-        covariance = _covariance(parts, scales) + np.diag(noises**2)
-        self.inverse = np.linalg.inv(covariance)
-        self.weights = self.inverse @ values
-        self.log_likelihood = float(-0.5 * values @ self.weights - 0.5 * np.linalg.slogdet(covariance)[1])
+def _log_likelihood(covariance: Array, values: Array, least_noise: float) -> float:
+    """How likely values are around 0, but for what is the same for all covariances.
+
+    One factorisation tells all: of the covariance bordered by the values, the last row of the factor holds these as
+    independent values of variance 1, however large the corner is beyond the least that makes it positive definite.
+    """
+    corner = 1.0 + 2 * float(values @ values) / least_noise**2
+    factor = np.linalg.cholesky(np.block([[covariance, values[:, None]], [values[None, :], np.array([[corner]])]]))
+    independent = factor[-1, :-1]
+    return float(-0.5 * independent @ independent - np.log(np.diag(factor)[:-1]).sum())
 
 
 def _covariance(parts: tuple[Array, Array, Array], scales: Scales) -> Array:
