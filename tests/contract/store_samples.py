@@ -8,6 +8,7 @@ from autotune.measure.block import Block, Phase
 from autotune.model.facts import BatchSamplerKind, LoaderFacts, LossReduction, ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, RaisedError, RankResult, RankStatus, TrialResult
+from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
 from autotune.settings import Group, OmpWaitPolicy, Precision, Settings
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, Owner, StudyRecord, TrialRecord
@@ -179,6 +180,40 @@ def final(round_: int, number: int, *, finished_at: datetime = NOW, result: Tria
         settings=settings(number),
         result=result if result is not None else ok_result(number),
         finished_at=finished_at,
+    )
+
+
+def search_result(name: str) -> SearchResult:
+    """How a search of the samples ended."""
+    return SearchResult(
+        study=name,
+        status=Status.IMPROVED,
+        baseline=contender(0),
+        best=contender(2),
+        speedup=(1.002, 1.001, 1.003),
+        bottleneck="loader",
+        bottleneck_after="compute",
+        data_wait_fraction=0.41,
+        ceiling_samples_per_second=2000.0,
+        trials=TrialCounts(complete=2, infeasible=1, failed=0, gated=0),
+        memory_cap_bytes=16 * 1024**3,
+        wall_s=312.5,
+        measuring_s=9.9,
+        config="/home/ada/ein Ordner/autotune.yaml",
+        reason="The plan is through.",
+        notes=("The 3 rounds of the finals differ.",),
+    )
+
+
+def contender(number: int) -> Contender:
+    rate = 1000.0 + number
+    return Contender(
+        settings=settings(number),
+        trial=number,
+        feasible=True,
+        samples_per_second=rate,
+        interval=(0.98 * rate, 1.02 * rate),
+        peak_memory_bytes=12 * 1024**3,
     )
 
 

@@ -20,6 +20,7 @@ from sqlalchemy import event
 
 from autotune.errors import StoreError
 from autotune.model.outcome import Outcome
+from autotune.model.summary import SearchResult
 from autotune.store import engine as engine_module
 from autotune.store.repository import Repository
 from autotune.store.retry import Patience
@@ -238,6 +239,8 @@ class TestSqlite(RepositoryContract):
             study = repository.study("photos")
             assert study.spec.command == ("python", "train.py", "--epochs", "90")
             assert study.status == "improved"
+            assert study.result is not None
+            assert SearchResult.from_document(study.result) == samples.search_result("photos")
             assert study.natural is not None
             assert study.facts is not None
             assert [trial.result.outcome for trial in repository.trials("photos")] == [

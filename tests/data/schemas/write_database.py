@@ -53,7 +53,7 @@ def main() -> None:
             repository.record_final("photos", samples.final(0, number, finished_at=finished_at))
         repository.acquire_lease("photos", samples.elsewhere(), now=samples.NOW)
         repository.add_spent("photos", 312.5)
-        repository.set_status("photos", "improved", {"schema": 1, "study": "photos", "status": "improved"})
+        repository.set_status("photos", "improved", samples.search_result("photos").document())
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("VACUUM")
     print(path, path.stat().st_size, "bytes")
