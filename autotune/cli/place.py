@@ -12,6 +12,9 @@ from autotune.study_file.file import resolve_storage
 if TYPE_CHECKING:
     from autotune.store.repository import Repository
 
+READING_PATIENCE_S = 5.0
+"""Whoever only asks is told soon that a database is locked or gone; a search waits for it."""
+
 
 def working_directory() -> Path:
     """The working directory.
@@ -37,6 +40,8 @@ def open_repository(asked: str | None) -> Repository:
         StoreError: There is no such database, or it cannot be read.
     """
     from autotune.store.repository import Repository
+    from autotune.store.retry import Patience
     from autotune.store.url import resolve_url
 
-    return Repository.open(resolve_url(storage_in_use(asked), working_directory()), must_exist=True)
+    patience = Patience(retry_for_s=READING_PATIENCE_S, busy_s=READING_PATIENCE_S)
+    return Repository.open(resolve_url(storage_in_use(asked), working_directory()), must_exist=True, patience=patience)

@@ -33,7 +33,7 @@ class Database:
     @classmethod
     def open(cls, url: str, *, must_exist: bool, patience: Patience) -> Self:
         """The database of that URL, our tables made or migrated where needed; see `Repository.open`."""
-        engine = open_engine(url)
+        engine = open_engine(url, busy_s=patience.busy_s)
         path = sqlite_path(url)
         if must_exist and path is not None and not path.exists():
             raise StoreError(f"There is no database {path}.", "Name it with --storage, or start a search.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,8 +26,12 @@ _EXTRA_OF_BACKEND = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "m
 _IMMEDIATE = "autotune_immediate"
 
 
-def engine_options(url: str) -> dict[str, Any]:
+def engine_options(url: str, *, busy_s: float = math.inf) -> dict[str, Any]:
     """Arguments of `sqlalchemy.create_engine` for that URL; Optuna's storage takes them too.
+
+    Args:
+        url: URL as `resolve_url` gives it.
+        busy_s: Longest time for which SQLite waits for another writer.
 
     Raises:
         StoreError: The URL cannot be parsed.
@@ -39,7 +44,7 @@ def engine_options(url: str) -> dict[str, Any]:
     options: dict[str, Any] = {"hide_parameters": True}
     backend = parsed.get_backend_name()
     if backend == "sqlite":
-        return {**options, "connect_args": {"timeout": BUSY_TIMEOUT_S}}
+        return {**options, "connect_args": {"timeout": min(busy_s, BUSY_TIMEOUT_S)}}
     return {**options, "connect_args": _server_limits(parsed), "pool_pre_ping": True}
 
 
@@ -66,16 +71,17 @@ def _server_limits(url: URL) -> dict[str, int]:
     return {"connect_timeout": CONNECT_TIMEOUT_S} if driver == "mysqldb" else {}
 
 
-def open_engine(url: str) -> Engine:
+def open_engine(url: str, *, busy_s: float = math.inf) -> Engine:
     """The engine of that database; nothing is connected yet.
 
     Args:
         url: URL as `resolve_url` gives it.
+        busy_s: Longest time for which SQLite waits for another writer.
 
     Raises:
         StoreError: The URL cannot be used, or its driver is not installed.
     """
-    options = engine_options(url)
+    options = engine_options(url, busy_s=busy_s)
     parsed = make_url(url)
     try:
         engine = create_engine(parsed, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
+TELL_AFTER_S = 5.0
+"""Whoever waits longer than this wants to know for what."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +22,10 @@ class Patience:
 
     retry_for_s: float = 90.0
     """No new attempt begins later than this after the first; 0 = one attempt."""
+    busy_s: float = math.inf
+    """Longest time for which one attempt waits for another writer, as SQLite does by itself; bounded there anyway."""
+    on_wait: Callable[[], None] = lambda: None
+    """Called once per operation that has failed for some seconds and is tried again."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
@@ -28,13 +35,16 @@ class Patience:
         Raises:
             Exception: The operation's own last error.
         """
-        deadline = self.clock() + self.retry_for_s
-        pause_s = FIRST_PAUSE_S
+        began = self.clock()
+        pause_s, is_told = FIRST_PAUSE_S, False
         while True:
             try:
                 return operation()
             except Exception as error:
-                if not is_transient(error) or self.clock() + pause_s > deadline:
+                if not is_transient(error) or self.clock() + pause_s > began + self.retry_for_s:
                     raise
+            if not is_told and self.clock() >= began + TELL_AFTER_S:
+                is_told = True
+                self.on_wait()
             self.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -12,6 +12,7 @@ from autotune.model.summary import SearchResult
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
+from autotune.store.retry import Patience
 from autotune.store.url import mask_url, network_file_system, resolve_url
 from autotune.tuner.course import OnEvent
 from autotune.tuner.fingerprint import (
@@ -84,4 +85,6 @@ def _open_repository(storage: str, cwd: Path, on_event: OnEvent, *, must_exist: 
     file_system = network_file_system(url)
     if file_system is not None:
         on_event(Notice(message=f"The database {mask_url(url)} lies on {file_system}, where SQLite may lose data."))
-    return Repository.open(url, must_exist=must_exist)
+    message = f"The database {mask_url(url)} is locked or cannot be reached; it is waited for."
+    patience = Patience(on_wait=lambda: on_event(Notice(message=message)))
+    return Repository.open(url, must_exist=must_exist, patience=patience)

@@ -55,6 +55,7 @@ def test_an_engine_that_cannot_be_had_is_a_sentence(url: str) -> None:
 
 def test_limits_in_time_are_the_drivers_own_arguments() -> None:
     assert engine_options("sqlite:////x.db")["connect_args"]["timeout"] >= 60
+    assert engine_options("sqlite:////x.db", busy_s=5.0)["connect_args"]["timeout"] == 5.0
     for url in ("postgresql+psycopg://db/x", "mysql+pymysql://db/x"):
         options = engine_options(url)
         assert options["connect_args"]["connect_timeout"] <= 10

@@ -11,13 +11,17 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.pauses: list[float] = []
+        self.told_at_s: list[float] = []
 
     def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.now_s += seconds
 
     def patience(self, retry_for_s: float = 30.0) -> Patience:
-        return Patience(retry_for_s=retry_for_s, clock=lambda: self.now_s, sleep=self.sleep)
+        return Patience(retry_for_s=retry_for_s, on_wait=self.on_wait, clock=lambda: self.now_s, sleep=self.sleep)
+
+    def on_wait(self) -> None:
+        self.told_at_s.append(self.now_s - 1000)
 
 
 def fail(times: int, error: Exception, calls: list[int]) -> str:
@@ -55,7 +59,7 @@ def test_an_attempt_that_takes_long_by_itself_is_not_repeated() -> None:
 
     with pytest.raises(OSError, match="locked"):
         clock.patience().attempt(slow, lambda error: True)
-    assert (len(calls), clock.pauses) == (1, [])
+    assert (len(calls), clock.pauses, clock.told_at_s) == (1, [], [])
 
 
 def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
@@ -70,3 +74,16 @@ def test_without_time_there_is_one_attempt() -> None:
     with pytest.raises(OSError, match="gone"):
         clock.patience(0).attempt(lambda: fail(1, OSError("gone"), calls), lambda error: True)
     assert len(calls) == 1
+
+
+def test_a_long_wait_is_told_of_once() -> None:
+    clock = Clock()
+    with pytest.raises(OSError, match="gone"):
+        clock.patience().attempt(lambda: fail(10**6, OSError("gone"), []), lambda error: True)
+    assert len(clock.told_at_s) == 1 and 5 <= clock.told_at_s[0] < 7.1
+
+
+def test_a_short_wait_is_not_told_of() -> None:
+    clock, calls = Clock(), []
+    clock.patience().attempt(lambda: fail(4, OSError("gone"), calls), lambda error: True)
+    assert clock.told_at_s == []
