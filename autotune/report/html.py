@@ -130,11 +130,11 @@ def _tables(story: StudyStory) -> Iterator[Element]:
     if story.trials:
         yield element("h2", "All trials")
         header = ("trial", "ending", unit, "ratio", "memory", "waits", "took", "settings that differ from yours")
-        rows = [_trial_row(story, trial, header) for trial in story.trials]
+        rows = [_trial_row(story, trial) for trial in story.trials]
         yield _scrolled(header, rows, "wide")
 
 
-def _trial_row(story: StudyStory, trial: TrialStory, header: Sequence[str]) -> Element:
+def _trial_row(story: StudyStory, trial: TrialStory) -> Element:
     number, ending, *figures, changes = trial_cells(story, trial)
     kind = kind_of(trial.result.outcome)
     last = element("td", changes, class_="wide")
