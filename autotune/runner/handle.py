@@ -242,6 +242,7 @@ class Handle:
             num_killed_by_kernel=(killed_now or 0) - (self._killed_before or 0),
             peak_memory_bytes=peaks.memory_bytes,
             peak_host_bytes=peaks.host_bytes,
+            trained_bytes=peaks.trained_bytes,
             outside_allocator_bytes=peaks.outside_allocator_bytes,
             wall_s=(self._ended_at or time.monotonic()) - self._began,
             **self._flags,

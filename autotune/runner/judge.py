@@ -46,6 +46,8 @@ class Ending:
     launch_error: str = ""
     """Why the command could not be started at all."""
     peak_memory_bytes: int | None = None
+    trained_bytes: int | None = None
+    """The peak without the validation that the probe saw, and that the trial ended before."""
     peak_host_bytes: int | None = None
     outside_allocator_bytes: int | None = None
     wall_s: float = 0.0
@@ -218,12 +220,18 @@ def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> 
         has_ended = any(rank.status is RankStatus.ENDED for rank in ranks)
         return Verdict(outcome=Outcome.INVALID, reason=ENDED_EARLY if has_ended else TOO_FEW_STEPS)
     if ending.peak_memory_bytes is not None and ending.peak_memory_bytes > job.cap_bytes:
-        peak = format_bytes(ending.peak_memory_bytes)
-        reason = f"It held {peak} at its peak, the cap is {format_bytes(job.cap_bytes)}."
-        return Verdict(outcome=Outcome.OVER_CAP, reason=reason)
+        return Verdict(outcome=Outcome.OVER_CAP, reason=_why_over(ending, job.cap_bytes))
     if any(rank.status is RankStatus.RACED_OUT for rank in ranks):
         return Verdict(outcome=Outcome.RACED_OUT, reason="It cannot be the fastest.", measurement=measurement)
     return Verdict(outcome=Outcome.OK, measurement=measurement, notes=parity_notes(job, ranks))
+
+
+def _why_over(ending: Ending, cap_bytes: int) -> str:
+    peak, cap = format_bytes(ending.peak_memory_bytes or 0), format_bytes(cap_bytes)
+    if ending.trained_bytes is None or ending.trained_bytes > cap_bytes:
+        return f"It held {peak} at its peak, the cap is {cap}."
+    trained = format_bytes(ending.trained_bytes)
+    return f"It held {trained} at its peak, and needs {peak} with the script's validation; the cap is {cap}."
 
 
 def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:

@@ -23,6 +23,8 @@ class MemoryPeaks:
     """Of what the cap is on: the device, or on a CPU the host; None where nobody knows."""
     host_bytes: int | None
     """Of the host."""
+    trained_bytes: int | None
+    """As `memory_bytes`, of what the trial itself came to: without a validation, which it ends before."""
     outside_allocator_bytes: int | None
     """Of the device outside the caching allocator; None on a CPU, and where it could not be told apart."""
 
@@ -94,10 +96,12 @@ class TrialMemory:
 
     def peaks(self, ranks: Sequence[RankResult]) -> MemoryPeaks:
         """The trial's peaks, from what was seen and from what its ranks report."""
-        outside_bytes, host_bytes = self._outside_allocator_bytes(ranks), self._host_peak(ranks)
+        facts, outside_bytes = self._job.facts, self._outside_allocator_bytes(ranks)
+        host_bytes = self._host_peak(ranks, facts)
         return MemoryPeaks(
-            memory_bytes=host_bytes if self._is_cpu else self._device_peak(ranks, outside_bytes),
+            memory_bytes=host_bytes if self._is_cpu else self._device_peak(ranks, outside_bytes, facts),
             host_bytes=host_bytes,
+            trained_bytes=self._host_peak(ranks) if self._is_cpu else self._device_peak(ranks, outside_bytes),
             outside_allocator_bytes=outside_bytes,
         )
 
@@ -107,9 +111,12 @@ class TrialMemory:
             return None
         return self.device.outside_allocator_bytes(lead.device_free_bytes, lead.reserved_bytes)
 
-    def _device_peak(self, ranks: Sequence[RankResult], outside_bytes: int | None) -> int | None:
+    def _device_peak(
+        self, ranks: Sequence[RankResult], outside_bytes: int | None, facts: ScriptFacts | None = None
+    ) -> int | None:
+        """With the validation that the facts tell of."""
         outside = self._job.outside_allocator_bytes if outside_bytes is None else outside_bytes
-        validation = self._job.facts.validation_bytes if self._job.facts is not None else None
+        validation = facts.validation_bytes if facts is not None else None
         peak = device_peak_bytes(
             ranks,
             seen_bytes=self._seen_before_looking().device_bytes,
@@ -118,9 +125,9 @@ class TrialMemory:
         )
         return peak or None
 
-    def _host_peak(self, ranks: Sequence[RankResult]) -> int | None:
+    def _host_peak(self, ranks: Sequence[RankResult], facts: ScriptFacts | None = None) -> int | None:
+        """With the validation that the facts tell of."""
         at_the_end = sum(rank.held_host_bytes or 0 for rank in ranks)
-        facts = self._job.facts
         validation = host_bytes_of_validation(facts, at_the_end) if facts is not None and at_the_end else 0
         return max(self._seen_before_looking().host_bytes, at_the_end, validation) or None
 

@@ -172,6 +172,14 @@ def test_a_few_skipped_steps_are_no_fault() -> None:
     assert judge(job(), ending(), [rank(blocks=blocks)]).outcome is Outcome.OK
 
 
+def test_a_peak_that_only_a_validation_comes_to_is_told_apart() -> None:
+    verdict = judge(job(), ending(peak_memory_bytes=9 * GIB, trained_bytes=5 * GIB), [rank()])
+    assert verdict.outcome is Outcome.OVER_CAP
+    assert "held 5.0 GiB" in verdict.reason and "needs 9.0 GiB with the script's validation" in verdict.reason
+    verdict = judge(job(), ending(peak_memory_bytes=10 * GIB, trained_bytes=9 * GIB), [rank()])
+    assert "validation" not in verdict.reason
+
+
 def test_a_peak_over_the_cap_is_over_cap_even_when_it_was_measured() -> None:
     verdict = judge(job(), ending(peak_memory_bytes=8 * GIB + 1), [rank()])
     assert verdict.outcome is Outcome.OVER_CAP

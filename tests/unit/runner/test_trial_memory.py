@@ -132,14 +132,16 @@ def test_on_a_device_what_lies_outside_the_allocator_is_added_to_what_is_in_it()
 def test_a_validation_on_the_device_that_the_probe_saw_counts() -> None:
     report = rank(peak_reserved_bytes=5 * GIB, reserved_bytes=4 * GIB, device_free_bytes=75 * GIB)
     watched = Watched(GPU, facts=script_facts(validation_bytes=7 * GIB))
-    assert watched.memory.peaks([report]).memory_bytes == 8 * GIB
+    peaks = watched.memory.peaks([report])
+    assert (peaks.memory_bytes, peaks.trained_bytes) == (8 * GIB, 6 * GIB)
 
 
 def test_a_validation_on_the_host_that_the_probe_saw_comes_on_top_of_what_the_trial_holds() -> None:
     facts = script_facts(validation_host_bytes=5 * GIB, validation_host_growth_bytes=3 * GIB)
     for held, expected in ((4 * GIB, 7 * GIB), (1 * GIB, 5 * GIB)):
         watched = Watched(CPU, facts=facts)
-        assert watched.memory.peaks([rank(held_host_bytes=held)]).memory_bytes == expected
+        peaks = watched.memory.peaks([rank(held_host_bytes=held)])
+        assert (peaks.memory_bytes, peaks.trained_bytes) == (expected, held)
         watched.look(host=8 * GIB)
         assert watched.memory.peaks([rank(held_host_bytes=held)]).memory_bytes == 8 * GIB
     on_device = Watched(GPU, facts=facts).memory.peaks([rank(held_host_bytes=GIB, peak_reserved_bytes=GIB)])
