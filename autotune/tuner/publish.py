@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -167,7 +168,8 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
             digest=study.fingerprint.get("script", ""),
             natural=study.natural,
             maps=dict(all_maps(spec.maps, study.facts)),
-            facts=study.facts,
+            # Hundreds of lines that trials alone need, to be forked with the imports done.
+            facts=replace(study.facts, imports=()),
             splits_batch_norm=spec.allow_batchnorm_accumulation,
             num_processes_per_node=spec.num_processes_per_node,
         ),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.emit.config import read_config
 from autotune.model.events import TrialFinished
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
@@ -27,7 +28,7 @@ from autotune.tuner.budget import Budget
 from autotune.tuner.finals import Finals
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.loop import MAX_REPEATS, TrialLoop
-from autotune.tuner.publish import count_trials, make_result, status_of
+from autotune.tuner.publish import count_trials, make_result, status_of, write_tuned_config
 from autotune.tuner.site import make_site
 from autotune.tuner.stop import StopRequest
 from autotune.units import GIB, MIB
@@ -161,6 +162,19 @@ def test_a_loader_bound_job_gets_its_workers_and_a_real_gain(bench):
     assert result.speedup[0] == pytest.approx(3.0)
     assert result.bottleneck == "loader"
     assert result.best.peak_memory_bytes == 300 * MIB
+
+
+def test_a_config_leaves_out_the_list_of_imports_which_trials_alone_need(bench, tmp_path):
+    one = bench(max_trials=2)
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    study = one.repository.study("train")
+    facts = replace(study.facts, imports=("torch", "torch.fx.passes"))
+    study = replace(study, facts=facts, spec=replace(study.spec, cwd=str(tmp_path)))
+    path = write_tuned_config(study, one.site, result)
+    assert "torch.fx" not in path.read_text()
+    assert read_config(path).script.facts == replace(facts, imports=())
 
 
 def test_every_trial_is_in_both_tables_and_told_once(bench):
