@@ -112,7 +112,9 @@ class Meter:
         """
         self.tally.arrive()
         is_read_ahead = self._steps.thread != threading.get_ident()
-        self.tally.begin_pass(is_left=not self._is_between_epochs, is_read_ahead=is_read_ahead)
+        # Of an epoch that was begun from outside the script knows nothing, and uses what it holds.
+        is_left = not self._is_between_epochs and self.phase is not Phase.RESTART
+        self.tally.begin_pass(is_left=is_left, is_read_ahead=is_read_ahead)
         if not self._is_between_epochs:
             self.epoch_ended()
         self._is_between_epochs = False

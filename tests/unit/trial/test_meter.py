@@ -1,0 +1,69 @@
+"""The meter where it begins an epoch by itself, over a loop and a clock that are made up."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from autotune.measure.block import Phase
+from autotune.measure.stopping import StopReason, WindowRule
+from autotune.trial.clock import HostClock
+from autotune.trial.measuring_plan import Plan
+from autotune.trial.meter import Meter
+from autotune.trial.ranks import Agreement, Progress
+from autotune.trial.steps import Steps
+
+PLAN = Plan(
+    rule=WindowRule(half_width_ratio=0.05),
+    has_loader=True,
+    num_workers=2,
+    num_queued=4,
+    micro_batches_per_step=1,
+    incumbent_samples_per_second=None,
+    samples_per_step=None,
+)
+
+
+class Loop:
+    """A training loop that takes some batches ahead of those that it trains on."""
+
+    def __init__(self, folder: Path, num_ahead: int) -> None:
+        self.steps, self.ended = Steps(), list[StopReason]()
+        clock, marks = HostClock(), count()
+        clock.mark = lambda: float(next(marks))  # type: ignore[method-assign]
+        self.meter = Meter(
+            PLAN,
+            steps=self.steps,
+            clock=clock,
+            agreement=Agreement(Progress(folder / "progress"), 0, 1),
+            open_gate=lambda: True,
+            finish=self.ended.append,
+        )
+        self.meter.pass_begins()
+        for _ in range(num_ahead):
+            self.take()
+
+    def take(self) -> None:
+        self.meter.arrive()
+        self.meter.delivered(8.0, 0.0)
+
+    def step(self) -> None:
+        self.take()
+        self.steps.num_backwards += 1
+        self.steps.stepped(None)
+
+
+@pytest.mark.parametrize("num_ahead", [0, 2])
+def test_in_an_epoch_begun_from_outside_the_script_still_has_what_it_took_ahead(tmp_path: Path, num_ahead: int) -> None:
+    loop = Loop(tmp_path, num_ahead)
+    for _ in range(3):
+        loop.step()
+    loop.meter.arrive()
+    loop.meter._enter(Phase.RESTART)
+    loop.meter.pass_begins()
+    loop.step()
+    loop.meter.arrive()
+    (first,) = [block for block in loop.meter.blocks() if block.phase is Phase.RESTART]
+    assert (first.num_steps, first.num_micro_batches, first.num_samples) == (1, 1, 8.0)
