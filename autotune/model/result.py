@@ -162,9 +162,10 @@ class TrialResult:
     """One sentence; empty for a plain success."""
     measurement: Measurement | None = None
     peak_memory_bytes: int | None = None
-    """What is compared with the cap: device memory of the trial, or its anonymous memory on a CPU."""
+    """What is compared with the cap: device memory of the trial, or its anonymous memory on a CPU. With what the
+    script's validation needs, where the probe saw one, though a trial ends before it comes to that."""
     peak_host_bytes: int | None = None
-    """Host memory of the whole tree; on a CPU the same as the peak."""
+    """Host memory of the whole tree, validation included; on a CPU the same as the peak."""
     outside_allocator_bytes: int | None = None
     """Device memory of a process that its caching allocator knows nothing of: context, kernels, library handles."""
     is_near_cap: bool = False
