@@ -8,6 +8,7 @@ or refused says nothing of how much more it wanted.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -77,6 +78,9 @@ class MemoryModel:
         self._cap_bytes = cap_bytes
         self._measured = [trial for trial in history.trials if trial.outcome.is_complete and trial.peak_memory_bytes]
         self._failed = [trial for trial in history.trials if trial.outcome.is_infeasible]
+        self._failed_of_kind: defaultdict[tuple[bool, bool], list[FinishedTrial]] = defaultdict(list)
+        for trial in self._failed:
+            self._failed_of_kind[_kind(trial.settings)].append(trial)
 
     def predicted_peak_bytes(self, settings: Settings) -> float | None:
         """The peak that the trials determine for these settings; None while they do not.
@@ -92,7 +96,7 @@ class MemoryModel:
 
     def ruled_out(self, settings: Settings) -> str | None:
         """Why these settings would need more than the cap, as one sentence; None while nothing says so."""
-        for trial in self._failed:
+        for trial in self._failed_of_kind.get(_kind(settings), ()):
             if self._needs_at_least(settings, trial):
                 return f"Trial {trial.number} needed more than the cap with the same or smaller settings."
         predicted = self.predicted_peak_bytes(settings)
@@ -216,11 +220,9 @@ class MemoryModel:
         return num_batches * _micro_batch(settings) * self._space.sample_bytes
 
     def _needs_at_least(self, settings: Settings, trial: FinishedTrial) -> bool:
-        """Whether these settings need at least as much memory as the trial's did, by order alone."""
+        """Whether these settings need at least as much memory as those of a trial of their kind did, by order alone."""
         other = trial.settings
         is_of_device = not self._space.device_is_cpu and not trial.lacks_host_memory
-        if _kind(settings) != _kind(other):
-            return False
         for name, (here, there) in settings.differences(other).items():
             is_indifferent = name == "precision" or (name in _HOST_ONLY and is_of_device)
             is_less = name in _NEEDS_MORE and (here or 0) < (there or 0)
