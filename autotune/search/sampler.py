@@ -85,7 +85,10 @@ class TpeSampler:
         return self._values.get(name, ())
 
     def neighbours(self, settings: Settings) -> tuple[Settings, ...]:
-        """Legal settings that differ from these in a single step of one parameter."""
+        """Legal settings that differ from these in a single step of one parameter.
+
+        The script's own settings may have values that are not to be tried: from them the only step is to what is.
+        """
         if settings not in self._steps_from:
             steps = dict.fromkeys(self._steps(settings))
             legal = (one for one in steps if one != settings and self._space.why_not(one) is None)
@@ -94,6 +97,14 @@ class TpeSampler:
 
     def _steps(self, settings: Settings) -> Iterator[Settings]:
         params = self._space.params(settings)
+        allowed = {
+            name: value if value in (values := self._space.allowed[name]) else values[0]
+            for name, value in params.items()
+        }
+        inside = self._space.settings(allowed)
+        if inside != settings:
+            yield inside
+            return
         for name in self._names:
             for value in _adjacent(self._values[name], params[name]):
                 yield self._space.settings({**params, name: value})
