@@ -43,8 +43,13 @@ LARGEST_STEP = 4
 LEAST_PROBABILITY = 0.1
 """Settings that are less likely than this to stay under the cap are not tried, whatever they promise."""
 
-COST_OF_FAILURE = 0.02
-"""What a trial over the cap costs, as a share of the best rate: so much must be to be gained by the risk."""
+COST_OF_FAILURES = 0.2
+"""What a trial over the cap costs, as a share of the best rate, per share of the trials that would be over it then: so
+much must be to be gained by the risk. A search that has failed little so far can afford it, one that often has cannot.
+"""
+
+NUM_TELLING = 10
+"""Trials from which on the share of those that failed tells how often a search fails."""
 
 LIGHTER = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
 """Settings that make room for a larger micro-batch, or take it."""
@@ -95,6 +100,8 @@ class AfterPlan:
         bounds = Bounds(history, device_is_cpu=self._space.device_is_cpu)
         least_rate = (history.feasible[0].samples_per_second or 0.0) * (1 + self._limits.noise_ratio)
         centres = [trial.settings for trial in rates.fastest(history.feasible)[:NUM_CENTRES]]
+        num_failed = sum(trial.outcome.is_infeasible for trial in history.trials)
+        cost = COST_OF_FAILURES * (num_failed + 1) / max(NUM_TELLING, len(history) + 1)
         looked_at, worths = set[Settings](known), dict[Settings, float]()
 
         def look_at(some: Iterable[Settings]) -> None:
@@ -104,7 +111,7 @@ class AfterPlan:
             likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
             for one, gain in zip(likely, rates.gains(likely), strict=True):
                 is_limited = (bounds.loader_rate(one) or math.inf) < least_rate
-                worths[one] = fits[one] * (0.0 if is_limited else gain) - (1 - fits[one]) * COST_OF_FAILURE
+                worths[one] = fits[one] * (0.0 if is_limited else gain) - (1 - fits[one]) * cost
 
         look_at([*suggested, *self._lighter_with_more(centres[0])])
         # Where noise lifted others past the script's own settings, what lies near these may still be the best.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotune.model.outcome import Outcome
 from autotune.search.after_plan import AfterPlan, Outlook
 from autotune.search.history import FinishedTrial, History
 from autotune.search.sampler import TpeSampler
@@ -35,3 +36,13 @@ def test_where_the_loader_is_the_limit_nothing_is_expected_of_faster_compute():
     fed = [trial(number, one, 390.0, compute=400.0, wait=0.01) for number, one in enumerate(loaders)]
     assert outlook(space, *fed).gain_ratio > 0.01
     assert outlook(space, *waiting).gain_ratio == 0.0
+
+
+def test_a_risk_is_worth_less_to_a_search_that_failed_often():
+    space = make_space(OWN, {"compile": (False, True), "prefetch_factor": (2, 4, 8)}, device_is_cpu=False)
+    calm = [trial(number, replace(OWN, prefetch_factor=2 << number), peak=7.9) for number in range(3)]
+    lacking = [
+        trial(3 + number, replace(OWN, num_workers=8 + number), outcome=Outcome.OUT_OF_MEMORY) for number in (0, 1)
+    ]
+    failed = [replace(one, lacks_host_memory=True) for one in lacking]
+    assert outlook(space, *calm).gain_ratio > outlook(space, *calm, *failed).gain_ratio
