@@ -37,19 +37,21 @@ class _Seen:
     device_bytes: int
 
 
-def host_bytes_of_validation(facts: ScriptFacts, held_bytes: int) -> int:
+def host_bytes_of_validation(facts: ScriptFacts, held_bytes: int, *, is_batch_smaller: bool) -> int:
     """Memory of the host that the validation which the probe saw will need under a trial's settings; 0 without one.
 
     It needs as much on top as it did in the probe, and it may need all that it held there: what training had left to it
-    in the probe, after larger batches perhaps, is none of its growth.
+    in the probe is none of its growth. Of smaller batches training leaves less, so there the growth alone tells.
 
     Args:
         facts: What the probe learned.
         held_bytes: By the trial and its workers between two steps.
+        is_batch_smaller: Whether the trial's micro-batch is smaller than the probe's was.
     """
     if facts.validation_host_bytes is None:
         return 0
-    return max(facts.validation_host_bytes, held_bytes + (facts.validation_host_growth_bytes or 0))
+    with_growth = held_bytes + (facts.validation_host_growth_bytes or 0)
+    return with_growth if is_batch_smaller else max(facts.validation_host_bytes, with_growth)
 
 
 class TrialMemory:
@@ -128,8 +130,18 @@ class TrialMemory:
     def _host_peak(self, ranks: Sequence[RankResult], facts: ScriptFacts | None = None) -> int | None:
         """With the validation that the facts tell of."""
         at_the_end = sum(rank.held_host_bytes or 0 for rank in ranks)
-        validation = host_bytes_of_validation(facts, at_the_end) if facts is not None and at_the_end else 0
+        validation = 0
+        if facts is not None and at_the_end:
+            is_smaller = self._has_smaller_batch()
+            validation = host_bytes_of_validation(facts, at_the_end, is_batch_smaller=is_smaller)
         return max(self._seen_before_looking().host_bytes, at_the_end, validation) or None
+
+    def _has_smaller_batch(self) -> bool:
+        """Whether the trial's micro-batch is smaller than the script's own, which the probe had."""
+        settings, natural = self._job.settings, self._job.natural
+        if settings is None or natural is None or settings.batch_size is None or natural.batch_size is None:
+            return False
+        return settings.batch_size < natural.batch_size
 
     def _seen_before_looking(self) -> _Seen:
         return self._before_looking or self._seen()

@@ -34,7 +34,7 @@ from tests.benchmarks.measure.rows import Row, Rows
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = Path(__file__).with_name("metered_job.py")
-NUM_GROUPS = 24
+NUM_GROUPS = 12
 NUM_REPEATS = 5
 SPINS_S = {"short": 0.0, "3 ms": 0.0027}
 """CPU time that a step takes beside its small model's: one of about 0.3 ms, where the cost shows best, and one of 3."""
@@ -46,6 +46,14 @@ HALVED: dict[str, Any] = {"batch_size": 16, "grad_accum_steps": 2}
 """The job's batch in two."""
 ENDLESS = WindowRule(half_width_ratio=1e-9, min_window_s=1e6, max_window_s=1e6)
 PARTS = ("metering", "seams")
+
+
+class Cost(NamedTuple):
+    """Microseconds per micro-step: of a process, or over several."""
+
+    mean_us: float
+    low_us: float
+    high_us: float
 
 
 def run(rows: Rows) -> bool:
@@ -72,12 +80,16 @@ def _measure(part: str, spin_s: float) -> Row:
         settings = replace(natural, precision=Precision.BF16, **HALVED) if options else natural
         output = _run(trial, spin_s, options, mode=Mode.TRIAL, settings=settings, natural=natural, facts=report.facts)
     said = json.loads(output.splitlines()[-1])
-    microseconds = [1e6 * seconds for seconds in said["differences"]]
-    low, high = median_interval(microseconds)
+    alone = json.loads(_run_alone(spin_s).splitlines()[-1])
+    cost, unlike = (_in_microseconds(turns["differences"]) for turns in (said, alone))
+    cost_us = cost.mean_us - unlike.mean_us
+    below_us = math.hypot(cost.mean_us - cost.low_us, unlike.high_us - unlike.mean_us)
+    above_us = math.hypot(cost.high_us - cost.mean_us, unlike.mean_us - unlike.low_us)
     return {
         "step_us": round(1e6 * statistics.median(said["plain"]), 1),
-        "cost_us": round(statistics.median(microseconds), 2),
-        "interval_us": [round(low, 2), round(high, 2)],
+        "cost_us": round(cost_us, 2),
+        "interval_us": [round(cost_us - below_us, 2), round(cost_us + above_us, 2)],
+        "unlike_us": round(unlike.mean_us, 2),
         "region_us": round(1e6 * said["region"], 2),
         "seams": said["seams"],
     }
@@ -98,13 +110,26 @@ def _run(folder: Path, spin_s: float, options: tuple[str, ...], **values: Any) -
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
+def _run_alone(spin_s: float) -> str:
+    """The same turns outside of a trial: what the two loops differ by where nothing is attached to either."""
+    command = (sys.executable, str(JOB), "--groups", str(NUM_GROUPS), "--spin-s", str(spin_s))
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+
+
+def _in_microseconds(differences: list[float]) -> Cost:
+    """The median of a process's groups, with its interval."""
+    microseconds = [1e6 * seconds for seconds in differences]
+    return Cost(statistics.median(microseconds), *median_interval(microseconds))
+
+
 def report(rows: Rows) -> Iterator[str]:
     """Markdown."""
     if any(rows.of(part) for part in PARTS):
         yield "## Cost of the meter, and of the settings' seams\n"
         yield (
-            f"{NUM_GROUPS} groups of turns of 8 micro-steps, with the seams and without, in one process; means of "
-            f"{NUM_REPEATS} processes with their 95 % intervals, which are held against the limits as a whole.\n"
+            f"{NUM_GROUPS} groups of turns of 8 micro-steps, with the seams and without, in one process, less what the "
+            f"same turns differ by in a process where nothing is attached; means of {NUM_REPEATS} such pairs of "
+            "processes with their 95 % intervals, which are held against the limits as a whole.\n"
         )
     metering, settings = _of(rows, "metering"), _of(rows, "seams")
     if any(metering.values()):
@@ -125,14 +150,6 @@ def report(rows: Rows) -> Iterator[str]:
 
 def _of(rows: Rows, part: str) -> dict[str, list[Row]]:
     return {name: [row for row in rows.of(part) if row["key"].startswith(f"{name} ")] for name in SPINS_S}
-
-
-class Cost(NamedTuple):
-    """Microseconds per micro-step, over several processes."""
-
-    mean_us: float
-    low_us: float
-    high_us: float
 
 
 def _cost(found: list[Row]) -> Cost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from autotune.host import DeviceInfo
 from autotune.runner import trial_memory
 from autotune.runner.trial_memory import TrialMemory
+from autotune.settings import Settings
 from autotune.units import GIB
 from tests.unit.facts import script_facts
 from tests.unit.runner.samples import job, rank
@@ -146,6 +147,15 @@ def test_a_validation_on_the_host_that_the_probe_saw_comes_on_top_of_what_the_tr
         assert watched.memory.peaks([rank(held_host_bytes=held)]).memory_bytes == 8 * GIB
     on_device = Watched(GPU, facts=facts).memory.peaks([rank(held_host_bytes=GIB, peak_reserved_bytes=GIB)])
     assert (on_device.host_bytes, on_device.memory_bytes) == (5 * GIB, GIB)
+
+
+def test_what_larger_batches_left_in_the_probe_is_not_charged_to_smaller_ones() -> None:
+    facts = script_facts(validation_host_bytes=5 * GIB, validation_host_growth_bytes=1 * GIB)
+    natural = Settings(batch_size=64)
+    for batch_size, expected in ((64, 5 * GIB), (32, 3 * GIB)):
+        job = {"settings": replace(natural, batch_size=batch_size), "natural": natural}
+        peaks = Watched(CPU, facts=facts, **job).memory.peaks([rank(held_host_bytes=2 * GIB)])
+        assert peaks.memory_bytes == expected
 
 
 def test_a_trial_that_said_nothing_is_not_charged_with_a_validation() -> None:
