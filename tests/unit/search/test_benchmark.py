@@ -45,5 +45,6 @@ def test_a_table_tells_when_the_best_was_tried_and_when_it_was_named():
     assert cells["within 2 % is tried, median trial"] == "3"
     assert cells["and named, median trial"] == "5"
     assert cells["95 % of searches"] == "more"
+    assert cells["tried by 28"] == "67%"
     assert cells["named by 14"] == "67%"
     assert cells["infeasible trials"] == "5.0%"
