@@ -308,7 +308,7 @@ for epoch in range(1000):
         train_on(x, y)
 """
 
-LOOKS_AHEAD = """
+ONE_AHEAD = """
 def one_ahead(loader):
     # What a well-known library does to know which batch is the last.
     batches = iter(loader)
@@ -317,20 +317,18 @@ def one_ahead(loader):
         yield batch
         batch = following
     yield batch
+"""
+
+LOOKS_AHEAD = f"""
+{ONE_AHEAD}
 
 for epoch in range(1000):
     for x, y in one_ahead(DataLoader(Data(), batch_size=8, shuffle=True)):
         train_on(x, y)
 """
 
-LOOKS_AHEAD_AND_COUNTS = """
-def one_ahead(loader):
-    batches = iter(loader)
-    batch = next(batches)
-    for following in batches:
-        yield batch
-        batch = following
-    yield batch
+LOOKS_AHEAD_AND_COUNTS = f"""
+{ONE_AHEAD}
 
 # What a well-known trainer does: so many steps of an epoch are taken, and its end is never come to.
 loader = DataLoader(Data(24), batch_size=8, shuffle=True)

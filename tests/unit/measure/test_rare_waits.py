@@ -40,6 +40,15 @@ def coverage(windows, truth):
     return sum(interval.low <= truth <= interval.high for interval in intervals) / len(intervals)
 
 
+def coverages(monkeypatch, windows, truth):
+    """Shares of the windows that cover the truth: with what the build times tell, and by the waits seen alone."""
+    knowing = coverage(windows, truth)
+    monkeypatch.setattr(rare_waits, "expected_waits", expecting_nothing)
+    not_knowing = coverage(windows, truth)
+    print(f"{knowing:.2f} of the windows cover the truth, {not_knowing:.2f} by the waits seen alone")
+    return knowing, not_knowing
+
+
 def expecting_nothing(blocks):
     return NO_WAITS
 
@@ -142,10 +151,7 @@ def test_windows_that_saw_no_wait_know_by_their_workers_that_there_are_some(
     loader = simulated(num_workers, prefetch_factor, sigma, load)
     truth = 30_000 / loader_run(random.Random(2), 30_000, **loader).done_s[-1]
     windows = windows_of(loader, num_blocks)
-    knowing = coverage(windows, truth)
-    monkeypatch.setattr(rare_waits, "expected_waits", expecting_nothing)
-    not_knowing = coverage(windows, truth)
-    print(f"{knowing:.2f} of the windows cover the truth, {not_knowing:.2f} by the waits seen alone")
+    knowing, not_knowing = coverages(monkeypatch, windows, truth)
     assert knowing >= 0.87
     assert knowing >= not_knowing + 0.07
 
@@ -158,10 +164,7 @@ def test_a_queue_that_a_pause_has_filled_does_not_hide_a_loader_that_is_too_slow
     loader = simulated(num_workers, prefetch_factor, 0.1, load)
     truth = 30_000 / loader_run(random.Random(2), 30_000, **loader).done_s[-1]
     windows = windows_of({**loader, "pause_s": 1.0}, 8, num=60)
-    knowing = coverage(windows, truth)
-    monkeypatch.setattr(rare_waits, "expected_waits", expecting_nothing)
-    not_knowing = coverage(windows, truth)
-    print(f"{knowing:.2f} of the windows cover the truth, {not_knowing:.2f} by the waits seen alone")
+    knowing, not_knowing = coverages(monkeypatch, windows, truth)
     assert knowing >= 0.8
     assert knowing >= not_knowing + 0.3
 
