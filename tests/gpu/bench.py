@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.job import TrialJob
 from autotune.model.result import RankResult, TrialResult
 from autotune.runner.cold import ColdRunner
+from autotune.runner.device import used_bytes
 from autotune.runner.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.natural import natural_settings
@@ -100,3 +102,15 @@ def rank_of(result: TrialResult) -> RankResult:
 def note(what: str, figure: str) -> None:
     """Keeps a figure of this machine for the end of the session."""
     FIGURES.append((what, figure))
+
+
+def used_when_settled(bench: Bench) -> int:
+    """Memory in use on the device once the last trial's has been given back."""
+    readings = [used_bytes(bench.device) or 0]
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        time.sleep(0.2)
+        readings.append(used_bytes(bench.device) or 0)
+        if len(readings) > 3 and len(set(readings[-3:])) == 1:
+            break
+    return readings[-1]

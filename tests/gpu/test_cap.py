@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.runner.device import used_bytes
 from autotune.settings import Settings
 from autotune.units import GIB, MIB, format_bytes
-from tests.gpu.bench import Bench, note, rank_of, said
+from tests.gpu.bench import Bench, note, rank_of, said, used_when_settled
 from tests.unit.facts import script_facts
 
 pytestmark = pytest.mark.gpu
 
 CAP = "6GiB"
-
-
-def used_when_settled(bench: Bench) -> int:
-    """Memory in use on the device once the last trial's has been given back."""
-    readings = [used_bytes(bench.device) or 0]
-    deadline = time.monotonic() + 5.0
-    while time.monotonic() < deadline:
-        time.sleep(0.2)
-        readings.append(used_bytes(bench.device) or 0)
-        if len(readings) > 3 and len(set(readings[-3:])) == 1:
-            break
-    return readings[-1]
 
 
 def test_the_allocators_share_is_set_before_the_script_and_read_back(bench: Bench, plain: TrialResult) -> None:
