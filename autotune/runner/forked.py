@@ -19,7 +19,7 @@ from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forkserver import ForkedWarden, ForkServer, ForkServerError
 from autotune.runner.handle import Handle
-from autotune.runner.prepared import BY_CALL, Preparation, PreparingRun, Trust, difference, why_unprepared
+from autotune.runner.prepared import BY_CALL, FORKABLE, Preparation, PreparingRun, Trust, difference, why_unprepared
 from autotune.runner.python_command import own_modules, plain_command, read_python
 from autotune.runner.start import Start
 
@@ -218,8 +218,7 @@ class ForkRunner:
             if name in os.environ:
                 environment[name] = os.environ[name]
         environment["TMPDIR"] = str(TrialPaths(folder).temporary)
-        # Otherwise the first question for a device asks the driver, after which no fork can use it.
-        environment.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        environment.update({name: environment.get(name, value) for name, value in FORKABLE.items()})
         try:
             return ForkServer(
                 python=job.command[0],

@@ -26,6 +26,9 @@ from autotune.settings import Settings
 BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that are read at import and have a call of the library's own to the same effect, so that no server of their
 own is needed: `autotune.trial.forked` makes it."""
+FORKABLE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Variables of processes that are forked from, where the user has set none: otherwise the first question for a device,
+as most scripts have it in their first lines, asks the driver, after which no fork can use it."""
 SAYS_LIMIT_S = 5.0
 """Longest time from its call to its message."""
 LOSS_TOLERANCE = 1e-4
@@ -144,6 +147,7 @@ class Preparation:
         layers = spec["layers"]
         assert isinstance(layers, list)
         environment["AUTOTUNE_SERVER_PIDS"] = str(self._server.pid)
+        environment.update({name: environment.get(name, value) for name, value in FORKABLE.items()})
         environment["AUTOTUNE_MEETING"] = json.dumps(
             {
                 "address": str(address),

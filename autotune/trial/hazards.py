@@ -7,15 +7,20 @@ import importlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 CANARY_LIMIT_S = 20.0
 """A child that computes something small and is not through by then hangs."""
 CUDA_LOST, CANNOT_TRAIN, BROKEN = 3, 4, 5
 """Statuses of a child that tells why."""
+MAX_NVML_STARTS = 1000
+"""A script asks for devices no more often before it trains."""
+MAX_NAMES = 3
+"""Of threads that are told."""
 
 
 def why_not(
@@ -30,14 +35,15 @@ def why_not(
         num_known_semaphores: Semaphores that may be shared.
     """
     release_openmp()
+    release_nvml()
     reap_forgotten()
     fork_and_wait(lambda: 0)  # Pools that end at a fork, such as OpenBLAS's, are gone after one.
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if threads:
         return f"{who} has started the thread {threads[0]}"
-    tasks = list(Path("/proc/self/task").iterdir())
+    tasks = _tasks()
     if len(tasks) > num_known_tasks:
-        return f"{who} has started {len(tasks) - 1} threads"
+        return f"{who} has started {_native_names(tasks)} outside of Python"
     if any((task / "children").read_text().strip() for task in tasks):
         return f"{who} has started a process"
     opened = [target for number, target in descriptors() if not is_known(number, target)]
@@ -72,12 +78,41 @@ def release_openmp() -> None:
             pause(1)
 
 
+def release_nvml() -> None:
+    """Ends NVML, which torch starts when it is asked for devices, and never ends: a fork must not take its files along.
+
+    The next question for devices starts it again. NVML counts its starts, and does not say how many there were. A
+    script that has started it by pynvml holds handles of it, so that it stays as it is, and its files are told.
+    """
+    if getattr(sys.modules.get("pynvml"), "_nvmlLib_refcount", 0):
+        return
+    for path in mapped_libraries("libnvidia-ml"):
+        end = getattr(ctypes.CDLL(path), "nvmlShutdown", None)
+        for _ in range(MAX_NVML_STARTS):
+            is_open = any(target.startswith("/dev/nvidia") for _, target in descriptors())
+            if end is None or not is_open or end() != 0:
+                break
+
+
 def reap_forgotten() -> None:
     """Buries the ended processes of `subprocess` whose objects are gone, so that nobody can ask how they ended.
 
     Python does so itself whenever it starts the next one.
     """
     getattr(subprocess, "_cleanup", lambda: None)()
+
+
+def _tasks() -> list[Path]:
+    """Threads of this process, as the operating system has them; the main one first."""
+    return sorted(Path("/proc/self/task").iterdir(), key=lambda task: int(task.name) != os.getpid())
+
+
+def _native_names(tasks: Sequence[Path]) -> str:
+    """How many threads there are beside the main one, and their names, by which the library is known that made them."""
+    others = tasks[1:]
+    names = sorted({(task / "comm").read_text().strip() for task in others})
+    shown = ", ".join(names[:MAX_NAMES])
+    return f"{len(others)} thread{'s' * (len(others) > 1)} ({shown}{', ...' * (len(names) > MAX_NAMES)})"
 
 
 def mapped_libraries(word: str) -> list[str]:

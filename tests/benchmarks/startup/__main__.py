@@ -5,7 +5,8 @@
 Parts: `first` (seconds to the end of the first step), `same` (throughput and losses of whole trials), `growth` (trials
 in a row), `preparation` (a script that works for seconds before it trains, from its own beginning), `prepared_growth`
 (such trials in a row), `qualify` (which of the repository's scripts begin in a way that trials can share; it goes on
-where it was ended if `--found` names the same file again), `share` (a whole search of studies/jpeg_cnn, 5 minutes;
+where it was ended if `--found` names the same file again; `--device cuda --only studies/` asks about the studies on a
+GPU), `share` (a whole search of studies/jpeg_cnn, 5 minutes;
 `--database` takes one that is finished). Without any all are measured.
 `RESULTS.md` beside this file has a section for each; those of parts that were not asked for stay.
 """
@@ -47,6 +48,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=30, help="in a row")
     parser.add_argument("--database", type=Path, help="of a finished search of studies/jpeg_cnn")
     parser.add_argument("--found", type=Path, help="what `qualify` has found so far, and will")
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="scripts that `qualify` tries: with it in their names"
+    )
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="that `qualify`'s scripts train on")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
@@ -63,7 +68,7 @@ def _measure(part: str, options: argparse.Namespace) -> str:
     if part == "share":
         return share(options.database)
     if part == "qualify":
-        return qualify(options.found)
+        return qualify(options.found, options.device, options.only)
     with open_trials(PREPARING_JOB if part.startswith("prepar") else JOB) as trials:
         if part == "first":
             return f"{FIRST}\n{first_steps(trials, options.pairs, 'forked')}"

@@ -56,24 +56,25 @@ class Found:
     saved_s: float
 
 
-def scripts() -> Iterator[Script]:
-    """Every shape of the tests that is one process, the jobs of the benchmarks, and studies that a CPU can train."""
+def scripts(device: str = "cpu") -> Iterator[Script]:
+    """Every shape of the tests that is one process, the benchmarks' jobs, and the studies that the device can train."""
     for shape in SHAPES:
         if shape.num_processes == 1:
             yield Script(name=shape.name, texts=shape.texts(), arguments=shape.command())
-    studies = [path for path in sorted(ROOT.glob("studies/*/train.py")) if path.parent.name not in OF_A_GPU]
+    left_out = OF_A_GPU if device == "cpu" else ()
+    studies = [path for path in sorted(ROOT.glob("studies/*/train.py")) if path.parent.name not in left_out]
     for script in (*sorted(ROOT.glob("tests/benchmarks/*/*job.py")), *studies):
         arguments = ("forever",) if script.parent.name == "startup" else ()
         yield Script(name=str(script.relative_to(ROOT)), folder=script.parent, arguments=(script.name, *arguments))
 
 
-def try_script(script: Script) -> Found:
+def try_script(script: Script, device: str) -> Found:
     """Probes a script in a copy of its folder, and starts a trial of it."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "project")
         _put(script, folder)
         try:
-            return _start_of(script, folder)
+            return _start_of(script, folder, device)
         except AutotuneError as error:
             return _untried(script, str(error))
 
@@ -90,14 +91,14 @@ def _put(script: Script, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def _start_of(script: Script, folder: Path) -> Found:
+def _start_of(script: Script, folder: Path, device: str) -> Found:
     """How a trial of the script starts in the quickest way that is sound for it.
 
     Raises:
         AutotuneError: The script cannot be tuned here.
     """
     command = (sys.executable, *script.arguments)
-    spec = SearchSpec(command=command, script=script.name, cwd=str(folder), study="qualify", device="cpu")
+    spec = SearchSpec(command=command, script=script.name, cwd=str(folder), study="qualify", device=device)
     workspace = Workspace.open(None, cwd=folder, command=command)
     try:
         site = open_site(spec)
@@ -116,24 +117,27 @@ def _start_of(script: Script, folder: Path) -> Found:
         workspace.remove()
 
 
-def found(path: Path | None) -> list[Found]:
+def found(path: Path | None, device: str = "cpu", word: str = "") -> list[Found]:
     """How every script starts, told as it goes.
 
     Args:
         path: A file of lines for what is found: scripts that it has already are not tried again; None = all are.
+        device: That they train on: cpu or cuda.
+        word: Only those that have it in their names.
     """
+    wanted = [script for script in scripts(device) if word in script.name]
     known = [from_plain(Found, json.loads(line)) for line in _lines(path)]
     by_name = {each.name: each for each in known}
-    for script in scripts():
+    for script in wanted:
         if script.name in by_name:
             continue
         began = time.monotonic()
-        each = by_name[script.name] = try_script(script)
+        each = by_name[script.name] = try_script(script, device)
         print(f"{each.start:>8} {time.monotonic() - began:5.1f} s  {each.name}: {_first_line(each)}", file=sys.stderr)
         if path is not None:
             with path.open("a") as file:
                 file.write(json.dumps(to_plain(each)) + "\n")
-    return [by_name[script.name] for script in scripts()]
+    return [by_name[script.name] for script in wanted]
 
 
 def _lines(path: Path | None) -> list[str]:
@@ -144,9 +148,9 @@ def _first_line(each: Found) -> str:
     return each.reason.replace("|", "/").partition("\n")[0]
 
 
-def qualify(path: Path | None) -> str:
-    """The section on the repository's scripts; `path` as in `found`."""
-    everything = found(path)
+def qualify(path: Path | None, device: str = "cpu", word: str = "") -> str:
+    """The section on the repository's scripts; arguments as in `found`."""
+    everything = found(path, device, word)
     tried = [each for each in everything if each.start != NONE]
     num_prepared = sum(each.start == "prepared" for each in tried)
     return "\n".join(

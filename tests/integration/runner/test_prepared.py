@@ -147,6 +147,7 @@ def test_a_script_that_fails_after_its_beginning_fails_in_its_trial(study: Study
     ("how", "reason"),
     [
         ("thread", "has started the thread"),
+        ("native", "has started 1 thread (own-pool) outside of Python"),
         ("process", "has started a process"),
         ("pipe", "keeps pipe:"),
         ("shared", "/dev/shm/torch_"),
@@ -172,6 +173,17 @@ def test_a_beginning_that_asks_for_the_threads_does_for_settings_that_leave_them
         results = [run(runner, study.job("threads", settings=settings)) for settings in (study.natural, one)]
     assert [result.start for result in results] == ["prepared", "forked"], results[0].start_reason
     assert "number of threads" in results[1].start_reason
+
+
+@pytest.mark.slow
+def test_only_the_beginning_asks_for_devices_in_a_way_that_spares_the_driver(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
+    with study.runner() as runner:
+        result = run(runner, study.job("devices"))
+    assert result.start == "prepared", result.start_reason
+    assert "asked for devices by NVML: 1" in result.log_tail and "then by NVML: None" in result.log_tail
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 What it prints where its settings matter follows from all that its beginning made: numbers, files, handlers.
 """
 
+import _thread
+import ctypes
 import os
 import random
 import signal
@@ -54,7 +56,17 @@ def leave_behind():
         os.dup2(os.open("output.txt", os.O_WRONLY | os.O_CREAT), 1)
     elif HOW == "threads":
         return torch.get_num_threads()
+    elif HOW == "native":
+        return _thread.start_new_thread(sleep_as_a_library_would, ())
+    elif HOW == "devices":
+        print("asked for devices by NVML:", os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
     return None
+
+
+def sleep_as_a_library_would():
+    """In a thread that Python does not know; 15 is PR_SET_NAME."""
+    ctypes.CDLL(None).prctl(15, b"own-pool")
+    time.sleep(600)
 
 
 def say(note, reader, first, journal):
@@ -88,6 +100,8 @@ def main():
     os.kill(os.getpid(), signal.SIGUSR1)
     os.kill(os.getpid(), signal.SIGHUP)
     say(note, reader, first, journal)
+    if HOW == "devices":
+        print("then by NVML:", os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
     if HOW == "raises":
         raise ValueError("after the beginning")
     print("ready", flush=True)
