@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     import torch
 
     from autotune.api.accumulation import Accumulation, Scheduler
+    from autotune.api.device_batches import DeviceBatches
     from autotune.emit.config import TunedConfig
 
+Batch = TypeVar("Batch")
 Model = TypeVar("Model", bound="torch.nn.Module")
 
 MAX_UNSCALED_PASSES = 16
@@ -103,6 +105,32 @@ class Config:
             kwargs["pin_memory"] = True
         self._in_force.update({"pin_memory": False, **kwargs})
         return kwargs
+
+    def on_device(self, batches: Iterable[Batch], device: torch.device | str) -> DeviceBatches[Batch]:
+        """The batches of the training loader on the device, copied as tuned; as long as the loader.
+
+        Under `stream_prefetch` the next batch is copied while the device computes on this one, so the loader is asked
+        for it one batch early, and a batch more is on the device.
+
+        Args:
+            batches: The loader.
+            device: Where the model trains.
+        """
+        import torch
+
+        from autotune.api.device_batches import DeviceBatches
+
+        self._claim(Group.TRANSFER)
+        device = torch.device(device)
+        is_ahead = self._settings.stream_prefetch and device.type == "cuda"
+        in_force = {"stream_prefetch": is_ahead}
+        if not is_ahead:
+            in_force["non_blocking"] = self._settings.non_blocking and device.type == "cuda"
+        self._in_force.update(in_force)
+        if self._session is not None:
+            for name, value in in_force.items():
+                self._session.observe(name, str(value))
+        return DeviceBatches(batches, device, non_blocking=self._settings.non_blocking, stream_prefetch=is_ahead)
 
     def hand_over(self, *groups: Group) -> frozenset[str]:
         """Fields of these groups that the caller is to put in force by other means, such as a framework's arguments.

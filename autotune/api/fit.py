@@ -12,7 +12,7 @@ from autotune import host
 from autotune.emit.mismatch import mismatches
 from autotune.errors import ConfigError
 from autotune.model.maps import mapped_settings
-from autotune.settings import OmpWaitPolicy, Settings
+from autotune.settings import Group, OmpWaitPolicy, Settings
 
 if TYPE_CHECKING:
     from autotune.emit.config import TunedConfig
@@ -119,11 +119,12 @@ def cuda_doubts(settings: Settings, config: TunedConfig | None, device: str) -> 
     allocator = os.environ.get("PYTORCH_ALLOC_CONF", "") + os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
     if settings.expandable_segments and "expandable_segments:true" not in allocator.lower():
         yield f"expandable_segments must be set before CUDA starts. {IN_ENVIRONMENT}"
+    facts = config.script.facts if config is not None else None
     asked = [name for name in ("non_blocking", "stream_prefetch") if getattr(settings, name)]
-    if asked:
+    if asked and (facts is None or Group.TRANSFER not in facts.claims):
         yield (
             f"{' and '.join(asked)} cannot be applied from here, where the script copies to the device itself: write "
-            "`x.to(device, non_blocking=cfg.settings.non_blocking)`, or start the script by `autotune run`."
+            "`loader = cfg.on_device(loader, device)`, or start the script by `autotune run`."
         )
 
 

@@ -9,8 +9,8 @@ from autotune.settings import Group
 LINES: tuple[tuple[str, frozenset[Group]], ...] = (
     ("model = cfg.prepare(model)", frozenset({Group.MEMORY, Group.KERNELS, Group.THREADS})),
     ("loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())", frozenset({Group.LOADER, Group.BATCH})),
+    ("loader = cfg.on_device(loader, device)", frozenset({Group.TRANSFER})),
     ("for x, y in autotune.micro_batches(loader):", frozenset({Group.BATCH})),
-    ("    x = x.to(device, non_blocking=cfg.settings.non_blocking)", frozenset({Group.TRANSFER})),
     ("    with cfg.autocast():", frozenset({Group.PRECISION})),
     ("        loss = ...", frozenset({Group.PRECISION})),
     (

@@ -218,7 +218,8 @@ class _Derivation:
         elif not asks_for(self._spec, "memory_fraction"):
             # In force is the cap's share in any case; a smaller one only lowers what the winner may hold.
             allowed["memory_fraction"] = [1.0]
-        self._refuse(allowed, "stream_prefetch", NO_STREAM_PREFETCH)
+        if Group.TRANSFER not in self._facts.claims:
+            self._refuse(allowed, "stream_prefetch", NO_STREAM_PREFETCH)
         if not asks_for(self._spec, "expandable_segments"):
             reason = "it changes what fits rather than how fast it trains; ask with --set"
             self._refuse(allowed, "expandable_segments", reason)

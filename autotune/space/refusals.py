@@ -7,7 +7,7 @@ from collections.abc import Collection
 from autotune.model.facts import BatchSamplerKind, LossReduction, ScriptFacts
 from autotune.settings import GROUP_OF_FIELD, Group, Precision, Settings
 
-NO_STREAM_PREFETCH = "a copy on a side stream needs the script's own loop"
+NO_STREAM_PREFETCH = "a copy on a side stream needs a line of the script's own: cfg.on_device(loader, device)"
 
 
 def why_no_loader(facts: ScriptFacts) -> str:

@@ -62,7 +62,8 @@ class AppliedSettings:
             environment_seams.apply_kernels(self._asked, self._natural, self.roots)
         if not self._is_cpu:
             environment_seams.apply_memory(self._asked, self._job.cap_fraction)
-            environment_seams.apply_transfer(self._asked, self._natural)
+            if Group.TRANSFER not in self.claims:
+                environment_seams.apply_transfer(self._asked, self._natural)
         self.roots.install()
 
     def is_training(self, key: str) -> bool:

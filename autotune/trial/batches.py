@@ -28,19 +28,30 @@ def tensors_of(batch: Any) -> list[torch.Tensor]:
     return found
 
 
+def map_batch(batch: Any, of_tensor: Callable[[torch.Tensor], torch.Tensor], of_other: Callable[[Any], Any]) -> Any:
+    """A batch of the same structure, of what two functions make of its tensors and of whatever holds nothing nested."""
+    if isinstance(batch, torch.Tensor):
+        return of_tensor(batch)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_batch(item, of_tensor, of_other) for item in batch))
+    if type(batch) in (list, tuple):
+        return type(batch)(map_batch(item, of_tensor, of_other) for item in batch)
+    if type(batch) is dict:
+        return {name: map_batch(item, of_tensor, of_other) for name, item in batch.items()}
+    return of_other(batch)
+
+
 def clone_batch(batch: Any) -> Any:
     """A copy whose tensors are the caller's to change: scripts normalise batches in place."""
-    if isinstance(batch, torch.Tensor):
-        return batch.clone().pin_memory() if batch.device.type == "cpu" and batch.is_pinned() else batch.clone()
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(clone_batch(item) for item in batch))
-    if type(batch) in (list, tuple):
-        return type(batch)(clone_batch(item) for item in batch)
-    if type(batch) is dict:
-        return {name: clone_batch(item) for name, item in batch.items()}
-    if isinstance(batch, (str, bytes, int, float, bool, type(None))):
-        return batch
-    return copy.deepcopy(batch)
+    return map_batch(batch, _clone, _copy)
+
+
+def _clone(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone().pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else tensor.clone()
+
+
+def _copy(value: Any) -> Any:
+    return value if isinstance(value, (str, bytes, int, float, bool, type(None))) else copy.deepcopy(value)
 
 
 def batch_bytes(batch: Any) -> int:

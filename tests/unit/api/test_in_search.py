@@ -38,6 +38,7 @@ def test_the_probe_and_the_baseline_give_the_defaults_of_the_call(monkeypatch: p
     [
         (lambda cfg, _: cfg.loader_kwargs(), [Group.LOADER, Group.BATCH]),
         (lambda cfg, job: cfg.prepare(job.model), [Group.KERNELS, Group.THREADS]),
+        (lambda cfg, job: cfg.on_device(job.loader(8), "cpu"), [Group.TRANSFER]),
         (lambda cfg, _: cfg.autocast(), [Group.PRECISION]),
         (lambda cfg, job: cfg.backward(job.loss(job.x, job.y), job.optimizer), [Group.BATCH]),
         (lambda cfg, _: cfg.settings, []),

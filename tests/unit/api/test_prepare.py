@@ -7,11 +7,12 @@ import torch
 from torch.utils.data import DataLoader
 
 import autotune
+from autotune.api.fit import cuda_doubts
 from autotune.emit.config import MemoryShares
 from autotune.emit.writing import write_config
-from autotune.settings import OmpWaitPolicy, Settings
+from autotune.settings import Group, OmpWaitPolicy, Settings
 
-from ..emit.example import tuned_config
+from ..emit.example import FACTS, tuned_config
 from .scripts import HERE, config_of, in_search
 
 
@@ -180,3 +181,12 @@ def test_what_a_config_cannot_apply_on_cuda_is_a_warning_at_the_users_line(
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     if settings.expandable_segments:
         cfg.prepare(torch.nn.Linear(1, 1))
+
+
+def test_a_script_that_copies_by_the_config_is_not_warned_of_its_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeCuda(monkeypatch)
+    facts = replace(FACTS, claims=(Group.TRANSFER,))
+    config = tuned_config(settings=Settings(stream_prefetch=True), script_facts=facts, provenance_host=HERE)
+    assert list(cuda_doubts(config.settings, config, HERE.device)) == []
+    config = tuned_config(settings=Settings(stream_prefetch=True), script_facts=FACTS, provenance_host=HERE)
+    assert len(list(cuda_doubts(config.settings, config, HERE.device))) == 1

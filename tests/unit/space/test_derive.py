@@ -165,6 +165,12 @@ def test_claimed_groups_are_not_refused():
     assert len(space.allowed["channels_last"]) == 2
 
 
+def test_a_side_stream_is_for_a_script_that_copies_by_the_config():
+    assert "cfg.on_device" in refusals(space_of(script_facts(), gpu_machine()))["stream_prefetch"]
+    space = space_of(script_facts(claims=(Group.TRANSFER,)), gpu_machine())
+    assert space.allowed["stream_prefetch"] == (False, True)
+
+
 def test_the_user_narrows_with_set_and_fix():
     space = space_of(ranges=(("num_workers", "1..2"),), fixed=(("precision", "fp32"),))
     assert space.allowed["num_workers"] == (1, 2)
