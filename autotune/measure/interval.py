@@ -17,6 +17,11 @@ from autotune.measure.student_t import student_t_quantile
 MIN_MERGED_BLOCKS = 8
 """Merging stops before fewer blocks would be left: a t-interval on fewer is wide for want of blocks, not for noise."""
 
+CLEAR_CYCLE_ERRORS = 1.5
+"""Standard errors of the autocorrelation, 1 / sqrt(blocks), below zero from which on blocks are taken for parts of a
+cycle, such as a validation every few of them. Above zero one is enough: there the interval would be too narrow, where
+here it is only wider than it need be, and what looks like a cycle by chance is to cost it no blocks."""
+
 SPLIT_HALF_STANDARD_ERRORS = 3.0
 """First and second half must differ by more than this many standard errors of their ratio to be called
 nonstationary."""
@@ -60,8 +65,8 @@ class RateEstimate:
     num_blocks: int
     """Blocks that the interval rests on, after merging."""
     lag1_autocorrelation: float
-    """Of the rates of these blocks. Clearly positive: the interval is too narrow and there was nothing left to
-    merge."""
+    """Of the rates of these blocks. Clearly positive: the interval is too narrow, and clearly negative: too wide, and
+    there was nothing left to merge."""
     nonstationary: bool
     """Whether the rates of the first and second half differ by more than chance: it drifts, or something changed."""
     merged_factor: int
@@ -74,8 +79,9 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
     Where the loader binds, both are of its steady rate: what its workers built counts beside what they delivered
     (`steady_factor`, `steady_blocks`).
 
-    Neighbouring blocks are merged in pairs, again and again, while their rates correlate and at least 8 blocks would
-    be left. Where waits for data are rare, more of them than were seen are allowed for (`rare_wait_error`).
+    Neighbouring blocks are merged in pairs, again and again, while their rates correlate, or clearly take turns, and at
+    least 8 blocks would be left. What a trailing block, which is then no part of a pair, makes of the rate is added to
+    the error. Where waits for data are rare, more of them than were seen are allowed for (`rare_wait_error`).
 
     Args:
         blocks: Consecutive blocks of one phase, in the order of time; at least 2. They may differ in samples and
@@ -91,11 +97,13 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
         raise ValueError(f"confidence must be above 0 and below 1, not {confidence!r}")
     if len({block.phase for block in blocks}) > 1:
         raise ValueError("a rate estimate needs blocks of one phase")
-    merged, factor = _merge_until_uncorrelated(steady_blocks(blocks))
-    # The centre is of all blocks: a trailing one that merging drops still counts in the rate, only not in its error.
+    steady = steady_blocks(blocks)
+    merged, factor = _merge_until_uncorrelated(steady)
     rate = rate_samples_per_second(blocks) * steady_factor(blocks)
     standard_error = math.hypot(_relative_standard_error(merged), rare_wait_error(blocks))
-    half_width_ratio = student_t_quantile((1 + confidence) / 2, len(merged) - 1) * standard_error
+    # The centre is of all blocks. Of a cycle that takes most of its time in one block the trailing ones may have half.
+    of_trailing = abs(rate_samples_per_second(steady) / rate_samples_per_second(merged) - 1)
+    half_width_ratio = student_t_quantile((1 + confidence) / 2, len(merged) - 1) * standard_error + of_trailing
     return RateEstimate(
         samples_per_second=rate,
         interval=Interval(low=max(0.0, rate * (1 - half_width_ratio)), high=rate * (1 + half_width_ratio)),
@@ -127,9 +135,14 @@ def mean_and_half_width(values: Sequence[float], confidence: float) -> tuple[flo
 
 def _merge_until_uncorrelated(blocks: Sequence[Block]) -> tuple[Sequence[Block], int]:
     merged, factor = blocks, 1
-    while len(merged) // 2 >= MIN_MERGED_BLOCKS and _lag1_autocorrelation(merged) > 1 / math.sqrt(len(merged)):
+    while len(merged) // 2 >= MIN_MERGED_BLOCKS and _is_correlated(merged):
         merged, factor = merge(merged, 2), 2 * factor
     return merged, factor
+
+
+def _is_correlated(blocks: Sequence[Block]) -> bool:
+    by_chance = 1 / math.sqrt(len(blocks))
+    return not -CLEAR_CYCLE_ERRORS * by_chance <= _lag1_autocorrelation(blocks) <= by_chance
 
 
 def _lag1_autocorrelation(blocks: Sequence[Block]) -> float:

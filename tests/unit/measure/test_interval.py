@@ -110,8 +110,13 @@ def test_blocks_that_correlate_no_more_than_chance_are_not_merged():
     assert estimate.merged_factor == 1
 
 
-def test_alternating_blocks_are_not_merged():
-    assert estimate_rate(make_blocks([0.1, 0.12] * 16)).merged_factor == 1
+def test_blocks_that_are_clearly_parts_of_a_cycle_are_merged_into_whole_ones():
+    assert estimate_rate(make_blocks([0.1, 0.12] * 16)).merged_factor == 2
+    assert estimate_rate(make_blocks([0.1, 0.1, 0.1, 0.2] * 10)).merged_factor == 4
+    # A quarter below zero may be chance: 1.5 over the root of 20 is a third.
+    by_chance = estimate_rate(make_blocks([0.1, 0.12] * 3 + [0.1, 0.1, 0.12, 0.12] * 3 + [0.1, 0.1]))
+    assert by_chance.lag1_autocorrelation == pytest.approx(-0.25, abs=0.05)
+    assert by_chance.merged_factor == 1
 
 
 def test_a_jump_between_the_halves_is_nonstationary():
@@ -209,9 +214,36 @@ def test_merging_restores_the_coverage_that_slow_waves_take_away(monkeypatch):
     assert _coverage(lambda: blocks(rng), 32 / 0.1, 300) < 0.80
 
 
+def test_a_cycle_that_a_window_cuts_in_two_leaves_doubt():
+    whole = estimate_rate(make_blocks([0.05, 0.55] * 13))
+    cut = estimate_rate(make_blocks([*[0.05, 0.55] * 13, 0.05]))
+    assert whole.half_width_ratio == pytest.approx(0.0, abs=1e-9)
+    assert cut.interval.low <= whole.samples_per_second < cut.samples_per_second
+
+
+@pytest.mark.parametrize("num_steps_between", [10, 20])
+def test_what_a_script_does_every_few_steps_leaves_no_doubt_about_the_rate(num_steps_between):
+    """A validation of three steps' time each so many steps, in blocks of five: it falls into each second or fourth."""
+
+    def steps_s(rng):
+        while True:
+            for step in range(num_steps_between):
+                yield rng.gauss(0.01, 0.0002) + (0.03 if step == 3 else 0.0)
+
+    def blocks(rng):
+        steps = steps_s(rng)
+        return make_blocks([sum(next(steps) for _ in range(5)) for _ in range(40)])
+
+    truth = 32.0 / (5 * (0.01 + 0.03 / num_steps_between))
+    rng = random.Random(6)
+    estimates = [estimate_rate(blocks(rng)) for _ in range(100)]
+    assert max(estimate.half_width_ratio for estimate in estimates) < 0.01
+    assert sum(each.interval.low <= truth <= each.interval.high for each in estimates) >= 90
+
+
 def test_blocks_of_whole_worker_cycles_are_far_narrower_than_single_steps():
-    loader = {"num_workers": 4, "prefetch_factor": 2, "batch_s": 0.08, "sigma": 0.05, "compute_s": 0.002}
-    by_cycle = estimate_rate(loader_blocks(random.Random(5), 16, steps_per_block=4, **loader))
-    by_step = estimate_rate(loader_blocks(random.Random(5), 64, steps_per_block=1, **loader))
+    loader = {"num_workers": 5, "prefetch_factor": 2, "batch_s": 0.1, "sigma": 0.05, "compute_s": 0.002}
+    by_cycle = estimate_rate(loader_blocks(random.Random(5), 16, steps_per_block=5, **loader))
+    by_step = estimate_rate(loader_blocks(random.Random(5), 80, steps_per_block=1, **loader))
     assert by_step.samples_per_second == pytest.approx(by_cycle.samples_per_second)
     assert by_step.half_width_ratio > 5 * by_cycle.half_width_ratio
