@@ -107,10 +107,12 @@ def test_a_forked_child_that_dies_in_a_kernel_leaves_server_and_device_to_the_ne
     assert_trained_alike(following, plain)
 
 
+@pytest.mark.parametrize("arguments", [(), ("--asks-first",)])
 def test_trials_go_on_from_the_scripts_beginning_before_it_starts_cuda(
-    bench: Bench, plain: TrialResult, facts: ScriptFacts
+    bench: Bench, plain: TrialResult, facts: ScriptFacts, arguments: tuple[str, ...]
 ) -> None:
-    job = bench.trial(bench.probed("trains.py"))
+    """Though it asks whether there is a device, as nearly every script does."""
+    job = bench.trial(bench.probed("trains.py", *arguments))
     before, others = used_when_settled(bench), set(processes(bench.device))
     with ForkRunner(bench.runner, facts, least_preparation_s=0.0) as runner:
         results = [run(runner, job), run(runner, job)]

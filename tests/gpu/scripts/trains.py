@@ -10,6 +10,10 @@ from torch.utils.data import DataLoader, TensorDataset
 SAYS_AT = 40
 BATCH_SIZE = 64
 HAS_OWN_FRACTION = sys.argv[1:2] == ["--own-fraction"]
+ASKS_FIRST = sys.argv[1:2] == ["--asks-first"]
+
+if ASKS_FIRST and not torch.cuda.is_available():
+    sys.exit("CUDA is wanted")
 
 model = torch.nn.Sequential(
     torch.nn.Conv2d(16, 64, 3),
