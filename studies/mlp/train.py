@@ -23,6 +23,9 @@ def parse_args():
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--pin-memory", action="store_true")
+    parser.add_argument("--persistent-workers", action="store_true")
+    parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
@@ -34,7 +37,14 @@ def parse_args():
 
 def train(args):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    loader = DataLoader(make_table(), batch_size=args.batch_size, shuffle=True, num_workers=args.workers)
+    loader = DataLoader(
+        make_table(),
+        batch_size=args.batch_size,
+        shuffle=True,
+        num_workers=args.workers,
+        pin_memory=args.pin_memory,
+        persistent_workers=args.persistent_workers,
+    )
     model = nn.Sequential(
         nn.Linear(NUM_FEATURES, args.hidden),
         nn.ReLU(),
@@ -50,9 +60,14 @@ def train(args):
     start = time.monotonic()
     for epoch in range(args.epochs):
         for features, target in loader:
-            features, target = features.to(device), target.to(device)
+            features = features.to(device, non_blocking=args.pin_memory)
+            target = target.to(device, non_blocking=args.pin_memory)
             optimizer.zero_grad()
-            loss = criterion(model(features).squeeze(1), target)
+            if args.bf16:
+                with torch.autocast(device.type, dtype=torch.bfloat16):
+                    loss = criterion(model(features).squeeze(1), target)
+            else:
+                loss = criterion(model(features).squeeze(1), target)
             loss.backward()
             optimizer.step()
 

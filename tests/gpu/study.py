@@ -4,9 +4,10 @@ Run from the repository's root, for a study whose script takes `--seconds` and p
 
     python -m tests.gpu.study resnet50 --time 4m --expert="--workers 16 --pin-memory --persistent-workers --bf16"
 
-The script as it is, with the arguments that an expert would give by hand, and `autotune run` with the tuned config
-train in turns, in rounds of random order. What is printed, and written to OUT as JSON: the search's own document, rates
-and ratios with their intervals, the device's utilization and memory by NVML while they ran.
+The script as it is, with the arguments that an expert would give by hand, with those for bf16 alone, and `autotune run`
+with the tuned config train in turns, in rounds of random order. What is printed, and written to OUT as JSON: the
+search's own document and every trial of it, rates and ratios with their intervals, the device's utilization and memory
+by NVML while they ran.
 
 With `--work FOLDER` a call goes on where the last one with the same folder stopped; with `--limit-s` it begins nothing
 that it could not end in time, and exits with 3 when something is missing.
@@ -26,9 +27,11 @@ import sys
 import tempfile
 import time
 from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from autotune.host import usable_cpus
 from autotune.measure.paired import MIN_COMMON_ROUNDS, Final, compare
 from autotune.runner.device import cuda_devices, state, used_bytes
 from autotune.units import format_bytes
@@ -40,12 +43,14 @@ COUNTED_SHARE = 0.6
 """Of a run's seconds of training, its last: the utilization is theirs, without start and first steps."""
 START_S = 75.0
 """That a run takes beside its training, at most: imports, data, compilation, its workers' end."""
-KINDS = ("default", "expert", "tuned")
+KINDS = ("default", "expert", "bf16", "tuned")
+PAIRS = (("tuned", "default"), ("tuned", "expert"), ("expert", "default"), ("bf16", "default"))
 INCOMPLETE = 3
 
 
 def search(folder: Path, work: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """The document of a search in the study's folder, begun or gone on with; its talk goes to our standard error."""
+    """The document of a search in the study's folder, begun or gone on with, and how it and its trials went; its talk
+    goes to our standard error."""
     kept = work / "search.json"
     if kept.exists():
         return dict(json.loads(kept.read_text()))
@@ -57,13 +62,20 @@ def search(folder: Path, work: Path, args: argparse.Namespace) -> dict[str, Any]
         command += ["--out", str(work / "tuned.yaml"), "--time", args.time]
         command += ["--memory-cap", args.memory_cap] if args.memory_cap else []
         command += [*shlex.split(args.search), *(["--", *shlex.split(args.script)] if args.script else [])]
-    began = time.monotonic()
+    said = document_of(command, folder)
+    shown = document_of([sys.executable, "-m", "autotune", "studies", "show", name, "--json", *storage], folder)
+    course = {part: shown[part] for part in ("spent_s", "seconds_by_part", "trials")}
+    found = {"command": shlex.join(command[1:]), **said, "course": course}
+    kept.write_text(json.dumps(found))
+    return found
+
+
+def document_of(command: list[str], folder: Path) -> dict[str, Any]:
+    """The JSON document that a command prints."""
     ended = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=False)
     if ended.returncode:
         raise SystemExit(f"{shlex.join(command)} ended with {ended.returncode}")
-    found = {"command": shlex.join(command[1:]), "wall_s": time.monotonic() - began, **json.loads(ended.stdout)}
-    kept.write_text(json.dumps(found))
-    return found
+    return dict(json.loads(ended.stdout))
 
 
 def train(command: list[str], folder: Path, seconds: float) -> dict[str, float]:
@@ -110,9 +122,10 @@ def train_in_turns(folder: Path, work: Path, args: argparse.Namespace, ends_at: 
     commands = {
         "default": alone,
         "expert": [*alone, *shlex.split(args.expert)],
+        "bf16": [*alone, *shlex.split(args.bf16)],
         "tuned": [sys.executable, "-m", "autotune", "run", "train.py", *config],
     }
-    kinds = [kind for kind in KINDS if kind != "expert" or args.expert]
+    kinds = kinds_of(args)
     kept = work / "runs.jsonl"
     runs = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     rng = random.Random(0)
@@ -130,6 +143,11 @@ def train_in_turns(folder: Path, work: Path, args: argparse.Namespace, ends_at: 
     return runs
 
 
+def kinds_of(args: argparse.Namespace) -> list[str]:
+    """What is compared: the script as it is, the tuned config, and what arguments were given for."""
+    return [kind for kind in KINDS if getattr(args, kind, True)]
+
+
 def compared(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
     """Ratios of the kinds with their intervals, of the rounds that are whole."""
     finals = [
@@ -144,7 +162,7 @@ def compared(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
     ]
     num_rounds = {kind: sum(run["kind"] == kind for run in runs) for kind in KINDS}
     ratios = {}
-    for kind, against in (("tuned", "default"), ("tuned", "expert"), ("expert", "default")):
+    for kind, against in PAIRS:
         if min(num_rounds[kind], num_rounds[against]) >= MIN_COMMON_ROUNDS:
             found = compare(finals, KINDS.index(kind), KINDS.index(against))
             ratios[f"{kind} / {against}"] = [found.ratio, found.low, found.high]
@@ -163,7 +181,18 @@ def report(figures: dict[str, Any]) -> str:
             each = ", ".join(f"{rate:,.0f}" for rate in rates)
             lines.append(f"| {kind} | {statistics.median(rates):,.0f} | {each} | {busy:.0%} | {peak} |")
     lines += [f"{name}: {ratio:.3f} [{low:.3f}, {high:.3f}]" for name, (ratio, low, high) in figures["ratios"].items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, course_text(figures["search"])])
+
+
+def course_text(found: dict[str, Any]) -> str:
+    """How a search went, in one sentence."""
+    course, counts = found["course"], found["trials"]
+    peaks = [trial["peak_memory_bytes"] or 0 for trial in course["trials"]]
+    return (
+        f"search: {course['spent_s']:.0f} s, {found['measuring_s'] / course['spent_s']:.0%} of it measuring; "
+        f"{counts['total']} trials, {counts['infeasible']} infeasible; none held more than "
+        f"{format_bytes(max(peaks))} of {format_bytes(found['memory_cap_bytes'])}"
+    )
 
 
 def main() -> int:
@@ -175,6 +204,7 @@ def main() -> int:
     parser.add_argument("--search", default="", help="more options of the search")
     parser.add_argument("--script", default="", help="arguments of the script, in all runs")
     parser.add_argument("--expert", default="", help="arguments that an expert would give the script by hand")
+    parser.add_argument("--bf16", default="", help="arguments by which the script trains in bf16, and nothing else")
     parser.add_argument("--seconds", type=float, default=15.0, help="of training, in every run of the comparison")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", type=Path, help="folder that keeps database, config and runs")
@@ -187,15 +217,21 @@ def main() -> int:
     with tempfile.TemporaryDirectory() if args.work is None else nullcontext(args.work) as name:
         work = Path(name).resolve()
         work.mkdir(parents=True, exist_ok=True)
-        figures: dict[str, Any] = {"device": device.name, "driver": device.driver, "date": time.strftime("%Y-%m-%d")}
+        figures: dict[str, Any] = {
+            "command": shlex.join(sys.argv),
+            "device": device.name,
+            "driver": device.driver,
+            "torch": version("torch"),
+            "usable_cpus": usable_cpus(),
+            "date": time.strftime("%Y-%m-%d"),
+        }
         figures["search"] = search(folder, work, args)
         figures["config"] = (work / "tuned.yaml").read_text()
         figures["runs"] = train_in_turns(folder, work, args, ends_at)
         figures["ratios"] = compared(figures["runs"])
     args.out.write_text(json.dumps(figures, indent=1))
     print(report(figures))
-    num_kinds = len(KINDS) if args.expert else len(KINDS) - 1
-    return 0 if len(figures["runs"]) == args.rounds * num_kinds else INCOMPLETE
+    return 0 if len(figures["runs"]) == args.rounds * len(kinds_of(args)) else INCOMPLETE
 
 
 if __name__ == "__main__":
