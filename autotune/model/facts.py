@@ -60,6 +60,10 @@ class LoaderFacts:
     """Iterations over the loader that the script begins before the one it trains in: a look at the first batch, a run
     for statistics. Trials hold the workers back from the one that trains on."""
 
+    batches_vary: bool = False
+    """Batches differ in their bytes, as padded texts of different lengths do; a last one with fewer samples does not
+    count. Then the rate on one of them is no bound of the rate on all."""
+
     def __post_init__(self) -> None:
         """Refuses loaders that cannot be."""
         check_figures(self)

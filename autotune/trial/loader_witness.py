@@ -11,10 +11,14 @@ from torch.utils.data import BatchSampler, IterableDataset
 
 from autotune.model.facts import BatchSamplerKind, LoaderFacts
 from autotune.settings import DEFAULT_PREFETCH_FACTOR
-from autotune.trial.batches import batch_bytes, leading_size
+from autotune.trial.batches import batch_bytes, leading_size, tensors_of
 from autotune.trial.loaders import LoaderRecord, Loaders, length_of
 from autotune.trial.main_module import start_method
 from autotune.trial.steps import Steps
+
+UNEVEN_BATCHES = 0.01
+"""Relative difference of batches in their bytes from which they count as different: what they cost differs as much, and
+the finals tell 1 % apart."""
 
 
 class _Seen:
@@ -41,7 +45,14 @@ class _Seen:
         self.is_length_asked_first = False
         self.start_method = ""
         self.batch_bytes = 0
+        self.least_batch_bytes: int | None = None
+        """Of the batches that are not smaller for want of samples."""
         self.leading_size: int | None = None
+
+    @property
+    def batches_vary(self) -> bool:
+        """Whether whole batches differ in their bytes."""
+        return self.least_batch_bytes is not None and self.batch_bytes > (1 + UNEVEN_BATCHES) * self.least_batch_bytes
 
 
 class LoaderWitness:
@@ -138,6 +149,7 @@ class LoaderWitness:
         return LoaderFacts(
             keys=(training.key, *sources),
             batch_bytes=training.batch_bytes,
+            batches_vary=training.batches_vary,
             is_read_before_training=training.is_read_before_training,
             num_passes_before_training=training.num_passes_before_training,
             **training.attributes,
@@ -177,9 +189,15 @@ class LoaderWitness:
         seen.last_delivery = self._num_deliveries
         seen.num_delivered += 1
         seen.num_pending += 1
-        seen.batch_bytes = max(seen.batch_bytes, batch_bytes(batch))
         seen.leading_size = leading_size(batch)
+        self._note_size(seen, batch)
         return batch
+
+    def _note_size(self, seen: _Seen, batch: Any) -> None:
+        num_bytes, batch_size = batch_bytes(batch), seen.attributes.get("batch_size")
+        seen.batch_bytes = max(seen.batch_bytes, num_bytes)
+        if batch_size is None or any(batch_size in tensor.shape for tensor in tensors_of(batch)):
+            seen.least_batch_bytes = min(seen.least_batch_bytes or num_bytes, num_bytes)
 
 
 def _attributes(loader: Any) -> dict[str, Any]:

@@ -23,6 +23,8 @@ class Plan:
     """Samples of one optimizer step, where the user declared them or nobody can count them."""
     epoch_micro_batches: int | None = None
     """Of the training loader's epoch; None where it has no length."""
+    batches_vary: bool = False
+    """Batches differ in size: what the cached one takes says nothing of the others."""
     is_compute_only: bool = False
     """End after the compute-only rate: nothing else of this trial is of use."""
     first_batch_s: float = 0.0

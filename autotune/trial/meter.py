@@ -252,6 +252,9 @@ class Meter:
         if not plan.has_loader:
             self._enter(Phase.RAMP)
             return
+        if plan.batches_vary and not plan.is_compute_only:
+            self._begin_real_batches()
+            return
         self._recorder.finish()
         last = self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:]
         step_s = phase_rules.busy_micro_step_s(last)
@@ -267,6 +270,9 @@ class Meter:
             if is_slow or self._plan.is_compute_only:
                 self._finish(StopReason.RACED_OUT)
                 return
+        self._begin_real_batches()
+
+    def _begin_real_batches(self) -> None:
         self._is_queue_empty = self._open_gate()
         self._enter(Phase.RAMP)
 

@@ -148,6 +148,7 @@ class MeasuredSession:
             micro_batches_per_step=max(settings.grad_accum_steps, facts.num_micro_batches_per_step),
             incumbent_samples_per_second=self._job.incumbent_samples_per_second,
             samples_per_step=self._declared_samples(),
+            batches_vary=facts.loader is not None and facts.loader.batches_vary,
             is_compute_only=self._job.batch_probe_factor > 1,
             epoch_micro_batches=self._feed.epoch.num_batches if self._has_loader else None,
             first_batch_s=self._feed.first_batch_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PRELUDE = """
 import sys
+import time
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, TensorDataset
 
@@ -131,6 +132,21 @@ loader = DataLoader(Data(), batch_sampler=Buckets())
 for epoch in range(1000):
     for x, y in loader:
         train_on(x, y)
+"""
+
+LENGTHS_VARY = """
+def collate(items):
+    # Padded to the longest of the batch: the first one is by far the longest.
+    calls.append(0)
+    length = 400 if len(calls) == 1 else 4 + len(calls) % 3
+    return torch.stack([x for x, y in items]).repeat(1, length), torch.tensor([y for x, y in items])
+
+calls = []
+loader = DataLoader(Data(num_samples=20), batch_size=8, collate_fn=collate)
+for epoch in range(1000):
+    for x, y in loader:
+        time.sleep(x.numel() / 1e6)
+        train_on(x[:, :4], y)
 """
 
 ITERABLE = """

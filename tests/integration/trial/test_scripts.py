@@ -341,6 +341,27 @@ def test_a_batch_that_is_taken_ahead_and_left_at_an_epochs_end_is_not_counted(gr
     assert abs(sum(block.num_samples for block in window) / 8 - num_steps) <= 1
 
 
+def test_the_rate_on_one_batch_is_no_bound_where_batches_differ_in_size(ground: Ground) -> None:
+    """The cached batch is a hundred times as long as the others: by it the trial loses every race, with itself too."""
+    path = script(ground, loops.LENGTHS_VARY)
+    facts = ground.probe(path)
+    assert facts.loader is not None and facts.loader.batches_vary
+    own = ground.trial(path, facts)
+    assert_in_force(own, num_workers=0)
+    assert own.verdict is not None and own.verdict.measurement is not None
+    assert own.verdict.measurement.compute_samples_per_second is None
+    beaten = own.verdict.measurement.samples_per_second / 4
+    again = ground.trial(path, facts, job={"incumbent_samples_per_second": beaten})
+    assert again.outcome == "ok", again.verdict
+
+
+def test_a_last_batch_that_is_smaller_does_not_make_batches_vary(ground: Ground) -> None:
+    text = loops.PLAIN.replace("Data()", "Data(num_samples=20)")
+    for change in (text, text.replace("batch_size=8, shuffle=True", "batch_sampler=BatchSampler(range(20), 8, False)")):
+        facts = ground.probe(script(ground, change))
+        assert facts.loader is not None and not facts.loader.batches_vary
+
+
 def test_a_model_that_is_first_called_after_the_first_step_counts(ground: Ground) -> None:
     path = script(ground, loops.LATE_MODEL)
     facts = ground.probe(path)
