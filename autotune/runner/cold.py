@@ -145,14 +145,9 @@ class ColdRunner:
         return environment
 
     def _redirection(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:
-        """What `trial.redirect` must know; the probe writes to the study's layer, which later trials read."""
-        study = str(self.workspace.redirected)
-        is_probe = job.mode is Mode.PROBE
-        plan = {
-            "covered": [str(covered.folder) for covered in self.workspace.covered],
-            "layers": [study] if is_probe else [str(paths.layer), study],
-        }
-        caches = {name: f"{study}/caches/{name.lower()}" for name in NATIVE_CACHES}
+        """Variables of a trial whose writes are redirected."""
+        plan = self.workspace.redirection(paths.folder, is_probe=job.mode is Mode.PROBE)
+        caches = {name: f"{self.workspace.redirected}/caches/{name.lower()}" for name in NATIVE_CACHES}
         if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
             caches["TORCHINDUCTOR_CACHE_DIR"] = str(paths.temporary / "inductor")
         # Compiled modules are written by the interpreter itself, past every seam.

@@ -55,7 +55,7 @@ class ForkRunner:
         self._servers: OrderedDict[Key, ForkServer] = OrderedDict()
         self._preparations: OrderedDict[tuple[Key, tuple[str, ...]], Preparation] = OrderedDict()
         """By their server, and the command that they have begun with."""
-        self._refusal = "" if cold.workspace.has_layers else "this system permits no overlay mounts"
+        self._refusal = ""
         self._least_preparation_s = least_preparation_s
         self._unprepared = "" if math.isfinite(least_preparation_s) else "nothing is prepared"
         self._trust = Trust(facts)
@@ -224,7 +224,7 @@ class ForkRunner:
                 python=job.command[0],
                 environment=environment,
                 folder=folder,
-                mounts=workspace.mounts(folder, is_probe=False),
+                mounts=workspace.mounts(folder, is_probe=False) if workspace.has_layers else [],
                 imports=self._facts.imports,
                 own_modules=own_modules(job),
             )

@@ -25,6 +25,8 @@ from autotune.runner.descendants import PR_SET_PDEATHSIG, prctl, send
 
 ENTRY = "autotune.trial.forked"
 """The room of the trial has what runs in its process; named, not imported: it imports torch."""
+REDIRECTION, REDIRECT = "autotune.trial.redirect", "AUTOTUNE_REDIRECT"
+"""What redirects a process's writes, named likewise, and the variable of processes that it does so in."""
 MAX_MESSAGE_BYTES = 1 << 20
 
 
@@ -50,8 +52,15 @@ def main(spec_path: str, descriptor: int, there: frozenset[str] = frozenset()) -
             run = importlib.import_module(ENTRY).run
             serve(tuner, [str(mount["folder"]) for mount in spec["layers"]], run)
     finally:
+        _stand_down()
         layers.remove_tree(Path(spec["folder"]))
         os._exit(0)
+
+
+def _stand_down() -> None:
+    """Makes paths mean what they always do, where the server's writes are redirected to its layer."""
+    if REDIRECT in os.environ:
+        importlib.import_module(REDIRECTION).stand_down()
 
 
 def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) -> bool:
@@ -59,7 +68,8 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) 
     began = time.monotonic()
     reason = ""
     try:
-        layers.enter(spec["layers"])
+        if spec["layers"]:
+            layers.enter(spec["layers"])
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
         os.chdir("/")
         entry = importlib.import_module(ENTRY)
@@ -115,6 +125,7 @@ def _become_warden(
     spec = None
     try:
         os.setsid()
+        _stand_down()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for standard, descriptor in enumerate(descriptors):
             os.dup2(descriptor, standard)

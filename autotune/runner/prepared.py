@@ -112,7 +112,11 @@ class Preparation:
             ForkServerError: It is gone.
         """
         assert self._connection is not None
-        spec["layers"] = self._workspace.mounts(folder, is_probe=False, over=self._folder)
+        if self._workspace.has_layers:
+            spec["layers"] = self._workspace.mounts(folder, is_probe=False, over=self._folder)
+        else:
+            plan = self._workspace.redirection(folder, is_probe=False, over=self._folder)
+            environment["AUTOTUNE_REDIRECT"] = json.dumps(plan)
         spec["said"] = str(TrialPaths(self._folder).log)
         environment["TMPDIR"] = self._environment["TMPDIR"]  # Whose layer the trial has over it.
         environment["AUTOTUNE_SERVER_PIDS"] = f"{self.pid} {self._server.pid}"
@@ -152,7 +156,7 @@ class Preparation:
             {
                 "address": str(address),
                 "replaced": [mount["folder"] for mount in layers],
-                "attempt": self._workspace.mounts(folder / "attempt", is_probe=False, over=folder),
+                "attempt": self._workspace.mounts(folder / "attempt", is_probe=False, over=folder) if layers else [],
             }
         )
         self._environment = environment

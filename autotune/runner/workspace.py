@@ -117,6 +117,17 @@ class Workspace:
             mounts.append(_mount(TrialPaths(over).temporary, [], upper, upper.with_name("work")))
         return mounts
 
+    def redirection(self, trial: Path, *, is_probe: bool, over: Path | None = None) -> dict[str, list[str]]:
+        """The same where writes are redirected instead of mounted over, as `autotune.trial.redirect` takes it."""
+        covered = [str(covered.folder) for covered in self.covered]
+        layers = [str(self.redirected)]
+        if over is not None:
+            covered.append(str(TrialPaths(over).temporary))
+            layers.insert(0, str(TrialPaths(over).layer))
+        if not is_probe:
+            layers.insert(0, str(TrialPaths(trial).layer))
+        return {"covered": covered, "layers": layers}
+
     @property
     def redirected(self) -> Path:
         """The study's layer where writes are redirected instead of mounted over."""

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.trial import hazards
+from autotune.trial import hazards, redirect
 from autotune.trial.patching import rebindable
 
 OPENBLAS_CALLS = (
@@ -57,7 +57,9 @@ def preload(names: Sequence[str]) -> None:
     Args:
         names: What the script had imported from installed packages by the end of its probe.
     """
-    importlib.import_module("torch")
+    torch = importlib.import_module("torch")
+    if redirect.VARIABLE in os.environ:
+        redirect.install_torch(torch)
     for module, function in IMPORTED_BY_NAME:
         if hasattr(importlib.import_module(module), function):
             rebindable(sys.modules[module], function)
@@ -93,6 +95,7 @@ def run(spec: dict[str, Any]) -> None:
     """
     ready_at = time.monotonic()
     change_environment(spec["environment"])
+    renew_redirection()
     tempfile.tempdir = None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("SIGPIPE", "SIGXFSZ"):
@@ -130,6 +133,12 @@ def change_environment(changes: Mapping[str, str | None]) -> None:
                 os.environ[name] = value.replace(theirs, ours)
     if "OMP_NUM_THREADS" in changes and os.environ.get("OMP_NUM_THREADS", "").isdigit():
         limit_blas_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+def renew_redirection() -> None:
+    """Redirects what this process writes to its own layer, where writes are redirected."""
+    if redirect.VARIABLE in os.environ:
+        redirect.renew()
 
 
 def _run_command(command: Sequence[str], ready_at: float) -> int:

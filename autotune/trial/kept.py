@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.trial.hazards import descriptors
+from autotune.trial.redirection import calls
 
 STATELESS = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
 """Devices that can be shared."""
@@ -24,7 +25,10 @@ TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A regular file that the script has open: forked processes would share their place in it, and its layer."""
+    """A regular file that the script has open: forked processes would share their place in it, and its layer.
+
+    Its path is where it is; where writes are redirected, that is in the layer of the process that opened it.
+    """
 
     number: int
     path: str
@@ -34,7 +38,7 @@ class OpenFile:
 
     def open_again(self) -> None:
         """Opens it by its path under the same number, at the same place."""
-        opened = os.open(self.path, self.flags & ~(os.O_CREAT | os.O_TRUNC | os.O_EXCL))
+        opened = os.open(calls.layers.seen_as(self.path), self.flags & ~(os.O_CREAT | os.O_TRUNC | os.O_EXCL))
         os.lseek(opened, self.offset, os.SEEK_SET)
         os.dup2(opened, self.number, inheritable=self.is_inheritable)
         os.close(opened)

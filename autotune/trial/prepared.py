@@ -46,7 +46,7 @@ class Meeting:
     replaced: Sequence[str]
     """Folders over which this process has layers."""
     attempt: Sequence[Mapping[str, Any]]
-    """Layers as a trial will have them, to be tried once."""
+    """Layers as a trial will have them, to be tried once; none where writes are redirected."""
 
 
 class PreparedSession:
@@ -132,13 +132,14 @@ class PreparedSession:
         spec = serve(tuner, self._meeting.replaced, kept=kept.numbers)
         if spec is None:
             os._exit(0)  # The tuner needs no more trials, or is gone.
-        kept.restore()
-        self._go_on(spec)
+        self._go_on(spec, kept)
 
-    def _go_on(self, spec: Mapping[str, Any]) -> None:
+    def _go_on(self, spec: Mapping[str, Any], kept: Kept) -> None:
         """Makes this process the trial that was asked for."""
         now = time.monotonic()
         forked.change_environment(spec["environment"])
+        forked.renew_redirection()
+        kept.restore()
         progress_bars.renew_lock()
         paths = TrialPaths(Path(os.environ["AUTOTUNE_TRIAL"]))
         job = from_plain(TrialJob, json.loads(paths.job.read_text()))
@@ -170,6 +171,8 @@ class PreparedSession:
 
     def _why_no_layers(self) -> str:
         """Some systems refuse a layer over what is another's."""
+        if not self._meeting.attempt:
+            return ""
 
         def attempt() -> int:
             importlib.import_module("autotune.runner.layers").enter(self._meeting.attempt, self._meeting.replaced)

@@ -9,6 +9,7 @@ reached: the tuner compares the user's folder before and after, and says what es
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import json
 import os
@@ -50,9 +51,7 @@ def install() -> None:
     """Redirects this process as its environment says; once."""
     if calls.original:
         return
-    plan = json.loads(os.environ[VARIABLE])
-    calls.layers = RedirectLayers(plan["covered"], plan["layers"])
-    calls.layers.prepare()
+    renew()
     names = (*READING, *CHANGING, *MAKING, *OTHERS)
     calls.original.update({name: getattr(posix, name) for name in names if hasattr(posix, name)})
     calls.original.update({"io.open": io.open, "open_code": io.open_code})
@@ -68,8 +67,21 @@ def install() -> None:
     natives.install()
 
 
+def renew() -> None:
+    """Takes the layers that the environment names now: a forked process has its own."""
+    plan = json.loads(os.environ[VARIABLE])
+    calls.layers = RedirectLayers(plan["covered"], plan["layers"])
+    calls.layers.prepare()
+
+
+def stand_down() -> None:
+    """Lets every path mean what it always does, until `renew`."""
+    calls.layers = RedirectLayers((), ())
+
+
+@functools.cache
 def install_torch(torch: Any) -> None:
-    """Redirects what torch opens by itself, in C++."""
+    """Redirects what torch opens by itself, in C++; once."""
     for name, functions in natives.TORCH.items():
         owner = torch
         for part in name.split(".")[1:]:

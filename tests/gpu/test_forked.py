@@ -28,9 +28,7 @@ CONTEXT_BYTES = 100 * MIB
 
 @pytest.fixture
 def facts(bench: Bench) -> ScriptFacts:
-    """What the probe learned of the script that trains, where trials can be forked at all."""
-    if not bench.workspace.has_layers:
-        pytest.skip("this system permits no overlay mounts, so every trial is a cold start")
+    """What the probe learned of the script that trains."""
     facts = bench.probed("trains.py").facts
     assert facts is not None
     return facts
@@ -126,3 +124,18 @@ def test_trials_go_on_from_the_scripts_beginning_before_it_starts_cuda(
         assert_trained_alike(result, plain)
     note("start and imports", ", ".join(map(start_s, results)))
     note("settings matter", results[0].start_reason)
+
+
+def test_a_beginning_that_asks_for_devices_is_shared(bench: Bench) -> None:
+    job = bench.trial(bench.probed("begins.py"))
+    assert job.facts is not None
+    with ForkRunner(bench.runner, job.facts, least_preparation_s=0.0) as runner:
+        results = [run(runner, job), run(runner, job)]
+        assert [result.start for result in results] == ["prepared", "prepared"], results[0].start_reason
+        (preparation,) = runner._preparations.values()
+        assert device_files(preparation.pid) == []
+    cold = bench.run(job)
+    for result in results:
+        assert_trained_alike(result, cold)
+        assert "trains on cuda:0" in result.log_tail
+    note("start and imports, devices asked for", ", ".join(map(start_s, (cold, *results))))

@@ -28,6 +28,12 @@ SCRIPTS = Path(__file__).parent / "scripts"
 GENEROUS_BYTES = 4096 * MIB
 EITHER = pytest.mark.parametrize("ground", ["either"], indirect=True)
 """For tests of what does not depend on how the user's files are protected."""
+REDIRECTED = pytest.mark.parametrize("ground", ["layers", "redirected"], indirect=True, scope="module")
+"""For tests on a ground that many share, of what has to hold under both protections."""
+SLOWLY_REDIRECTED = pytest.mark.parametrize(
+    "ground", ["layers", pytest.param("redirected", marks=pytest.mark.slow)], indirect=True, scope="module"
+)
+"""The same for tests that take their time."""
 TABLE: list[tuple[str, str, int, int, int]] = []
 """Rows of (fault, outcome, processes left, files changed, finished trials lost), printed at the end of the session."""
 

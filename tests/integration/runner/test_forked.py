@@ -25,21 +25,38 @@ from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
 from autotune.settings import Settings
 from autotune.space.natural import natural_settings
-from tests.integration.runner.ground import Ground, digest
+from tests.integration.runner.ground import REDIRECTED, SLOWLY_REDIRECTED, Ground, digest
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
 from tests.unit.facts import script_facts
 
+KEEPS_NAMES = """
+import os
+from builtins import open
+from os import mkdir, path, remove
+
+open(path.expanduser("~/cached.txt"), "w").write("made by an import")
+
+
+def write():
+    assert not path.exists("made") and path.exists("removed.txt")
+    mkdir("made")
+    open("made/new.txt", "w").write("new")
+    remove("removed.txt")
+    assert os.listdir("made") == ["new.txt"] and not path.exists("removed.txt")
+"""
+"""A module that writes when it is imported, and has functions by their own names that the script calls through it."""
 FACTS = script_facts(imports=("torch._dynamo", "torch.utils.data", "there_is.no_such_module"))
 
 
-@pytest.fixture(scope="module")
-def ground(are_layers_permitted: bool) -> Iterator[Ground]:
-    """A user's project whose trials are forked, all of them from one server."""
-    if not are_layers_permitted:
+@pytest.fixture(scope="module", params=["layers"])
+def ground(request: pytest.FixtureRequest, are_layers_permitted: bool) -> Iterator[Ground]:
+    """A user's project whose trials are forked, all from one server; under layers unless a test says otherwise."""
+    has_layers = request.param == "layers"
+    if has_layers and not are_layers_permitted:
         pytest.skip("this system permits no overlay mounts")
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
     home = os.environ.get("HOME", "/")
-    made = Ground(root, has_layers=True)
+    made = Ground(root, has_layers=has_layers)
     assert isinstance(made.runner, ColdRunner)
     with ForkRunner(made.runner, FACTS, least_preparation_s=math.inf) as runner:
         made.runner = runner
@@ -159,9 +176,31 @@ def test_a_script_that_exits_with_a_sentence_says_it_and_fails(ground: Ground) -
     assert result.exit_code == 1 and result.log_tail.splitlines()[-2:] == ["goodbye", "at exit"]
 
 
+@REDIRECTED
 def test_the_users_files_stay_as_they_were(ground: Ground) -> None:
-    ground.run("writes.py")
+    result = ground.run("writes.py")
+    assert (result.start, result.outcome) == ("forked", Outcome.OK), f"{result.start_reason} {result.log_tail}"
     assert digest(ground.user, ground.home) == ground.before
+    assert ground.processes_left() == [] and ground.folders_left() == [server_of(ground).folder]
+
+
+@SLOWLY_REDIRECTED
+def test_an_import_writes_to_the_servers_layer_and_what_it_has_kept_by_name_to_the_trials(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = ground.root / "packages"
+    packages.mkdir(exist_ok=True)
+    (packages / "keeps_names.py").write_text(KEEPS_NAMES)
+    (ground.user / "borrows.py").write_text("import keeps_names, pretend\nkeeps_names.write()\npretend.report()\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    before = digest(ground.user, ground.home)
+    with ForkRunner(
+        ground.runner._cold, replace(FACTS, imports=("keeps_names",)), least_preparation_s=math.inf
+    ) as runner:
+        results = [runner.start(ground.job("borrows.py")).result() for _ in range(2)]
+    for result in results:
+        assert (result.start, result.outcome) == ("forked", Outcome.OK), f"{result.start_reason} {result.log_tail}"
+    assert digest(ground.user, ground.home) == before
 
 
 def test_a_killed_warden_takes_the_trial_and_the_server_and_the_next_trial_gets_a_new_one(ground: Ground) -> None:
@@ -177,6 +216,7 @@ def test_a_killed_warden_takes_the_trial_and_the_server_and_the_next_trial_gets_
     assert ground.processes_left() == []
 
 
+@SLOWLY_REDIRECTED
 def test_a_killed_tuner_leaves_no_process_and_no_folder(ground: Ground) -> None:
     ground.runner.close()
     tuner = start_tuner_in(ground, "forked", "strays.py", "waits")
@@ -213,6 +253,7 @@ def test_what_cannot_be_forked_soundly_gets_a_cold_start_and_the_reason(
         assert result.outcome is Outcome.OK
 
 
+@SLOWLY_REDIRECTED
 def test_forked_and_cold_trials_compute_the_same_losses(ground: Ground) -> None:
     cold = ground.runner._cold
     limits = {"start_limit_s": 120.0, "total_limit_s": 120.0}

@@ -22,7 +22,7 @@ from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
 from autotune.settings import Precision, Settings
 from autotune.space.natural import natural_settings
-from tests.integration.runner.ground import Ground, digest
+from tests.integration.runner.ground import SLOWLY_REDIRECTED, Ground, digest
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
 
 BRIEF = WindowRule(half_width_ratio=0.9, min_window_s=0.1)
@@ -68,13 +68,15 @@ def opened(ground: Ground, script: str) -> Study:
     return Study(ground, ground.runner, probed.facts, natural_settings(probed.facts))
 
 
-@pytest.fixture(scope="module")
-def ground(are_layers_permitted: bool) -> Iterator[Ground]:
-    if not are_layers_permitted:
+@pytest.fixture(scope="module", params=["layers"])
+def ground(request: pytest.FixtureRequest, are_layers_permitted: bool) -> Iterator[Ground]:
+    """A user's project, under layers unless a test says otherwise."""
+    has_layers = request.param == "layers"
+    if has_layers and not are_layers_permitted:
         pytest.skip("this system permits no overlay mounts")
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
     home = os.environ.get("HOME", "/")
-    yield Ground(root, has_layers=True)
+    yield Ground(root, has_layers=has_layers)
     os.environ["HOME"] = home
     layers.remove_tree(root)
 
@@ -95,6 +97,7 @@ def training(result: TrialResult) -> tuple[object, ...]:
     return result.log_tail, result.ranks[0].first_losses, dict(result.ranks[0].observed)
 
 
+@SLOWLY_REDIRECTED
 def test_prepared_trials_are_what_cold_ones_are_under_each_settings(study: Study) -> None:
     other = replace(study.natural, batch_size=16, grad_accum_steps=2, intra_op_threads=1, precision=Precision.BF16)
     with study.runner() as runner:
@@ -204,6 +207,7 @@ def test_a_run_that_is_cancelled_while_its_beginning_is_prepared_is_interrupted(
     assert study.ground.processes_left() == [] and study.ground.folders_left() == []
 
 
+@SLOWLY_REDIRECTED
 def test_a_killed_tuner_leaves_no_process_and_no_folder(study: Study) -> None:
     tuner = start_tuner_in(study.ground, "prepared", "prepares.py")
     study.ground.wait_for_line(b"ready")

@@ -20,7 +20,7 @@ def run_tuner(ground: Ground, how: str, **changes: str) -> str:
     command = [sys.executable, "-m", "tests.integration.runner.tuner_child", str(ground.workspace.folder)]
     environment = {**os.environ, **changes}
     ended = subprocess.run(
-        ["sh", "-c", f'exec "$@" {how}', "sh", *command, str(ground.user), protection, "writes.py"],
+        ["sh", "-c", f'exec "$@" {how}', "sh", *command, str(ground.user), protection, "cold", "writes.py"],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,

@@ -18,14 +18,16 @@ LIMIT_S = 2.0
 
 
 def start_tuner(ground: Ground, *arguments: str) -> subprocess.Popen[bytes]:
-    how = "layers" if ground.has_layers else "redirected"
-    return start_tuner_in(ground, how, *arguments)
+    return start_tuner_in(ground, "cold", *arguments)
 
 
-def start_tuner_in(ground: Ground, how: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """A tuner whose trials are protected by layers or redirected, or are forked or prepared."""
+def start_tuner_in(ground: Ground, start: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """A tuner whose trials start cold, forked or prepared, under the ground's protection."""
     command = [sys.executable, "-m", "tests.integration.runner.tuner_child", str(ground.workspace.folder)]
-    return subprocess.Popen([*command, str(ground.user), how, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL)
+    how = "layers" if ground.has_layers else "redirected"
+    return subprocess.Popen(
+        [*command, str(ground.user), how, start, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL
+    )
 
 
 def wait_until_nothing_is_left(ground: Ground, limit_s: float) -> float:

@@ -1,4 +1,7 @@
-"""A tuner that can be killed: starts one run and watches it. Arguments: workspace, project, protection, command."""
+"""A tuner that can be killed: starts one run and watches it.
+
+Arguments: workspace, project, protection, start, command.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ from tests.unit.facts import script_facts
 
 
 def main() -> None:
-    folder, user, protection, *arguments = sys.argv[1:]
+    folder, user, protection, start, *arguments = sys.argv[1:]
     covered = tuple(Covered(path) for path in covered_folders(Path(user), ()))
     workspace = Workspace(Path(folder), covered, has_layers=protection != "redirected")
     runner: Runner = ColdRunner(workspace, choose_device("cpu"))
-    if protection in ("forked", "prepared"):
-        least_s = math.inf if protection == "forked" else 0.0
+    if start != "cold":
+        least_s = math.inf if start == "forked" else 0.0
         runner = ForkRunner(runner, script_facts(), least_preparation_s=least_s)
     print(runner.start(make_job(Path(user), *arguments)).result().outcome)
 
