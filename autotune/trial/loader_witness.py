@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import statistics
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from torch.utils.data import BatchSampler, IterableDataset
@@ -35,7 +37,8 @@ class _Seen:
         """Backward passes that batches were taken for."""
         self.num_taken = 0
         """Batches that were taken for them: more than one for each where the script puts some together."""
-        self.num_taken_at_first_step = 0
+        self.num_taken_at_steps: list[int] = []
+        """The same, at the end of each optimizer step."""
         self.num_pending = 0
         """Batches since the last backward pass."""
         self.thread = 0
@@ -85,10 +88,10 @@ class LoaderWitness:
                 if seen.num_trained == 1:
                     seen.num_passes_before_training = seen.num_passes - 1
 
-    def first_step(self) -> None:
-        """Notes the first optimizer step: counts per step begin here."""
+    def stepped(self) -> None:
+        """Notes an optimizer step."""
         for seen in self._seen.values():
-            seen.num_taken_at_first_step = seen.num_taken
+            seen.num_taken_at_steps.append(seen.num_taken)
 
     @property
     def leading_size(self) -> int | None:
@@ -125,17 +128,13 @@ class LoaderWitness:
         seen = (seen for seen in self._seen.values() if seen.num_passes and not seen.num_delivered)
         return tuple(seen.key.partition("~")[0] for seen in seen)
 
-    def batches_per_step(self, num_steps: int) -> int:
-        """Batches that the script takes per optimizer step, at least 1; the first step is left out where it can be.
+    def batches_per_step(self) -> int:
+        """Batches that the script takes per optimizer step, at least 1.
 
         Those of a script that reads ahead cannot be told apart: it is taken to use one.
         """
         training = self._training()
-        if training is None or num_steps == 0 or self.is_read_ahead:
-            return 1
-        if num_steps == 1:
-            return max(1, training.num_taken)
-        return max(1, round((training.num_taken - training.num_taken_at_first_step) / (num_steps - 1)))
+        return 1 if training is None or self.is_read_ahead else usual_growth(training.num_taken_at_steps)
 
     def facts(self) -> LoaderFacts | None:
         """What was learned of the training loader; None where none trains."""
@@ -198,6 +197,17 @@ class LoaderWitness:
         seen.batch_bytes = max(seen.batch_bytes, num_bytes)
         if batch_size is None or any(batch_size in tensor.shape for tensor in tensors_of(batch)):
             seen.least_batch_bytes = min(seen.least_batch_bytes or num_bytes, num_bytes)
+
+
+def usual_growth(counts: Sequence[int]) -> int:
+    """By how much a count grows from one step to the next, at least 1; 1 where there is no step.
+
+    The median: where an epoch's last batches do not fill a step, that is made with fewer. The first step is left out
+    where it can be.
+    """
+    if len(counts) < 2:
+        return max([1, *counts])
+    return max(1, round(statistics.median(after - before for before, after in pairwise(counts))))
 
 
 def _attributes(loader: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from autotune.trial import schedulers, torch_names
 from autotune.trial.arguments import ArgumentWitness
 from autotune.trial.gradients import gradient_norm
 from autotune.trial.imports import early_environment, installed_modules, launcher_sets_threads
-from autotune.trial.loader_witness import LoaderWitness
+from autotune.trial.loader_witness import LoaderWitness, usual_growth
 from autotune.trial.loaders import Loaders
 from autotune.trial.loss_targets import LossTargets
 from autotune.trial.main_module import is_guarded
@@ -56,7 +56,7 @@ class Witness:
         self._autocast_dtype: str | None = None
         self._step_ends: list[float] = []
         self._backward_ends: list[float] = []
-        self._backwards_at_first_step = 0
+        self._backwards_at_steps: list[int] = []
         self._scheduler_steps: Counter[int] = Counter()
         self._grad_norm: float | None = None
         self._early_environment = early_environment()
@@ -139,9 +139,8 @@ class Witness:
     def _step(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:
             return
-        if not self._step_ends:
-            self._loaders.first_step()
-            self._backwards_at_first_step = self._steps.num_backwards
+        self._loaders.stepped()
+        self._backwards_at_steps.append(self._steps.num_backwards)
         self._step_ends.append(time.monotonic())
 
     def empty_loaders(self) -> tuple[str, ...]:
@@ -154,7 +153,7 @@ class Witness:
         parameters = {id(p): p for root in self._roots.modules for p in root.parameters()}
         optimizer = self._steps.primary
         ends = self._step_ends or self._backward_ends
-        loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step(len(self._step_ends))
+        loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step()
         notes = {
             "several_loaders": self._loaders.num_training() > 1,
             "reads_ahead": self._loaders.is_read_ahead,
@@ -167,7 +166,7 @@ class Witness:
             world_size=world_size,
             loader=loader,
             num_micro_batches_per_step=accumulation,
-            num_backwards_per_step=self._backwards_per_step(),
+            num_backwards_per_step=usual_growth(self._backwards_at_steps),
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             uses_closure=self._steps.used_closure,
@@ -207,13 +206,6 @@ class Witness:
             ),
             notes=tuple(name for name, is_so in notes.items() if is_so),
         )
-
-    def _backwards_per_step(self) -> int:
-        """Backward passes per optimizer step, at least 1; the first step is left out where it can be."""
-        num_steps, num_backwards = len(self._step_ends), self._steps.num_backwards
-        if num_steps > 1:
-            return max(1, round((num_backwards - self._backwards_at_first_step) / (num_steps - 1)))
-        return max(1, num_backwards) if num_steps else 1
 
     def _is_scheduled_per_batch(self) -> bool:
         """Whether a scheduler moved with nearly every optimizer step; the last step's move was not seen any more."""

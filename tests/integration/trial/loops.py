@@ -442,6 +442,16 @@ for epoch in range(1000):
             optimizer.zero_grad()
 """
 
+ACCUMULATES_WITH_A_REST = """
+loader = DataLoader(Data(num_samples=80), batch_size=8)
+for epoch in range(1000):
+    for number, (x, y) in enumerate(loader, 1):
+        (torch.nn.functional.cross_entropy(model(x), y) / 4).backward()
+        if number % 4 == 0 or number == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
 TWO_LOADERS = """
 for epoch in range(1000):
     labelled, unlabelled = DataLoader(Data(), batch_size=8), DataLoader(Data(96), batch_size=8)

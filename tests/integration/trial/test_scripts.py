@@ -318,6 +318,14 @@ def test_a_mean_over_tokens_is_told_from_one_over_samples(ground: Ground, num_le
     assert (abs(sum(parts) / 2 / whole - 1) < 1e-5) is not vary
 
 
+def test_an_epochs_rest_that_fills_no_step_does_not_hide_how_many_batches_the_others_take(ground: Ground) -> None:
+    """Ten batches are steps of 4, 4 and 2: their mean, of which no step is, is 3."""
+    path = script(ground, loops.ACCUMULATES_WITH_A_REST)
+    facts = ground.probe(path)
+    assert (facts.num_micro_batches_per_step, facts.num_backwards_per_step) == (4, 4)
+    assert_in_force(ground.trial(path, facts), grad_accum_steps=4)
+
+
 def test_batches_that_the_script_puts_together_are_all_counted(ground: Ground) -> None:
     path = script(ground, loops.TWO_AT_ONCE)
     facts = ground.probe(path)
