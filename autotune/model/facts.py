@@ -161,7 +161,8 @@ class ScriptFacts:
     """`several_loaders` take part in training alike; `reads_ahead`: the training loader is read in a thread of its own,
     so that batches cannot be assigned to steps; `unguarded_spawn`: its workers would run the script again;
     `format_unseen`: nothing showed in which number format the model computes; `launcher_threads`: the launcher set the
-    number of threads, which the user did not."""
+    number of threads, which the user did not; `no_convolution`: no parameter has the shape of a convolution's
+    weight."""
 
 
 def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> str:

@@ -186,6 +186,8 @@ class _Derivation:
         facts, is_claimed = self._facts, Group.KERNELS in self._facts.claims
         if facts.num_convolutions == 0 and not is_claimed:
             self._refuse(allowed, "channels_last", "the model has no two-dimensional convolution")
+        if "no_convolution" in facts.notes and not is_claimed:
+            self._refuse(allowed, "cudnn_benchmark", "the model has no convolution")
         if is_claimed or "compile" in self._mapped:
             return
         reason = why_no_compile(facts)

@@ -159,6 +159,8 @@ class Witness:
             "reads_ahead": self._loaders.is_read_ahead,
             "launcher_threads": launcher_sets_threads(),
             "format_unseen": self._operands.dtype is None,
+            # A convolution's weight has three dimensions or more, whoever calls it.
+            "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters.values()),
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
         }
         return ScriptFacts(

@@ -117,6 +117,8 @@ def test_a_pinned_batch_alone_is_waited_for(bench: Bench) -> None:
 
 
 def test_channels_last_and_cudnns_search_are_in_force(bench: Bench) -> None:
+    facts = bench.probed("trains.py").facts
+    assert facts is not None and "no_convolution" not in facts.notes
     result = bench.train(channels_last=True, cudnn_benchmark=True)
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
     assert said(result)["is_channels_last"]

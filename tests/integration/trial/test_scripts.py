@@ -136,7 +136,7 @@ def test_a_script_that_ends_early_is_refused_by_name(ground: Ground) -> None:
 def test_a_loader_that_is_read_in_a_thread_is_measured_with_its_queue_drained(ground: Ground) -> None:
     path = script(ground, loops.IN_A_THREAD, EPOCHS=2000)
     facts = ground.probe(path)
-    assert facts.notes == ("reads_ahead",)
+    assert facts.notes == ("reads_ahead", "no_convolution")
     assert facts.num_micro_batches_per_step == 1
     run = ground.trial(path, facts, num_workers=2)
     assert_in_force(run, num_workers=2)

@@ -171,6 +171,15 @@ def test_a_side_stream_is_for_a_script_that_copies_by_the_config():
     assert space.allowed["stream_prefetch"] == (False, True)
 
 
+def test_cudnn_searches_nothing_for_a_model_without_convolutions():
+    facts = script_facts(num_convolutions=0, notes=("no_convolution",))
+    assert refusals(space_of(facts, gpu_machine()))["cudnn_benchmark"] == "the model has no convolution"
+    of_others = script_facts(num_convolutions=0)
+    assert len(space_of(of_others, gpu_machine()).allowed["cudnn_benchmark"]) == 2
+    claimed = script_facts(num_convolutions=0, notes=("no_convolution",), claims=(Group.KERNELS,))
+    assert len(space_of(claimed, gpu_machine()).allowed["cudnn_benchmark"]) == 2
+
+
 def test_the_user_narrows_with_set_and_fix():
     space = space_of(ranges=(("num_workers", "1..2"),), fixed=(("precision", "fp32"),))
     assert space.allowed["num_workers"] == (1, 2)
