@@ -30,6 +30,8 @@ _BYTE_UNITS = {
     "tb": 1000**4,
 }
 _SECOND_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+MOST_UNEVEN = 100.0
+"""An interval whose ends are further apart, as of two runs that differ much, would only look like a measurement."""
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
@@ -89,6 +91,11 @@ def format_bytes(num_bytes: float) -> str:
         if abs(num_bytes) >= size:
             return f"{num_bytes / size:.1f} {name}"
     return f"{num_bytes:.0f} B"
+
+
+def format_interval(low: float, high: float) -> str:
+    """Both ends of a rate's interval for people: `[3,097, 3,140]`; of one that says nothing, that."""
+    return f"[{format_rate(low)}, {format_rate(high)}]" if high <= MOST_UNEVEN * low else "[too uneven to say]"
 
 
 def format_seconds(seconds: float) -> str:

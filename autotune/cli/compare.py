@@ -29,7 +29,9 @@ def compare(
     storage: Storage = None,
     as_json: Json = False,
 ) -> int:
-    """Compare what two searches found: how many times as fast B is as A, with an interval.
+    """Compare what two searches found.
+
+    It says how many times as fast B is as A, with an interval.
 
     Refuses, and names the fields, where the figures do not mean the same: another machine, version, script, or
     effective batch.

@@ -48,7 +48,9 @@ def show(
     origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Show what a search would be asked, from its options, variables, the study file and the defaults.
+    """Show what a search would be asked, and by whom.
+
+    By its options, by variables, by the study file, or by the defaults.
 
     It takes the words of `autotune search`, SCRIPT and all options, and starts nothing. With --origin each value has
     the option, the variable or the file beside it that says so; of several the one that counts.

@@ -97,7 +97,7 @@ def _diagnose(
     from autotune.tuner import diagnose as tuner
     from autotune.tuner.stop import StopRequest
 
-    stop = StopRequest()
+    stop = StopRequest(saves=False)
     try:
         with stops_on_signal(stop), Terminal(quiet=quiet) as talk:
             diagnosis = tuner.diagnose(asked.spec, profiles_to=profiles_to, on_event=talk, stop=stop)

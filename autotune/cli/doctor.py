@@ -12,7 +12,9 @@ Examples:
 
 
 def doctor(as_json: Json = False) -> int:
-    """Look at this machine: torch and driver, cores, memory, /dev/shm, disk, layers, other processes on the device.
+    """Say what on this machine stands in the way of a search.
+
+    It looks at torch and driver, cores, memory, /dev/shm, disk, layers, and other processes on the device.
 
     Each line says ok, warning or problem, with the remedy. Exits with 6 where there is a problem.
     """

@@ -29,7 +29,7 @@ def dry_run(spec: SearchSpec, *, run_probe: bool, as_json: bool, quiet: bool) ->
     """Prints what a search would do; the exit code."""
     from autotune.tuner.stop import StopRequest
 
-    stop = StopRequest()
+    stop = StopRequest(saves=False)
     try:
         with told(stop, quiet=quiet) as tell:
             plan = tuner.preview(spec, run_probe=run_probe, on_event=tell, stop=stop)

@@ -89,7 +89,9 @@ def record(
     as_jsonl: JsonLines = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure a complete grid of settings into one file, to compare searches on it.
+    """Measure a complete grid of settings into one file.
+
+    Searches can then be compared on it, without a trial.
 
     Cells are all combinations of the values given with --set and --fix; everything else stays as the script has it.
     All cells are measured in random order, then all of them again, and two anchors in between, so that drift shows.

@@ -40,7 +40,9 @@ def report(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite whatever is at --out.")] = False,
 ) -> int:
-    """Write a study as one page: how it went, memory, each setting, stalls, all trials, and the machine.
+    """Write a study as one page with pictures.
+
+    It holds how the search went, memory, each setting, stalls, all trials, and the machine.
 
     The HTML holds its style and its pictures, and loads nothing: it can be mailed, or kept with the results. A file
     that is there already is replaced only if it is a report.

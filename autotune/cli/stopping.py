@@ -1,4 +1,7 @@
-"""SIGINT, SIGTERM and SIGHUP while a search runs: first end after the running trial, then end it, then leave."""
+"""SIGINT, SIGTERM and SIGHUP while a search runs: first end after the running trial, then end it, then leave.
+
+Where nothing would be saved, as in a diagnosis, the first ends what is running.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """By hand; from a cluster whose time is up; and the terminal is gone."""
 _WORDS = (
     b"\nEnding after the running trial; what is finished is saved. Once more ends the running trial too.\n",
-    b"\nEnding the running trial.\n",
+    b"\nEnding what is running.\n",
 )
 
 
@@ -45,8 +48,8 @@ def stops_on_signal(stop: Stoppable, *, is_shown: bool = False) -> Iterator[None
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         if stop.level >= len(_WORDS):
             raise KeyboardInterrupt
-        words = _WORDS[stop.level]
         stop.request()
+        words = _WORDS[stop.level - 1]
         if is_shown:
             return
         # Not through sys.stderr: the signal may have come in the middle of a write to it.

@@ -55,7 +55,9 @@ def _default(context: typer.Context, storage: Storage = None, as_json: Json = Fa
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_studies(storage: Storage = None, as_json: Json = False) -> int:
-    """List the studies in the database, the newest first, with best samples per second, ratio to yours, and age.
+    """List the studies in the database, the newest first.
+
+    Each with its best samples per second, their ratio to yours, and its age.
 
     A ratio after ~ is of single trials, before any finals.
     """
@@ -124,7 +126,7 @@ def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any]:
 
 @app.command("show", epilog=SHOW_EXAMPLES)
 def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> int:
-    """Show a study: what was asked, what the script is, and how every trial ended."""
+    """Show what a study was asked, and how every trial ended."""
     from autotune.report.document import write_document
     from autotune.report.streams import write_result
     from autotune.report.study_page import study_document, study_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.units import format_bytes, format_rate
+from autotune.units import format_bytes, format_interval, format_rate
 
 if TYPE_CHECKING:
     from autotune.emit.config import TunedConfig
@@ -29,8 +29,9 @@ def one_line(text: str) -> str:
 
 
 def _gain(config: TunedConfig) -> str:
-    low, high = map(format_rate, config.interval)
-    rate = f"{format_rate(config.samples_per_second)} [{low}, {high}] {config.samples_unit} per second"
+    rate = (
+        f"{format_rate(config.samples_per_second)} {format_interval(*config.interval)} {config.samples_unit} per second"
+    )
     if config.baseline_samples_per_second is None:
         return f"{rate}; the script's own settings need more memory than the cap."
     baseline = format_rate(config.baseline_samples_per_second)

@@ -7,8 +7,8 @@ from typing import Any
 from autotune.measure.apart import Estimate
 from autotune.model.contrast import Contrast, Side, Yardstick
 from autotune.report.standing import table_text
-from autotune.report.words import clean, interval_text, ratio_text, value_text
-from autotune.units import format_bytes, format_rate
+from autotune.report.words import clean, ratio_text, value_text
+from autotune.units import format_bytes, format_interval, format_rate
 
 SCHEMA = 1
 
@@ -62,7 +62,7 @@ def _basis(contrast: Contrast) -> str:
 
 
 def _estimate(rate: Estimate) -> str:
-    return f"{format_rate(rate.value)} {interval_text((rate.low, rate.high))}"
+    return f"{format_rate(rate.value)} {format_interval(rate.low, rate.high)}"
 
 
 def _gain(gain: Estimate | None) -> str:

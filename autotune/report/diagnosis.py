@@ -9,8 +9,8 @@ from pathlib import PurePath
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.diagnosis import Advice, Diagnosis
 from autotune.model.observation import LoadingTimes
-from autotune.report.words import bottleneck_text, clean, interval_text
-from autotune.units import format_bytes, format_rate, format_seconds
+from autotune.report.words import bottleneck_text, clean
+from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 WIDTH = 100
 NAME_WIDTH = 12
@@ -45,7 +45,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 def _figures(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     unit = diagnosis.samples_unit
-    rate = f"{format_rate(diagnosis.samples_per_second)} {interval_text(diagnosis.interval)} {unit} per second"
+    rate = f"{format_rate(diagnosis.samples_per_second)} {format_interval(*diagnosis.interval)} {unit} per second"
     yield "throughput", f"{rate}; a step takes {_milliseconds(diagnosis.step_s)}"
     ceiling = diagnosis.ceiling_samples_per_second
     if ceiling is not None:

@@ -108,7 +108,8 @@ def _started_lines(event: SearchStarted) -> tuple[str, ...]:
         f"  stored in {clean(_near(event.storage, event.cwd))}",
     ]
     if event.num_finished:
-        lines.append(f"  goes on after {event.num_finished} finished trials")
+        num_finished = event.num_finished
+        lines.append(f"  goes on after {num_finished} finished trial{'s' if num_finished > 1 else ''}")
     return tuple(lines)
 
 

@@ -23,8 +23,8 @@ from autotune.model.events import (
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.report.folding import bar, flow
 from autotune.report.lines import Standing
-from autotune.report.words import changes_text, clean, interval_text
-from autotune.units import format_bytes, format_rate, format_seconds
+from autotune.report.words import changes_text, clean
+from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 PHASE_WORDS = {
     TrialPhase.WAITING: "waiting for a quiet machine",
@@ -45,7 +45,7 @@ RUNS_IN_FINALS = 12
 HINTS = (
     "Ctrl-C ends after the running trial; what is finished is saved",
     "Ending after the running trial; Ctrl-C once more ends that too",
-    "Ending the running trial",
+    "Ending what is running",
 )
 """By how often a stop was asked for."""
 
@@ -193,7 +193,7 @@ def _rates(standing: Standing) -> list[Text]:
 
 
 def _rate(per_second: float, interval: tuple[float, float] | None, unit: str) -> str:
-    return f"{format_rate(per_second)}{f' {interval_text(interval)}' if interval is not None else ''} {unit}/s"
+    return f"{format_rate(per_second)}{f' {format_interval(*interval)}' if interval is not None else ''} {unit}/s"
 
 
 def _running(view: LiveView, now: float) -> list[Text]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.model.summary import SearchResult
-from autotune.report.words import clean, interval_text, ratio_text, value_text
-from autotune.units import format_bytes, format_rate
+from autotune.report.words import clean, ratio_text, value_text
+from autotune.units import format_bytes, format_interval, format_rate
 
 
 def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
@@ -23,7 +23,7 @@ def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
         return f"{head}: nothing was measured" + ("" if is_final else " yet") + ".\n"
     lines = [f"{head}: trial {best.trial}"]
     if best.samples_per_second is not None:
-        interval = f" {interval_text(best.interval)}" if best.interval is not None else ""
+        interval = f" {format_interval(*best.interval)}" if best.interval is not None else ""
         lines.append(f"{format_rate(best.samples_per_second)}{interval} {result.samples_unit} per second")
     if result.speedup is not None:
         lines.append(f"{ratio_text(result.speedup)} the script's own settings")

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.summary import Contender, Contribution, SearchResult, Status
-from autotune.report.words import bottleneck_text, clean, interval_text, ratio_text, value_text
-from autotune.units import format_bytes, format_rate, format_seconds
+from autotune.report.words import bottleneck_text, clean, ratio_text, value_text
+from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 LONG_RUN_H = 10.0
 """A run of this length is what the gain is said of: long enough that what happens once does not matter."""
@@ -97,7 +97,7 @@ def _contenders(result: SearchResult) -> Iterator[str]:
 def _figures(contender: Contender, result: SearchResult) -> str:
     parts = []
     if contender.samples_per_second is not None:
-        interval = f" {interval_text(contender.interval)}" if contender.interval is not None else ""
+        interval = f" {format_interval(*contender.interval)}" if contender.interval is not None else ""
         parts.append(f"{format_rate(contender.samples_per_second)}{interval} {result.samples_unit} per second")
         if contender.steady_samples_per_second is not None:
             parts.append(f"{format_rate(contender.steady_samples_per_second)} between the starts of epochs")

@@ -9,9 +9,9 @@ from autotune.model.result import TrialResult
 from autotune.model.story import StudyStory, TrialStory
 from autotune.model.summary import Contender
 from autotune.report.effects import effect_text, effects
-from autotune.report.words import OUTCOME_WORDS, changes_text, interval_text, value_text
+from autotune.report.words import OUTCOME_WORDS, changes_text, value_text
 from autotune.settings import Settings
-from autotune.units import format_bytes, format_rate, format_seconds
+from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 
 def figure_rows(story: StudyStory) -> Iterator[tuple[str, str]]:
@@ -37,7 +37,7 @@ def figure_rows(story: StudyStory) -> Iterator[tuple[str, str]]:
 
 
 def _interval(contender: Contender) -> str:
-    return f" {interval_text(contender.interval)}" if contender.interval is not None else ""
+    return f" {format_interval(*contender.interval)}" if contender.interval is not None else ""
 
 
 def change_rows(story: StudyStory) -> Iterator[tuple[str, str, str]]:

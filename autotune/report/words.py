@@ -9,7 +9,6 @@ from typing import Any
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.outcome import Outcome
 from autotune.settings import Settings
-from autotune.units import format_rate
 
 SCRIPTS_OWN = "the script's own"
 
@@ -54,11 +53,6 @@ def changes_text(settings: Settings, baseline: Settings) -> str:
     """What differs from the baseline, as `num_workers=4 precision=bf16`; empty where nothing does."""
     differences = settings.differences(baseline)
     return " ".join(f"{name.removeprefix('knobs.')}={value_text(ours)}" for name, (ours, _) in differences.items())
-
-
-def interval_text(interval: tuple[float, float]) -> str:
-    """Both ends of a rate's interval: `[3,097, 3,140]`."""
-    return f"[{format_rate(interval[0])}, {format_rate(interval[1])}]"
 
 
 def ratio_text(speedup: tuple[float, float, float]) -> str:

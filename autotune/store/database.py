@@ -122,10 +122,7 @@ class Database:
             return study_id
         names = _names(connection)
         close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-        if close:
-            hint = f"Did you mean {' or '.join(repr(other) for other in close)}?"
-        else:
-            hint = f"It holds {len(names)} others; see `autotune studies`." if names else "It holds no study."
+        hint = f"Did you mean {' or '.join(repr(other) for other in close)}?" if close else _holds(names)
         raise StudyNotFoundError(f"The database {self.display_name} holds no study {name!r}.", hint)
 
     @property
@@ -153,6 +150,12 @@ class Database:
         from autotune.store.optuna_storage import delete_study
 
         delete_study(self.optuna_storage, name)
+
+
+def _holds(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"It holds one other, {names[0]!r}."
+    return f"It holds {len(names)} others; see `autotune studies`." if names else "It holds no study."
 
 
 def _names(connection: Connection) -> list[str]:

@@ -167,7 +167,7 @@ def check_script(job: ScriptCommand, cwd: Path) -> None:
     path = _module_file(job.script, cwd) if job.is_module else Path(job.script)
     if path is None:
         return
-    shown = job.script if job.is_module else os.path.relpath(path, cwd)
+    shown = job.script if job.is_module else min(os.path.relpath(path, cwd), str(path), key=len)
     if path.is_dir():
         raise UsageError(f"{shown} is a folder, not a script.", "Name a file, or a package with -m.")
     if not path.is_file():

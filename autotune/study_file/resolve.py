@@ -156,8 +156,8 @@ def _job(values: Mapping[str, Any], cwd: Path) -> ScriptCommand:
     if "command" in values:
         return whole_command([*values["command"], *args], cwd)
     raise UsageError(
-        "There is no script to search.",
-        'Name it: autotune search train.py; or write script = "train.py" in study.toml.',
+        "There is no script to run.",
+        'Name it after the verb, as train.py or -m pkg.train; or write script = "train.py" in study.toml.',
     )
 
 

@@ -117,6 +117,8 @@ def _why_not(result: TrialResult) -> Exception:
 def _notes(result: TrialResult) -> Iterator[str]:
     disturbances = result.surroundings.disturbances if result.surroundings is not None else ()
     yield from dict.fromkeys((*result.notes, *disturbances))
+    if disturbances:
+        yield "Advice was measured beside that, and may promise far too much: diagnose again when the machine is quiet."
     measurement = result.measurement
     if measurement is not None and not measurement.is_converged:
         yield "The rate did not settle within the time of the measurement; see its interval."

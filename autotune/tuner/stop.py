@@ -9,14 +9,19 @@ from autotune.runner.protocol import Run
 
 
 class StopRequest:
-    """Once: end after the running trial. Twice: end the running trial as well. Safe to call from a signal handler."""
+    """Once: end after the running trial. Twice: end the running trial as well. Safe to call from a signal handler.
 
-    def __init__(self) -> None:
+    Args:
+        saves: Whether what is finished is worth the wait; where nothing is, asking once ends at once.
+    """
+
+    def __init__(self, *, saves: bool = True) -> None:
         self.level = 0
+        self._saves = saves
 
     def request(self) -> None:
         """Asks once more."""
-        self.level += 1
+        self.level += 1 if self._saves else 2
 
 
 POLL_S = 0.1

@@ -88,7 +88,7 @@ def test_it_is_a_document_too(cli, said_everywhere, folder):
         (["train.py", "--epochs", "3"], "No such option: --epochs"),
         (["train.py", "photos"], "unexpected extra argument"),
         (["train.py", "--trials", "none"], "--trials"),
-        ([], "no script to search"),
+        ([], "no script to run"),
     ],
 )
 def test_what_a_search_would_refuse_is_refused(cli, words, message):

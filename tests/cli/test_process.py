@@ -146,6 +146,15 @@ def test_a_stop_that_is_shown_elsewhere_is_not_told_on_top_of_it(capfd):
 
 
 @pytest.mark.usefixtures("heard")
+def test_the_first_signal_ends_what_would_save_nothing(capfd):
+    stop = StopRequest(saves=False)
+    with stops_on_signal(stop):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert stop.level == 2
+    assert capfd.readouterr().err == "\nEnding what is running.\n"
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_once_the_second_twice_and_the_third_leaves(capfd, number):
     stop = StopRequest()
@@ -156,6 +165,6 @@ def test_the_first_signal_asks_once_the_second_twice_and_the_third_leaves(capfd,
         assert b"Ending after the running trial" in capfd.readouterr().err.encode()
         os.kill(os.getpid(), number)
         assert stop.level == 2
-        assert b"Ending the running trial" in capfd.readouterr().err.encode()
+        assert b"Ending what is running" in capfd.readouterr().err.encode()
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) == before

@@ -157,7 +157,7 @@ def test_an_interrupt_outside_of_a_search_is_no_traceback(cli, tuner):
         (["broken.py"], "broken.py line 1"),
         (["-m", "missing.module"], "There is no module 'missing.module'"),
         (["--", "no-such-program", "train.py"], "There is no program 'no-such-program'"),
-        ([], "There is no script to search"),
+        ([], "There is no script to run"),
         (["train.py", "--trials", "0"], "--trials '0' is not at least 1"),
         (["train.py", "--probe"], "--probe goes with --dry-run"),
         (["train.py", "--study-file", "none.toml"], "none.toml cannot be read"),

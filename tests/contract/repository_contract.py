@@ -81,6 +81,8 @@ class RepositoryContract(LeaseContract):
 
     def test_an_unknown_study_is_named_with_the_names_close_to_it(self, repository: Repository) -> None:
         repository.create_study(samples.study("photos"))
+        with pytest.raises(StudyNotFoundError, match="holds one other, 'photos'"):
+            repository.trials("zzzz")
         repository.create_study(samples.study("words"))
         with pytest.raises(StudyNotFoundError, match=r"no study 'fotos'\. Did you mean 'photos'\?"):
             repository.study("fotos")

@@ -7,6 +7,7 @@ from autotune.units import (
     GIB,
     MIB,
     format_bytes,
+    format_interval,
     format_rate,
     format_seconds,
     parse_bytes,
@@ -54,3 +55,9 @@ def test_figures_are_written_for_people():
     assert format_bytes(512) == "512 B"
     assert [format_seconds(s) for s in (0.42, 42.4, 250, 3720)] == ["0.4 s", "42 s", "4 min 10 s", "1 h 2 min"]
     assert [format_rate(r) for r in (3118.4, 594.2, 87.31, 0.4123)] == ["3,118", "594", "87.3", "0.412"]
+
+
+def test_an_interval_that_says_nothing_is_not_written_as_figures():
+    assert format_interval(3097.0, 3140.2) == "[3,097, 3,140]"
+    assert format_interval(0.0155, 15_619_260.0) == "[too uneven to say]"
+    assert format_interval(0.0, 10.0) == "[too uneven to say]"

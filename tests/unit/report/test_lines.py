@@ -29,6 +29,7 @@ def test_the_beginning_names_study_script_machine_cap_budget_and_database():
     assert "  stored in sqlite:///studies/autotune.db" in event_lines(near, Standing())
     assert event_lines(replace(STARTED, cwd="/home/ad"), Standing()) == event_lines(STARTED, Standing())
     assert "  goes on after 3 finished trials" in event_lines(replace(STARTED, num_finished=3), Standing())
+    assert "  goes on after 1 finished trial" in event_lines(replace(STARTED, num_finished=1), Standing())
 
 
 def test_the_probe_tells_what_it_learned_and_what_is_left_out():

@@ -117,7 +117,7 @@ def test_a_stop_that_was_asked_for_is_shown():
     view = view_after(*RUNNING)
     assert "Ctrl-C ends after" in frame(view, 130.0, 80).plain
     assert "Ctrl-C once more" in frame(view, 130.0, 80, num_stops=1).plain
-    assert frame(view, 130.0, 80, num_stops=9).plain.endswith("Ending the running trial")
+    assert frame(view, 130.0, 80, num_stops=9).plain.endswith("Ending what is running")
 
 
 def test_every_phase_has_words():

@@ -287,7 +287,7 @@ def test_pyproject_serves_as_a_study_file(folder):
 
 
 def test_without_a_script_anywhere_it_is_said_where_to_name_one(folder):
-    with pytest.raises(UsageError, match="There is no script to search") as caught:
+    with pytest.raises(UsageError, match="There is no script to run") as caught:
         resolved(folder)
     assert "study.toml" in caught.value.hint
 

@@ -80,3 +80,10 @@ def test_a_stop_ends_the_wait():
     stop = StopRequest()
     shared = Shared(looks=10**9, publishes=False)
     assert wait_for_result("train", shared, stop, lambda event: None, sleep=lambda seconds: stop.request()) is None
+
+
+def test_asked_once_ends_at_once_what_would_save_nothing():
+    run, stop = Endless(), StopRequest(saves=False)
+    stop.request()
+    wait_for(run, stop)
+    assert run.is_cancelled
