@@ -159,7 +159,8 @@ class ScriptFacts:
     """Arguments of the script that can stand for a setting."""
     notes: tuple[str, ...] = ()
     """`several_loaders` take part in training alike; `reads_ahead`: the training loader is read in a thread of its own,
-    so that batches cannot be assigned to steps; `unguarded_spawn`: its workers would run the script again;
+    so that batches cannot be assigned to steps; `replays_batches`: it is asked for one epoch, which is kept and used
+    again and again; `unguarded_spawn`: its workers would run the script again;
     `format_unseen`: nothing showed in which number format the model computes; `launcher_threads`: the launcher set the
     number of threads, which the user did not; `no_convolution`: no parameter has the shape of a convolution's
     weight."""

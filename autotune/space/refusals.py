@@ -16,6 +16,11 @@ def why_no_loader(facts: ScriptFacts) -> str:
         return "no torch DataLoader was seen to train"
     if "several_loaders" in facts.notes:
         return "several loaders train side by side, and which one to tune is not ours to guess"
+    if "replays_batches" in facts.notes:
+        return (
+            "itertools.cycle keeps the first epoch's batches and never asks the loader for more, so that trials, which "
+            "see that epoch, would overrate what loading costs (`while True: yield from loader` reads it anew)"
+        )
     return ""
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
 import statistics
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 from torch.utils.data import BatchSampler, IterableDataset
@@ -43,6 +45,10 @@ class _Seen:
         """Batches since the last backward pass."""
         self.thread = 0
         """The one that takes the batches."""
+        self.iterator: Callable[[], Any] = lambda: None
+        """The one that they come from, as a weak reference."""
+        self.is_replayed = False
+        """Whether `itertools.cycle` keeps them: then the loader is asked for one epoch and never again."""
         self.last_delivery = 0
         self.is_read_before_training = False
         self.is_length_asked_first = False
@@ -87,6 +93,7 @@ class LoaderWitness:
                 seen.num_trained += 1
                 if seen.num_trained == 1:
                     seen.num_passes_before_training = seen.num_passes - 1
+                    seen.is_replayed = _is_kept_by_cycle(seen.iterator())
 
     def stepped(self) -> None:
         """Notes an optimizer step."""
@@ -104,6 +111,12 @@ class LoaderWitness:
         """Whether the script reads its training loader in another thread than the one that trains."""
         training = self._training()
         return training is not None and training.thread != self._steps.thread
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether the script trains on the training loader's first epoch again and again, kept by `itertools.cycle`."""
+        training = self._training()
+        return training is not None and training.is_replayed
 
     @property
     def is_length_asked_first(self) -> bool:
@@ -183,7 +196,7 @@ class LoaderWitness:
             seen.num_pending = 0
             seen.is_read_before_training |= not self._steps.num_backwards and seen.num_delivered > 0
             raise
-        seen.thread = threading.get_ident()
+        seen.thread, seen.iterator = threading.get_ident(), weakref.ref(iterator)
         self._num_deliveries += 1
         seen.last_delivery = self._num_deliveries
         seen.num_delivered += 1
@@ -199,6 +212,13 @@ class LoaderWitness:
             seen.least_batch_bytes = min(seen.least_batch_bytes or num_bytes, num_bytes)
 
 
+def _is_kept_by_cycle(iterator: Any) -> bool:
+    """Whether what an iterator gives is kept by `itertools.cycle`; looks at all objects that there are."""
+    if iterator is None:
+        return False
+    return any(isinstance(holder, itertools.cycle) for holder in gc.get_referrers(iterator))
+
+
 def usual_growth(counts: Sequence[int]) -> int:
     """By how much a count grows from one step to the next, at least 1; 1 where there is no step.
 
@@ -207,7 +227,7 @@ def usual_growth(counts: Sequence[int]) -> int:
     """
     if len(counts) < 2:
         return max([1, *counts])
-    return max(1, round(statistics.median(after - before for before, after in pairwise(counts))))
+    return max(1, round(statistics.median(after - before for before, after in itertools.pairwise(counts))))
 
 
 def _attributes(loader: Any) -> dict[str, Any]:

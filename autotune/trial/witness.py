@@ -157,6 +157,7 @@ class Witness:
         notes = {
             "several_loaders": self._loaders.num_training() > 1,
             "reads_ahead": self._loaders.is_read_ahead,
+            "replays_batches": self._loaders.is_replayed,
             "launcher_threads": launcher_sets_threads(),
             "format_unseen": self._operands.dtype is None,
             # A convolution's weight has three dimensions or more, whoever calls it.

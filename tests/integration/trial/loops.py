@@ -452,6 +452,15 @@ for epoch in range(1000):
             optimizer.zero_grad()
 """
 
+REPLAYS = """
+import itertools
+
+loader = DataLoader(Data(), batch_size=8, shuffle=True)
+first = next(iter(loader))
+for step, (x, y) in zip(range(100000), BATCHES):
+    train_on(x, y)
+"""
+
 TWO_LOADERS = """
 for epoch in range(1000):
     labelled, unlabelled = DataLoader(Data(), batch_size=8), DataLoader(Data(96), batch_size=8)

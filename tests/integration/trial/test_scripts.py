@@ -198,6 +198,16 @@ def test_two_loaders_side_by_side_are_refused_by_name(ground: Ground) -> None:
     assert refused["batch_size"] == "several loaders train side by side"
 
 
+def test_a_loader_whose_first_epoch_is_replayed_for_ever_is_refused_by_name(ground: Ground) -> None:
+    """A window lies in that first epoch: workers look worth what they are not worth in any other."""
+    kept = ground.probe(ground.script(loops.PRELUDE + loops.REPLAYS.replace("BATCHES", "itertools.cycle(loader)")))
+    assert "itertools.cycle" in dict(space_of(kept).refused)["num_workers"]
+    assert "precision" not in dict(space_of(kept).refused)
+    anew = "itertools.chain.from_iterable(itertools.repeat(loader))"
+    read = ground.probe(ground.script(loops.PRELUDE + loops.REPLAYS.replace("BATCHES", anew)))
+    assert "num_workers" not in dict(space_of(read).refused)
+
+
 def test_a_loader_that_is_built_elsewhere_in_the_trial_is_named(ground: Ground) -> None:
     path = ground.script(loops.PRELUDE + "from pathlib import Path\nPROBED = Path('probed')\n" + loops.OTHER_PLACE)
     facts = ground.probe(path)
