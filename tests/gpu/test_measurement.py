@@ -82,6 +82,7 @@ def test_nothing_is_changed_by_the_scripts_own_settings(plain: TrialResult) -> N
     seen = said(plain)
     assert seen["keeps_fp32"]
     assert not any(seen[name] for name in ("is_pinned", "is_copy_in_flight", "is_channels_last", "cudnn_benchmark"))
+    assert not seen["is_expandable"]
     assert seen["num_graphs"] == 0
     note("fp32", speed(plain))
 
@@ -126,6 +127,14 @@ def test_channels_last_and_cudnns_search_are_in_force(bench: Bench) -> None:
     observed = rank_of(result).observed
     assert (observed["channels_last"], observed["cudnn_benchmark"]) == ("True", "True")
     note("channels_last, cudnn_benchmark", speed(result))
+
+
+def test_segments_of_the_allocator_expand(bench: Bench, plain: TrialResult) -> None:
+    result = bench.train(expandable_segments=True)
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    assert said(result)["is_expandable"]
+    assert said(result)["fraction"] == pytest.approx(said(plain)["fraction"], abs=1e-4)
+    note("expandable segments", speed(result))
 
 
 def test_compilation_is_in_force(bench: Bench) -> None:

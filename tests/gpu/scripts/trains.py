@@ -53,6 +53,7 @@ def say(inputs, hidden):
         "num_graphs": compiled.counters["stats"]["unique_graphs"] if compiled else 0,
         "keeps_fp32": keeps_fp32(),
         "largest_gradient": max(largest),
+        "is_expandable": any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot()),
         "fraction": torch.cuda.get_per_process_memory_fraction(),
     }
     print("SAID " + json.dumps(said), flush=True)
