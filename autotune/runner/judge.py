@@ -265,5 +265,10 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
     for name, (asked, seen) in missed_settings(job, rank.observed).items():
         if seen is None:
             return f"Asked for {name} {asked} through the script's argument, and whether it is in force was not seen."
+        if name == "grad_accum_steps" and not seen.isdigit():
+            return (
+                f"Optimizer steps took {_first_line(seen)} batches each on average, and {asked} by the settings: the "
+                "script leaves batches out, or gradients unused, so that the samples it trains on cannot be counted."
+            )
         return f"Asked for {name} {asked}, in force was {_first_line(seen)}."
     return ""

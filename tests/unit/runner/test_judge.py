@@ -156,6 +156,8 @@ def test_no_step_is_a_crash() -> None:
         ({"has_changed_parameters": False}, "No parameter changed"),
         ({"blocks": (block(num_skipped_steps=1),) * 12}, "12 of 120"),
         ({"observed": {"num_workers": "3"}}, "Asked for num_workers 0, in force was 3"),
+        ({"observed": {"grad_accum_steps": "2"}}, "Asked for grad_accum_steps 1, in force was 2"),
+        ({"observed": {"grad_accum_steps": "1.25"}}, "took 1.25 batches each on average"),
         ({"blocks": (block(),) * 3, "status": RankStatus.ENDED}, "ended before enough"),
         ({"blocks": (), "status": RankStatus.ENDED}, "ended before enough"),
         ({"blocks": (block(),) * 3}, "at its limit with too few steps"),
