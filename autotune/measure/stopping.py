@@ -89,14 +89,21 @@ def is_look(num_blocks: int, first_look: int = FIRST_LOOK_NUM_BLOCKS) -> bool:
     return bool(looks) and looks[-1] == num_blocks
 
 
+def may_end(num_blocks: int, elapsed_s: float, rule: WindowRule) -> bool:
+    """Whether `decide` can say anything but None of so many blocks of that duration in all: it need not be asked then.
+
+    Raises:
+        ValueError: When the rule's first look is below 2.
+    """
+    return is_look(num_blocks, rule.min_blocks) or _is_out_of_time(num_blocks, elapsed_s, rule)
+
+
 def decide(
     blocks: Sequence[Block],
     rule: WindowRule,
     incumbent_samples_per_second: float | None,
-    *,
-    elapsed_s: float | None = None,
 ) -> StopReason | None:
-    """Why the window ends now, or None to go on; to be asked after every block.
+    """Why the window ends now, or None to go on; to be asked after every block that `may_end` it.
 
     A narrow interval over a nonstationary window is accepted only at the look after: the extension either steadies it
     or shows that waiting does not help. A window that both converged and lost its race has converged: that says more.
@@ -106,15 +113,13 @@ def decide(
             out.
         rule: What the window must reach.
         incumbent_samples_per_second: Best feasible rate so far, > 0; None never races out.
-        elapsed_s: Sum of the blocks' durations; None adds them up, which takes the longer the more there are.
 
     Raises:
         ValueError: When the incumbent's rate is not finite and positive.
     """
     if incumbent_samples_per_second is not None and not 0 < incumbent_samples_per_second < math.inf:
         raise ValueError(f"the incumbent's rate must be finite and positive, not {incumbent_samples_per_second!r}")
-    if elapsed_s is None:
-        elapsed_s = _elapsed_s(blocks)
+    elapsed_s = _elapsed_s(blocks)
     if is_look(len(blocks), rule.min_blocks) and elapsed_s >= rule.min_window_s:
         if _is_accepted(blocks, rule):
             return StopReason.CONVERGED

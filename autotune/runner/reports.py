@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -48,7 +49,7 @@ def read_progress(paths: TrialPaths) -> Progress:
         data = read_bounded(paths.progress, MAX_PROGRESS_BYTES)
     except (OSError, UnreadableError):
         return Progress()
-    slots = [int.from_bytes(data[i : i + 8], "little", signed=True) for i in range(0, len(data) - 7, 8)]
+    slots = [int.from_bytes(data[i : i + 8], sys.byteorder, signed=True) for i in range(0, len(data) - 7, 8)]
     if len(slots) < 5:
         return Progress()
     steps, compute, opened, window, stop, _, _, samples, wait_us = (*slots, 0, 0, 0, 0)[:9]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import restart_micro_batches
-from autotune.measure.stopping import StopReason, block_size, decide
+from autotune.measure.stopping import StopReason, block_size, decide, may_end
 from autotune.trial import phase_rules
 from autotune.trial.build_log import Built
 from autotune.trial.clock import Clock
@@ -92,6 +92,15 @@ class Meter:
         self._entered_step = steps.num_updates
         self._num_samples_done, self._waited_s = 0.0, 0.0
         """Of all blocks that have ended."""
+        self._after_step_of: dict[Phase, Callable[[bool], None]] = {
+            Phase.WARMUP: self._after_warm_up,
+            Phase.COMPUTE: self._after_compute,
+            Phase.RAMP: self._after_ramp,
+            Phase.WINDOW: self._after_window,
+            Phase.RESTART: self._after_restart,
+            Phase.OBSERVED: self._after_observed,
+        }
+        """Changes the phase where it is time, told whether a block has ended, at which rank 0 decides."""
         self._enter(Phase.WARMUP)
 
     def delivered(self, num_samples: float, wait_s: float) -> None:
@@ -139,7 +148,7 @@ class Meter:
     def _end_step_of_rank(self) -> None:
         """A step ended, and no block: those of other ranks end elsewhere, so what rank 0 has decided is looked for."""
         self._recorder.end_step()
-        self._after_step(is_block_end=False)
+        self._after_step_of[self.phase](False)
 
     def _end_block(self) -> None:
         count = self._recorder.count
@@ -149,7 +158,7 @@ class Meter:
         self._recorder.end_block()
         self._at_block_end(self.phase)
         self._agreement.done(self._steps.num_steps, num_samples=self._num_samples_done, wait_s=self._waited_s)
-        self._after_step(is_block_end=True)
+        self._after_step_of[self.phase](True)
 
     def _enter(self, phase: Phase, num_micro_batches: int = 1) -> None:
         """Begins a phase, with blocks of so many micro-batches."""
@@ -162,43 +171,47 @@ class Meter:
         self.entered_at.setdefault(phase, self._phase_began)
         self._at_phase(phase)
 
-    def _after_step(self, *, is_block_end: bool) -> None:
-        """Changes the phase where it is time; rank 0 decides at the end of its blocks."""
-        if self.phase is Phase.WARMUP:
-            if self._changes(Mark.COMPUTE, is_block_end and self._is_over()):
-                self._leave_warm_up()
-        elif self.phase is Phase.COMPUTE:
-            if self._changes(Mark.OPEN, is_block_end and self._is_over()):
-                self._leave_compute()
-        elif self.phase is Phase.RAMP:
-            if self._changes(Mark.WINDOW, is_block_end and self._is_over()):
-                self._enter_window()
-        elif self.phase is Phase.RESTART:
-            if is_block_end and self._num_restart_left > 0:
-                self.tally.begin_block(self._num_restart_left)
-                self._num_restart_left = 0
-            elif is_block_end:
-                self._end()
-        elif self.phase is Phase.OBSERVED:
-            if self._changes(Mark.OBSERVED, is_block_end and self._watcher is not None and self._watcher.stepped()):
-                self._finish(self._reason)
-        else:
-            reason = None
-            if is_block_end:
-                reason = decide(
-                    self._recorder.blocks(Phase.WINDOW),
-                    self._plan.rule,
-                    self._incumbent,
-                    elapsed_s=self._recorder.elapsed_s[Phase.WINDOW],
-                )
-            if reason is StopReason.CONVERGED:
-                self._agreement.tell(Mark.CONVERGED)
-            if reason not in (None, StopReason.RACED_OUT) and self._is_restart_of_use():
-                self._agreement.tell(Mark.RESTART)
-            if self._changes(Mark.STOP, reason is not None):
-                is_converged = self._agreement.is_told(Mark.CONVERGED)
-                self._reason = StopReason.CONVERGED if is_converged else reason or StopReason.TIME_LIMIT
-                self._leave_window()
+    def _after_warm_up(self, is_block_end: bool) -> None:
+        if self._changes(Mark.COMPUTE, is_block_end and self._is_over()):
+            self._leave_warm_up()
+
+    def _after_compute(self, is_block_end: bool) -> None:
+        if self._changes(Mark.OPEN, is_block_end and self._is_over()):
+            self._leave_compute()
+
+    def _after_ramp(self, is_block_end: bool) -> None:
+        if self._changes(Mark.WINDOW, is_block_end and self._is_over()):
+            self._enter_window()
+
+    def _after_window(self, is_block_end: bool) -> None:
+        reason = None
+        recorder, phase = self._recorder, self.phase
+        if is_block_end and may_end(recorder.num_blocks[phase], recorder.elapsed_s[phase], self._plan.rule):
+            reason = self._decide()
+        if self._changes(Mark.STOP, reason is not None):
+            is_converged = self._agreement.is_told(Mark.CONVERGED)
+            self._reason = StopReason.CONVERGED if is_converged else reason or StopReason.TIME_LIMIT
+            self._leave_window()
+
+    def _after_restart(self, is_block_end: bool) -> None:
+        if is_block_end and self._num_restart_left > 0:
+            self.tally.begin_block(self._num_restart_left)
+            self._num_restart_left = 0
+        elif is_block_end:
+            self._end()
+
+    def _after_observed(self, is_block_end: bool) -> None:
+        if self._changes(Mark.OBSERVED, is_block_end and self._watcher is not None and self._watcher.stepped()):
+            self._finish(self._reason)
+
+    def _decide(self) -> StopReason | None:
+        """Why the window ends now, told to all ranks."""
+        reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._incumbent)
+        if reason is StopReason.CONVERGED:
+            self._agreement.tell(Mark.CONVERGED)
+        if reason not in (None, StopReason.RACED_OUT) and self._is_restart_of_use():
+            self._agreement.tell(Mark.RESTART)
+        return reason
 
     def _is_restart_of_use(self) -> bool:
         """Whether the cost of an epoch's start is worth a look; rank 0 decides for all."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from enum import IntEnum
 from pathlib import Path
 
@@ -20,7 +19,7 @@ LEAD_STEPS = MAX_STEPS_AHEAD + 2
 """Optimizer steps between decision and change: what a host may be ahead, one for lockstep, one for a rank that already
 looked."""
 
-_SLOT = struct.Struct("<q")
+_SLOT_BYTES = 8
 
 
 class Mark(IntEnum):
@@ -50,18 +49,18 @@ class Progress:
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.ftruncate(descriptor, len(Mark) * _SLOT.size)
-            self._map = mmap.mmap(descriptor, len(Mark) * _SLOT.size)
+            os.ftruncate(descriptor, len(Mark) * _SLOT_BYTES)
+            self._slots = memoryview(mmap.mmap(descriptor, len(Mark) * _SLOT_BYTES)).cast("q")
         finally:
             os.close(descriptor)
 
     def get(self, mark: Mark) -> int:
         """Value of a slot."""
-        return int(_SLOT.unpack_from(self._map, mark * _SLOT.size)[0])
+        return self._slots[mark]
 
     def put(self, mark: Mark, value: int) -> None:
         """Writes a slot."""
-        _SLOT.pack_into(self._map, mark * _SLOT.size, value)
+        self._slots[mark] = value
 
 
 class Agreement:

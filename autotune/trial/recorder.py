@@ -13,10 +13,12 @@ from autotune.trial.clock import Clock
 
 
 class Count:
-    """What the running block holds so far."""
+    """What the running block holds so far, and how long it took once the device has come to its end."""
 
     __slots__ = (
         "build_times",
+        "duration_s",
+        "longest_step_s",
         "num_built",
         "num_micro_batches",
         "num_samples",
@@ -33,6 +35,7 @@ class Count:
         self.num_samples = 0.0
         self.num_skipped_steps = 0
         self.wait_s = 0.0
+        self.duration_s = self.longest_step_s = 0.0
 
 
 class Recorder:
@@ -53,8 +56,9 @@ class Recorder:
     ) -> None:
         self.count = Count()
         self.phase = Phase.WARMUP
+        self.num_blocks = dict.fromkeys(Phase, 0)
         self.elapsed_s = dict.fromkeys(Phase, 0.0)
-        """Sum of the blocks' durations, by phase."""
+        """Blocks that the device has finished and the sum of their durations, by phase."""
         self._clock, self._mark = clock, clock.mark
         self._built = built
         self._max_steps_ahead = max_steps_ahead
@@ -68,6 +72,8 @@ class Recorder:
         self._step_mark: Any = None
         """The last mark that the device has come to."""
         self._longest_step_s = 0.0
+        self._finished: list[tuple[Phase, Count]] = []
+        """What blocks hold that the device has finished, until somebody asks for these."""
         self._blocks: list[Block] = []
         self._of_phase: dict[Phase, list[Block]] = {phase: [] for phase in Phase}
 
@@ -102,13 +108,15 @@ class Recorder:
             self._keep_up(self._max_steps_ahead)
 
     def blocks(self, phase: Phase) -> Sequence[Block]:
-        """Blocks of a phase that the device has finished; asked for at the end of every block, so never copied."""
+        """Blocks of a phase that the device has finished; asked for at the end of many a block, so never copied."""
+        self._make_blocks()
         return self._of_phase[phase]
 
     def finish(self) -> tuple[Block, ...]:
         """All blocks; waits for the device."""
         self._clock.finish()
         self._settle()
+        self._make_blocks()
         return tuple(self._blocks)
 
     def _seen_built(self) -> Built | None:
@@ -140,18 +148,27 @@ class Recorder:
 
     def _add(self, count: Count, duration_s: float) -> None:
         if count.num_steps and count.num_samples:
+            count.duration_s = max(duration_s, 1e-9)
+            count.longest_step_s = max(self._longest_step_s, 1e-9)
+            self._finished.append((self.phase, count))
+            self.num_blocks[self.phase] += 1
+            self.elapsed_s[self.phase] += count.duration_s
+
+    def _make_blocks(self) -> None:
+        """When they are asked for, and not in the window's steps: to make one takes longer than all else at its end."""
+        for phase, count in self._finished:
             block = Block(
-                phase=self.phase,
+                phase=phase,
                 num_steps=count.num_steps,
                 num_micro_batches=max(1, count.num_micro_batches),
                 num_samples=count.num_samples,
-                duration_s=max(duration_s, 1e-9),
+                duration_s=count.duration_s,
                 data_wait_s=count.wait_s,
                 num_skipped_steps=count.num_skipped_steps,
                 num_built=count.num_built,
                 build_times=count.build_times,
-                longest_step_s=max(self._longest_step_s, 1e-9),
+                longest_step_s=count.longest_step_s,
             )
             self._blocks.append(block)
-            self._of_phase[self.phase].append(block)
-            self.elapsed_s[self.phase] += block.duration_s
+            self._of_phase[phase].append(block)
+        self._finished.clear()

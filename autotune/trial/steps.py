@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -116,7 +116,7 @@ class Steps:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(tensors, *args, **kwargs)
             self.num_backwards += 1
-            self.thread = threading.get_ident()
+            self.thread = get_ident()
             if self.on_backward:
                 loss = tensors if isinstance(tensors, torch.Tensor) else None
                 for listener in self.on_backward:
