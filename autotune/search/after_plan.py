@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 
 from autotune.search.bounds import Bounds
@@ -55,16 +54,6 @@ LIGHTER = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
 """Settings that make room for a larger micro-batch, or take it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outlook:
-    """The trial that should gain most."""
-
-    candidate: Candidate
-    gain_ratio: float | None
-    """By how much of the best rate it is expected to be faster, less the risk that it does not fit; None where there
-    is nothing to tell it from."""
-
-
 class AfterPlan:
     """Chooses trials when the plan has none.
 
@@ -78,8 +67,8 @@ class AfterPlan:
     def __init__(self, trials: StudyTrials, sampler: TpeSampler, space: SearchSpace, limits: PlanLimits) -> None:
         self._trials, self._sampler, self._space, self._limits = trials, sampler, space, limits
 
-    def outlook(self, snapshot: StudySnapshot, history: History) -> Outlook | None:
-        """The next trial; None where everything that may be tried was."""
+    def outlook(self, snapshot: StudySnapshot, history: History) -> Candidate | None:
+        """The trial that should gain most; None where everything that may be tried was."""
         memory = MemoryModel(history, self._space, self._limits.cap_bytes, self._limits.fixed_bytes)
         known = {trial.settings for trial in snapshot.finished} | {*snapshot.running, *snapshot.gated.values()}
         suggested = self._suggested(snapshot, history, memory, known)
@@ -90,7 +79,7 @@ class AfterPlan:
         if best is None:
             return None
         stage = SAMPLED_STAGE if best in suggested else NEIGHBOUR_STAGE
-        return Outlook(candidate=Candidate(settings=best, stage=stage), gain_ratio=worths[best])
+        return Candidate(settings=best, stage=stage, expected_gain_ratio=worths[best])
 
     def _worths(
         self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
@@ -125,7 +114,7 @@ class AfterPlan:
 
     def _nearest_to_best(
         self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
-    ) -> Outlook | None:
+    ) -> Candidate | None:
         """Without a forecast: what TPE suggests; failing that the nearest new settings that should fit."""
         centre = history.best.settings if history.best is not None else history.natural
         near = (one for ring in self._rings([centre]) for one in ring if one not in known)
@@ -134,7 +123,7 @@ class AfterPlan:
         if settings is None:
             return None
         stage = SAMPLED_STAGE if suggested else NEIGHBOUR_STAGE
-        return Outlook(candidate=Candidate(settings=settings, stage=stage), gain_ratio=None)
+        return Candidate(settings=settings, stage=stage)
 
     def _suggested(
         self, snapshot: StudySnapshot, history: History, memory: MemoryModel, known: set[Settings]

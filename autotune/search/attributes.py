@@ -5,18 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.history import FinishedTrial
 from autotune.search.verdict import Verdict
+from autotune.search.walk import Candidate
 from autotune.settings import Settings
 
 
-def settings_of(trial: FrozenTrial) -> Settings:
+def settings_of(trial: Trial | FrozenTrial) -> Settings:
     """The settings of a trial that was started by us."""
     return Settings.from_dict(trial.user_attrs["settings"])
+
+
+def candidate_attrs(candidate: Candidate) -> dict[str, Any]:
+    """User attributes of a trial from its start on."""
+    attrs: dict[str, Any] = {"settings": candidate.settings.to_dict(), "stage": candidate.stage}
+    if candidate.expected_gain_ratio is not None:
+        attrs["expected_gain_ratio"] = candidate.expected_gain_ratio
+    return attrs
+
+
+def candidate_of(trial: Trial | FrozenTrial) -> Candidate:
+    """What a trial that was started by us is to measure."""
+    return Candidate(
+        settings=settings_of(trial),
+        stage=str(trial.user_attrs["stage"]),
+        expected_gain_ratio=trial.user_attrs.get("expected_gain_ratio"),
+    )
 
 
 def ending_attrs(result: TrialResult, told: Verdict) -> dict[str, Any]:
@@ -64,6 +82,7 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial | None:
         peak_memory_bytes=plain.get("peak_memory_bytes"),
         compute_samples_per_second=plain.get("compute_samples_per_second"),
         data_wait_fraction=plain.get("data_wait_fraction"),
+        expected_gain_ratio=trial.user_attrs.get("expected_gain_ratio"),
         half_width_ratio=plain.get("half_width_ratio"),
         is_near_cap=plain.get("is_near_cap", False),
         lacks_host_memory=plain.get("lacks_host_memory", False),

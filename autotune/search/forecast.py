@@ -85,6 +85,11 @@ class Forecast:
         expected = self._log_rates([trial.settings for trial in trials])
         return tuple(trials[index] for index in np.argsort(-expected, kind="stable"))
 
+    def rates(self, trials: Sequence[FinishedTrial]) -> dict[Settings, float]:
+        """Samples per second to expect of trials when measured again, by their settings."""
+        settings = [trial.settings for trial in trials]
+        return dict(zip(settings, np.exp(self._log_rates(settings)).tolist(), strict=True)) if settings else {}
+
     def lead_over(self, trial: FinishedTrial) -> float:
         """By what share the fastest trial is expected to be faster than this one, both measured again."""
         return float(self._log_rates(self._tried).max() - self._log_rates([trial.settings])[0])

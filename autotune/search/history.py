@@ -28,6 +28,9 @@ class FinishedTrial:
     data_wait_fraction: float | None = None
     half_width_ratio: float | None = None
     """Half of the 95 % interval as a share of the rate."""
+    expected_gain_ratio: float | None = None
+    """By how much of the best rate it was expected to be faster; None where that was not known, or it was not chosen
+    for that."""
     is_near_cap: bool = False
     """The allocator thrashed at the cap."""
     lacks_host_memory: bool = False

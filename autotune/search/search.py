@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from optuna.storages import BaseStorage
@@ -176,8 +177,10 @@ class Search:
     def finalists(self, num: int) -> tuple[FinishedTrial, ...]:
         """At most `num` trials that may be the fastest, the fastest first, without the baseline."""
         history = self.history
-        found = finalists(history, noise_ratio=self._limits.noise_ratio)
-        return forecast(history).fastest(found)[:num] if found else ()
+        if history.best is None:
+            return ()
+        expected = forecast(history).rates(history.feasible)
+        return finalists(history, expected, noise_ratio=self._limits.noise_ratio)[:num]
 
     def _history(self, snapshot: StudySnapshot) -> History:
         return History(snapshot.finished, self._natural)
@@ -201,23 +204,27 @@ class Search:
         """What comes next of these trials."""
         history = self._history(snapshot)
         device_is_cpu, noise_ratio = self._space.device_is_cpu, self._limits.noise_ratio
+        outlook = cache(lambda: self._after_plan.outlook(snapshot, history))
         if not self._spend_all:
-            reason = why_nothing_to_gain(history, device_is_cpu=device_is_cpu, noise_ratio=noise_ratio)
+            reason = why_nothing_to_gain(
+                history, lambda: _expected_gain(outlook()), device_is_cpu=device_is_cpu, noise_ratio=noise_ratio
+            )
             if reason is not None:
                 return SearchExhausted(reason=reason)
         planned = self._planned(snapshot)
         if isinstance(planned, Candidate):
             return planned
-        outlook = self._after_plan.outlook(snapshot, history)
-        is_ending = outlook is None or (outlook.gain_ratio is not None and outlook.gain_ratio < noise_ratio)
+        candidate = outlook()
+        gain_ratio = _expected_gain(candidate)
+        is_ending = gain_ratio is not None and gain_ratio < noise_ratio
         if is_ending or self._num_left(snapshot) <= NUM_LAST:
             memory = smallest_memory_fraction(self._with_running(snapshot), self._space, self._limits)
             if memory is not None:
                 return memory
-        if outlook is None:
+        if candidate is None:
             return SearchExhausted(reason="Every setting that fits was tried.")
-        reason = None if self._spend_all else why_patience_ends(history, outlook.gain_ratio, noise_ratio=noise_ratio)
-        return outlook.candidate if reason is None else SearchExhausted(reason=reason)
+        reason = None if self._spend_all else why_patience_ends(history, gain_ratio, noise_ratio=noise_ratio)
+        return candidate if reason is None else SearchExhausted(reason=reason)
 
     def _num_left(self, snapshot: StudySnapshot) -> int:
         return self._max_trials - len(snapshot.running) - _num_finished(snapshot)
@@ -225,6 +232,11 @@ class Search:
 
 def _num_finished(snapshot: StudySnapshot) -> int:
     return sum(trial.outcome is not Outcome.INTERRUPTED for trial in snapshot.finished)
+
+
+def _expected_gain(candidate: Candidate | None) -> float | None:
+    """What the best of all trials should gain; nothing where none is left."""
+    return 0.0 if candidate is None else candidate.expected_gain_ratio
 
 
 def _unmeasured(settings: Settings, number: int) -> FinishedTrial:

@@ -17,7 +17,7 @@ from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from autotune.model.result import TrialResult
-from autotune.search.attributes import ending_attrs, finished_trial, settings_of
+from autotune.search.attributes import candidate_attrs, candidate_of, ending_attrs, finished_trial, settings_of
 from autotune.search.history import FinishedTrial
 from autotune.search.quiet import quiet
 from autotune.search.verdict import Verdict
@@ -112,7 +112,7 @@ class StudyTrials:
             with quiet():
                 trial = self._study.ask(self._distributions)
             candidate = self._queued_candidate(trial)
-            self._set_attrs(trial.number, {"settings": candidate.settings.to_dict(), "stage": candidate.stage, **attrs})
+            self._set_attrs(trial.number, {**candidate_attrs(candidate), **attrs})
             twin = self._earlier_twin(trial.number, candidate.settings)
             refusal = None if twin is None else f"Trial {twin} has the same settings."
             refusal = refusal or self._space.why_not(candidate.settings)
@@ -151,12 +151,7 @@ class StudyTrials:
         for trial in self._trials():
             if trial.user_attrs.get("taken_from") == source:
                 return trial.number
-        attrs = {
-            "settings": candidate.settings.to_dict(),
-            "stage": candidate.stage,
-            "taken_from": source,
-            **ending_attrs(result, told),
-        }
+        attrs = {**candidate_attrs(candidate), "taken_from": source, **ending_attrs(result, told)}
         template = create_trial(
             state=TrialState.COMPLETE,
             value=told.value,
@@ -186,8 +181,7 @@ class StudyTrials:
         with quiet():
             self._study.tell(number, state=TrialState.FAIL)
         if not is_given_up:
-            candidate = Candidate(settings=settings_of(trial), stage=str(trial.user_attrs["stage"]))
-            self._add(candidate, TrialState.WAITING, {"retry_of": number, "num_host_faults": num_faults})
+            self._add(candidate_of(trial), TrialState.WAITING, {"retry_of": number, "num_host_faults": num_faults})
 
     def reap(self, is_dead: Callable[[dict[str, Any]], bool]) -> tuple[int, ...]:
         """Fails the running trials of dead owners and queues their settings again; the numbers of those trials."""
@@ -196,7 +190,7 @@ class StudyTrials:
             if trial.state is TrialState.RUNNING and is_dead(dict(trial.user_attrs)):
                 if "settings" not in trial.user_attrs:
                     candidate = self._queued_candidate(trial)
-                    self._set_attrs(trial.number, {"settings": candidate.settings.to_dict(), "stage": candidate.stage})
+                    self._set_attrs(trial.number, candidate_attrs(candidate))
                 self.fail(trial.number, "Its tuner ended.", is_host_fault=False)
                 reaped.append(trial.number)
         return tuple(reaped)
@@ -212,7 +206,7 @@ class StudyTrials:
             state=state,
             params=dict(self._space.params(candidate.settings)),
             distributions=self._distributions,
-            user_attrs={"settings": candidate.settings.to_dict(), "stage": candidate.stage, **attrs},
+            user_attrs={**candidate_attrs(candidate), **attrs},
         )
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=template)
         return self._storage.get_trial_number_from_id(trial_id)
@@ -228,8 +222,7 @@ class StudyTrials:
 
     def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate:
         if "settings" in trial.user_attrs:
-            settings = Settings.from_dict(trial.user_attrs["settings"])
-            return Candidate(settings=settings, stage=str(trial.user_attrs["stage"]))
+            return candidate_of(trial)
         return Candidate(settings=self._space.settings(trial.params), stage=ENQUEUED_STAGE)
 
     def _prune(self, number: int, reason: str) -> None:

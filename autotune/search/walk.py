@@ -55,6 +55,9 @@ class Candidate:
 
     settings: Settings
     stage: str
+    expected_gain_ratio: float | None = None
+    """By how much of the best rate they are expected to be faster, less the risk that they do not fit; None where that
+    is not known."""
 
 
 class NeedsTrial(Exception):  # noqa: N818 -- a signal to the plan, not an error

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.model.outcome import Outcome
-from autotune.search.after_plan import AfterPlan, Outlook
+from autotune.search.after_plan import AfterPlan
 from autotune.search.history import FinishedTrial, History
 from autotune.search.sampler import TpeSampler
 from autotune.search.study_trials import StudySnapshot, StudyTrials
-from autotune.search.walk import PlanLimits
+from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
 from autotune.space.space import SearchSpace
 from autotune.units import GIB
@@ -20,7 +20,7 @@ OWN = Settings(num_workers=4, batch_size=32)
 LIMITS = PlanLimits(usable_cpus=8.0, cap_bytes=8 * GIB)
 
 
-def outlook(space: SearchSpace, *trials: FinishedTrial) -> Outlook:
+def outlook(space: SearchSpace, *trials: FinishedTrial) -> Candidate:
     study = StudyTrials(None, "study", space, {})
     after_plan = AfterPlan(study, TpeSampler(space, 1), space, LIMITS)
     snapshot = StudySnapshot(finished=trials, running=(), gated={})
@@ -34,8 +34,8 @@ def test_where_the_loader_is_the_limit_nothing_is_expected_of_faster_compute():
     loaders = [OWN, replace(OWN, prefetch_factor=8)]
     waiting = [trial(number, one, 100.0, compute=400.0, wait=0.7) for number, one in enumerate(loaders)]
     fed = [trial(number, one, 390.0, compute=400.0, wait=0.01) for number, one in enumerate(loaders)]
-    assert outlook(space, *fed).gain_ratio > 0.01
-    assert outlook(space, *waiting).gain_ratio == 0.0
+    assert outlook(space, *fed).expected_gain_ratio > 0.01
+    assert outlook(space, *waiting).expected_gain_ratio == 0.0
 
 
 def test_a_risk_is_worth_less_to_a_search_that_failed_often():
@@ -45,4 +45,4 @@ def test_a_risk_is_worth_less_to_a_search_that_failed_often():
         trial(3 + number, replace(OWN, num_workers=8 + number), outcome=Outcome.OUT_OF_MEMORY) for number in (0, 1)
     ]
     failed = [replace(one, lacks_host_memory=True) for one in lacking]
-    assert outlook(space, *calm).gain_ratio > outlook(space, *calm, *failed).gain_ratio
+    assert outlook(space, *calm).expected_gain_ratio > outlook(space, *calm, *failed).expected_gain_ratio

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import optuna
 import pytest
 
@@ -16,6 +18,7 @@ from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_fact
 CAP_BYTES = 4 * GIB
 SPACE = derive_space(script_facts(), cpu_machine(), search_spec())
 LIMITS = PlanLimits(usable_cpus=2.0, cap_bytes=CAP_BYTES)
+NUM_KILLED = 16
 
 
 def open_search(storage, *, max_trials=30, spend_all=True):
@@ -111,11 +114,26 @@ def test_nothing_is_proposed_twice_and_nothing_that_is_refused():
     assert all(SPACE.why_not(proposal.settings) is None for proposal in proposals)
 
 
-def test_a_search_resumed_at_every_trial_proposes_what_one_that_ran_through_did():
-    straight = run(open_search(optuna.storages.InMemoryStorage()), 20)
-    storage = optuna.storages.InMemoryStorage()
-    resumed = [run(open_search(storage), 1)[0] for _ in range(20)]
-    assert [p.settings for p in straight] == [p.settings for p in resumed]
+def killed_at_every_trial():
+    """The trials of a search whose tuner is killed in the middle of each and after each, and starts anew."""
+    storage, is_begun = optuna.storages.InMemoryStorage(), False
+    while True:
+        search = open_search(storage, max_trials=NUM_KILLED)
+        assert bool(search.reap(lambda _: True)) is is_begun
+        proposal = search.ask()
+        if isinstance(proposal, SearchExhausted):
+            return search.history.trials
+        if is_begun:
+            search.tell(proposal.number, measured(proposal.settings))
+        is_begun = not is_begun
+
+
+def test_a_search_killed_at_every_trial_proposes_what_one_that_ran_through_did():
+    through = open_search(optuna.storages.InMemoryStorage(), max_trials=NUM_KILLED)
+    run(through, NUM_KILLED)
+    killed = killed_at_every_trial()
+    assert {"baseline", "neighbour"} < {trial.stage for trial in killed}
+    assert [replace(trial, number=number) for number, trial in enumerate(killed)] == list(through.history.trials)
 
 
 def test_the_plan_finds_workers_and_threads_together_within_a_few_trials():

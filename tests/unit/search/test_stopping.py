@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.search.history import FinishedTrial, History
-from autotune.search.stopping import HANDFUL, PATIENCE, SAMPLED_STAGE, why_nothing_to_gain, why_patience_ends
+from autotune.search.stopping import (
+    HANDFUL,
+    NUM_OUTLOOKS,
+    PATIENCE,
+    SAMPLED_STAGE,
+    finalists,
+    why_nothing_to_gain,
+    why_patience_ends,
+)
 from autotune.settings import Settings
 from tests.unit.search.test_forecast import trial
 
@@ -19,12 +27,15 @@ def others(rate: float, num: int) -> list[FinishedTrial]:
     return [trial(n, replace(OWN, **one), rate, compute=110.0) for n, one in enumerate(changes[:num], start=1)]
 
 
-def nothing_to_gain(baseline: FinishedTrial, *more: FinishedTrial) -> str | None:
-    return why_nothing_to_gain(History([baseline, *more], OWN), device_is_cpu=False, noise_ratio=0.02)
+def nothing_to_gain(baseline: FinishedTrial, *more: FinishedTrial, gain: float | None = 0.0) -> str | None:
+    return why_nothing_to_gain(History([baseline, *more], OWN), lambda: gain, device_is_cpu=False, noise_ratio=0.02)
 
 
-def patience_ends(gain: float | None, *trials: FinishedTrial) -> str | None:
-    return why_patience_ends(History(trials, OWN), gain, noise_ratio=0.02)
+def little_is_expected(*gains: float | None) -> str | None:
+    """After a baseline and trials of which all but the last gain was expected; that is the next one's."""
+    sampled = [replace(one, stage=SAMPLED_STAGE) for one in others(90.0, len(gains) - 1)]
+    known = [replace(one, expected_gain_ratio=gain) for one, gain in zip(sampled, gains, strict=False)]
+    return why_patience_ends(History([trial(0, OWN), *known], OWN), gains[-1], noise_ratio=0.02)
 
 
 def test_a_baseline_at_its_ceiling_is_said_to_be_so_after_a_handful_of_trials():
@@ -53,15 +64,44 @@ def test_one_that_was_measured_clearly_faster_keeps_the_search_going_however_it_
     assert nothing_to_gain(trial(0, OWN, 100.0, compute=110.0), *others(100.0, HANDFUL), lucky) is None
 
 
-def test_a_search_ends_when_the_next_trial_is_expected_to_gain_a_fraction_of_the_noise():
-    assert patience_ends(0.03, trial(0, OWN)) is None
-    assert patience_ends(0.001, trial(0, OWN)) == "No further trial is expected to gain 0.2%."
+def test_nothing_is_said_of_a_baseline_below_its_ceiling_while_more_than_the_noise_is_expected():
+    baseline, slower = trial(0, OWN, 80.0, compute=110.0), others(70.0, HANDFUL)
+    assert nothing_to_gain(baseline, *slower, gain=0.03) is None
+    assert nothing_to_gain(baseline, *slower, gain=None) is None
+    assert nothing_to_gain(baseline, *slower, gain=0.01) is not None
 
 
-def test_a_search_ends_when_its_last_trials_after_the_plan_brought_nothing():
-    best = trial(0, OWN, 100.0)
-    after = [replace(one, stage=SAMPLED_STAGE) for one in others(90.0, PATIENCE)]
-    assert patience_ends(0.1, best, *after[:-1]) is None
-    assert f"last {PATIENCE} trials" in patience_ends(0.1, best, *after)
-    gained = replace(after[-1], samples_per_second=110.0)
-    assert patience_ends(0.1, best, *after[:-1], gained) is None
+def test_a_search_ends_when_trials_in_a_row_are_expected_to_gain_a_fraction_of_the_noise():
+    little = [0.001] * NUM_OUTLOOKS
+    assert little_is_expected(*little) == "No further trial is expected to gain 0.2%."
+    assert little_is_expected(0.03, *little) is not None
+    assert little_is_expected(*little, 0.03) is None
+
+
+def test_one_look_at_what_may_come_does_not_end_a_search():
+    assert little_is_expected(0.0) is None
+    assert little_is_expected(*[0.01] * (NUM_OUTLOOKS - 1), 0.0) is None
+
+
+def test_what_nothing_tells_of_is_not_taken_for_little():
+    assert little_is_expected(*[0.0] * (NUM_OUTLOOKS - 1), None) is None
+    assert little_is_expected(*[None] * (NUM_OUTLOOKS - 1), 0.0) is None
+
+
+def test_who_may_win_is_judged_by_what_to_expect_rather_than_by_one_lucky_measurement():
+    lucky, steady = trial(1, replace(OWN, num_workers=4), 130.0), trial(2, replace(OWN, num_workers=8), 110.0)
+    history = History([trial(0, OWN, 100.0), lucky, steady], OWN)
+    assert finalists(history, noise_ratio=0.02) == (lucky,)
+    expected = {OWN: 100.0, lucky.settings: 112.0, steady.settings: 110.0}
+    assert finalists(history, expected, noise_ratio=0.02) == (lucky, steady)
+
+
+def test_a_search_ends_when_its_last_trials_after_the_plan_brought_nothing_whatever_they_promised():
+    after = [replace(one, stage=SAMPLED_STAGE, expected_gain_ratio=0.1) for one in others(90.0, PATIENCE)]
+
+    def reason(*trials: FinishedTrial) -> str | None:
+        return why_patience_ends(History([trial(0, OWN, 100.0), *trials], OWN), 0.1, noise_ratio=0.02)
+
+    assert reason(*after[:-1]) is None
+    assert f"last {PATIENCE} trials" in reason(*after)
+    assert reason(*after[:-1], replace(after[-1], samples_per_second=110.0)) is None
