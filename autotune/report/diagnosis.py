@@ -39,7 +39,8 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     if diagnosis.profiles:
         lines += ["", "Profiles, for chrome://tracing or Perfetto, and for snakeviz or pstats:"]
         lines += [f"  {clean(path)}" for path in diagnosis.profiles]
-    lines += [f"note: {clean(note)}" for note in diagnosis.notes]
+    for note in diagnosis.notes:
+        lines += textwrap.wrap(clean(f"note: {note}"), WIDTH, subsequent_indent="  ")
     return "\n".join(lines) + "\n"
 
 
@@ -102,7 +103,7 @@ def _loading_text(loading: LoadingTimes) -> str:
     files = ""
     if loading.num_files:
         size = format_bytes(loading.read_bytes / loading.num_files)
-        files = f"; {loading.num_files / loading.num_samples:.3g} files a sample, {size} each"
+        files = f"; {loading.num_files / loading.num_samples:.3g} opened per sample, {size} each"
     return f"{built}: {split}{files}"
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from autotune.advice.advise import advise
 from autotune.errors import HostError
+from autotune.measure.stopping import WindowRule
 from autotune.model.diagnosis import Diagnosis
 from autotune.model.events import Event, Notice, ProbeStarted, TrialStarted
 from autotune.model.facts import ScriptFacts
 from autotune.model.job import PROFILE_FILES, TrialJob
+from autotune.model.outcome import Outcome
 from autotune.model.result import PAST_ITS_EPOCH, TrialResult
 from autotune.runner.cold import ColdRunner
 from autotune.runner.judge import ENDED_EARLY
@@ -29,6 +31,8 @@ from autotune.tuner.stop import StopRequest, wait_for
 OBSERVATION_LIMIT_S = 120.0
 """What looking may take on top of a trial: some seconds for each part, more where steps are long."""
 STEPS_LOOKED_AT = 40
+SHORTER = 0.25
+"""Of the window, where a script that stops after so many seconds left none to look at it."""
 MAX_ATTEMPTS = 3
 """Runs of a script that ends, or fails, where it would not if its epochs were left alone."""
 
@@ -109,7 +113,13 @@ def _changed(job: TrialJob, result: TrialResult) -> TrialJob | None:
         return replace(job, keeps_epochs=True)
     if job.script_steps is None and result.reason == ENDED_EARLY and result.ranks:
         return replace(job, script_steps=result.ranks[0].num_steps)
+    if result.outcome is Outcome.OK and not any(rank.observation for rank in result.ranks):
+        return replace(job, window=_shortened(job.window))
     return None
+
+
+def _shortened(rule: WindowRule) -> WindowRule:
+    return replace(rule, min_window_s=SHORTER * rule.min_window_s, max_window_s=SHORTER * rule.max_window_s)
 
 
 def _written(folder: Path) -> tuple[str, ...]:

@@ -110,8 +110,10 @@ def _why_not(result: TrialResult) -> Exception:
         )
     reason = result.reason or "it ended before its loop could be looked at."
     printed = result.log_tail.strip()
-    hint = f"The last lines that it printed:\n{printed[-2000:]}" if printed else "Give it more to do, as more epochs."
-    return EveryTrialFailedError(f"The script cannot be diagnosed: {reason}", hint)
+    hints = [f"The last lines that it printed:\n{printed[-2000:]}"] if printed else []
+    if not printed or not result.reason:
+        hints.insert(0, "Give it more to do, as more epochs: looking takes some seconds after the measurement.")
+    return EveryTrialFailedError(f"The script cannot be diagnosed: {reason}", "\n".join(hints))
 
 
 def _notes(result: TrialResult) -> Iterator[str]:

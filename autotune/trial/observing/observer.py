@@ -80,6 +80,7 @@ class Observer:
         self._formats: tuple[FormatRatio, ...] = ()
         self._optimizer: OptimizerTimes | None = None
         self._first_batch: Any = None
+        self._data_parallel, self._parameter_dtype, self._num_trainable = False, "", 0
         self._optimizer_places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._stages: Iterator[Stage] = iter(())
         self._stage: Stage | None = None
@@ -117,6 +118,7 @@ class Observer:
     def begin(self) -> None:
         """The window is over: begins with the first stage."""
         self._at_begin()
+        self._note_model()
         self._stages = self._all_stages()
         self._next()
 
@@ -150,8 +152,6 @@ class Observer:
         steps = self._calls.times
         if steps is None:
             return None
-        parameters = [p for module in self._roots.modules for p in module.parameters()]
-        dtypes = [str(p.dtype).removeprefix("torch.") for p in parameters]
         return Observation(
             steps=steps,
             main_cpu_s=self._lines.cpu_s,
@@ -164,11 +164,9 @@ class Observer:
             larger_batch=self._larger_batch(),
             formats=self._formats,
             optimizer=self._optimizer,
-            data_parallel=any(
-                isinstance(m, torch.nn.DataParallel) for root in self._roots.modules for m in root.modules()
-            ),
-            parameter_dtype=max(set(dtypes), key=dtypes.count) if dtypes else "",
-            num_trainable=sum(p.numel() for p in {id(p): p for p in parameters}.values() if p.requires_grad),
+            data_parallel=self._data_parallel,
+            parameter_dtype=self._parameter_dtype,
+            num_trainable=self._num_trainable,
             step_place=shown_place(self._calls.step_place),
             forward_place=shown_place(self._calls.forward_place),
         )
@@ -205,6 +203,15 @@ class Observer:
         if larger is not None:
             self._larger = larger
             yield larger
+
+    def _note_model(self) -> None:
+        """Now, and not at the end: a script that ends meanwhile takes its model with it."""
+        modules = [module for root in self._roots.modules for module in root.modules()]
+        parameters = {id(p): p for module in modules for p in module.parameters(recurse=False)}.values()
+        dtypes = [str(p.dtype).removeprefix("torch.") for p in parameters]
+        self._data_parallel = any(isinstance(module, torch.nn.DataParallel) for module in modules)
+        self._parameter_dtype = max(set(dtypes), key=dtypes.count) if dtypes else ""
+        self._num_trainable = sum(p.numel() for p in parameters if p.requires_grad)
 
     def _note_memory(self) -> None:
         optimizers = [self._steps.primary] if self._steps.primary is not None else []

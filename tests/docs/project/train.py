@@ -42,7 +42,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("photos"))
     parser.add_argument("--epochs", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=10.0, help="stop after so many")
+    parser.add_argument("--seconds", type=float, default=25.0, help="stop after so many")
     options = parser.parse_args()
     is_parallel = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if is_parallel:

@@ -64,7 +64,9 @@ def test_small_files_promise_what_is_left_when_opening_and_reading_are_gone():
     found = pack_small_files(diagnosis(**SLOW, observation=observation(loading=split)))
     assert found is not None and found.sickness is Sickness.SMALL_FILES
     assert found.gain == pytest.approx(100 / 30, rel=0.02)
-    assert "LMDB" in found.action and "10 files a sample" in found.source and "opening files takes 62%" in found.source
+    assert (
+        "LMDB" in found.action and "10 opened per sample" in found.source and "opening files takes 62%" in found.source
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_the_page_says_what_was_measured_and_what_to_do_first():
     assert "640 [630, 650] samples per second; a step takes 100 ms" in text
     assert "2,000 samples per second without any loader; this is 32% of that" in text
     assert "data wait 10%, forward 30%, backward 40%, optimizer 10%, the rest of the script 10%" in text
-    assert "opening files 62%, reading 25%" in text and "10 files a sample, 200 B each" in text
+    assert "opening files 62%, reading 25%" in text and "10 opened per sample, 200 B each" in text
     assert "parameters 4.0 MiB, gradients 4.0 MiB, optimizer state 8.0 MiB, activations 100.0 MiB" in text
     first = page[page.index("  1. ") :].splitlines()[0]
     assert any(word in first for word in SICKNESS_WORDS.values())

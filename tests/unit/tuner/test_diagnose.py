@@ -16,6 +16,7 @@ from autotune.runner.judge import ENDED_EARLY
 from autotune.runner.quiet import Quiet
 from autotune.settings import Settings
 from autotune.tuner import diagnose as tuner
+from autotune.tuner.diagnose import SHORTER
 from autotune.tuner.findings import make_diagnosis
 from autotune.tuner.site import make_site
 from autotune.tuner.stop import StopRequest
@@ -117,6 +118,14 @@ def test_a_script_that_ended_early_runs_once_more_with_a_shorter_warm_up():
     runner = Runner(early, looked_at())
     assert run(runner).outcome is Outcome.OK
     assert [asked.script_steps for asked in runner.jobs] == [None, 90]
+
+
+def test_a_script_that_stopped_before_it_was_looked_at_runs_once_more_with_a_shorter_window():
+    runner = Runner(looked_at(ranks=(rank(),)), looked_at())
+    assert run(runner).ranks[0].observation is not None
+    first, second = (asked.window for asked in runner.jobs)
+    assert second.max_window_s == SHORTER * first.max_window_s
+    assert second.min_window_s <= second.max_window_s
 
 
 def test_every_run_waits_for_a_quiet_machine_and_says_how_it_was_found():

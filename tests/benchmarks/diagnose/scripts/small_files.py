@@ -1,4 +1,9 @@
-"""Small-file-bound: a sample is a clip of 48 frames, and every frame is a file of 512 bytes."""
+"""Small-file-bound: a sample is a clip of 48 frames, and every frame is a file of 512 bytes.
+
+The cure takes a clip in one read, and so does without Python's loop over 48 frames as well, of which no advice can
+know: some 1 ms of a batch that takes 11, of which files take 8. With frames of 192 bytes a cured batch takes 1.2 ms
+where 2.1 were promised, which a quick training step does not bring within a factor of 1.5; here it takes 2.2, not 2.8.
+"""
 
 import argparse
 from pathlib import Path
