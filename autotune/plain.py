@@ -118,7 +118,15 @@ def _build_dataclass(kind: Any, value: Any, where: str, depth: int) -> Any:
         raise ValueError(f"{where} has no field {unknown[0]!r}")
     if hasattr(kind, "from_dict"):
         return kind.from_dict(value)
-    return kind(**{name: _build(hints[name], item, f"{where}.{name}", depth + 1) for name, item in value.items()})
+    built = {name: _build(hints[name], item, f"{where}.{name}", depth + 1) for name, item in value.items()}
+    missing = [field.name for field in dataclasses.fields(kind) if _is_required(field) and field.name not in value]
+    if missing:
+        raise ValueError(f"{where} lacks {', '.join(missing)}")
+    return kind(**built)
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _build_scalar(kind: Any, value: Any, where: str) -> Any:

@@ -158,14 +158,18 @@ def delete_study(
         if not yes and not _is_confirmed(record, trials):
             raise UsageError(f"Study {study!r} was not deleted.", "Answer yes, or pass --yes.")
         tuner.delete_study(study, repository)
-    say(f"Deleted: study {study} with {len(trials)} trials.")
+    say(f"Deleted: study {study} with {_trials_text(trials)}.")
     return 0
+
+
+def _trials_text(trials: tuple[TrialRecord, ...]) -> str:
+    return f"{len(trials)} trial{'' if len(trials) == 1 else 's'}"
 
 
 def _is_confirmed(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> bool:
     from autotune.report.streams import say
 
-    say(f"Delete study {record.name!r} with {len(trials)} trials ({record.status})? [y/N]")
+    say(f"Delete study {record.name!r} with {_trials_text(trials)} ({record.status.replace('_', ' ')})? [y/N]")
     try:
         answer = sys.stdin.readline()
     except (OSError, ValueError):

@@ -50,7 +50,9 @@ class EventStream:
 
     def _write(self, name: str, document: Mapping[str, Any]) -> None:
         head = {"schema": SCHEMA, "event": name, "at": self._now().isoformat(timespec="milliseconds")}
-        line = json.dumps({**without_infinite(self._mask(dict(document))), **head}, ensure_ascii=True, allow_nan=False)
+        fields = without_infinite(self._mask(dict(document)))
+        # The head comes first, and holds whatever an event calls its own fields.
+        line = json.dumps({**head, **fields, **head}, ensure_ascii=True, allow_nan=False)
         self._stream.write(f"{line}\n")
 
 

@@ -72,7 +72,7 @@ def test_values_that_do_not_fit_are_refused(change):
 
 
 def test_a_missing_field_without_a_default_is_refused():
-    with pytest.raises(ValueError, match="rate"):
+    with pytest.raises(ValueError, match="Outer lacks rate"):
         from_plain(Outer, {})
 
 

@@ -65,6 +65,7 @@ def test_every_line_says_its_schema_its_event_and_when():
         assert (line["schema"], line["at"]) == (1, "2026-11-20T10:30:00.000+00:00")
         assert line["event"]
     assert lines(*EVENTS)[-1]["status"] == "improved"
+    assert all(list(line)[:3] == ["schema", "event", "at"] for line in lines(*EVENTS))
 
 
 def test_a_finished_trial_holds_what_it_is_compared_by_and_no_raw_blocks():
