@@ -147,14 +147,7 @@ class Diagnosis:
 
     def document(self) -> dict[str, Any]:
         """The one document that `--json` prints."""
-        steps, observed = self.observation.steps, self.observation
-        shares = {
-            "data_wait": steps.data_wait_s / steps.wall_s,
-            "forward": steps.forward_s / steps.wall_s,
-            "backward": steps.backward_s / steps.wall_s,
-            "optimizer": steps.optimizer_s / steps.wall_s,
-            "rest": steps.rest_s / steps.wall_s,
-        }
+        observed = self.observation
         return {
             "schema": DOCUMENT_SCHEMA,
             "script": self.script,
@@ -171,15 +164,9 @@ class Diagnosis:
             "device_share": self.device_share,
             "device_utilization": self.device_utilization,
             "step_s": self.step_s,
-            "step_shares": shares,
+            "step_shares": self._step_shares(),
             "epoch_start_s": self.restart_s,
-            "memory": {
-                **(to_plain(observed.memory) if observed.memory is not None else {}),
-                "peak_bytes": self.peak_memory_bytes,
-                "peak_allocated_bytes": self.peak_allocated_bytes,
-                "outside_allocator_bytes": self.outside_allocator_bytes,
-                "cap_bytes": self.memory_cap_bytes,
-            },
+            "memory": self._memory(),
             "num_parameters": self.facts.num_parameters,
             "num_trainable": observed.num_trainable,
             "settings": self.natural.to_dict(),
@@ -191,4 +178,24 @@ class Diagnosis:
             "advice": [to_plain(advice) for advice in self.advice],
             "profiles": list(self.profiles),
             "notes": list(self.notes),
+        }
+
+    def _step_shares(self) -> dict[str, float]:
+        steps = self.observation.steps
+        return {
+            "data_wait": steps.data_wait_s / steps.wall_s,
+            "forward": steps.forward_s / steps.wall_s,
+            "backward": steps.backward_s / steps.wall_s,
+            "optimizer": steps.optimizer_s / steps.wall_s,
+            "rest": steps.rest_s / steps.wall_s,
+        }
+
+    def _memory(self) -> dict[str, Any]:
+        kinds = self.observation.memory
+        return {
+            **(to_plain(kinds) if kinds is not None else {}),
+            "peak_bytes": self.peak_memory_bytes,
+            "peak_allocated_bytes": self.peak_allocated_bytes,
+            "outside_allocator_bytes": self.outside_allocator_bytes,
+            "cap_bytes": self.memory_cap_bytes,
         }

@@ -43,8 +43,8 @@ NUM_RECENT = 8
 RUNS_IN_FINALS = 12
 """Runs of the finals that are still to come while trials run: three finalists and the baseline, three rounds."""
 HINTS = (
-    "Ctrl-C ends after the running trial; what is finished is saved",
-    "Ending after the running trial; Ctrl-C once more ends that too",
+    "Ctrl-C ends after this trial; what is finished is saved",
+    "Ending after this trial; Ctrl-C once more ends it too",
     "Ending what is running",
 )
 """By how often a stop was asked for."""

@@ -150,22 +150,12 @@ class Witness:
     def facts(self, world_size: int) -> ScriptFacts:
         """What was learned."""
         modules = [module for root in self._roots.modules for module in root.modules()]
-        parameters = {id(p): p for root in self._roots.modules for p in root.parameters()}
+        parameters = list({id(p): p for root in self._roots.modules for p in root.parameters()}.values())
         optimizer = self._steps.primary
         ends = self._step_ends or self._backward_ends
         loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step()
-        notes = {
-            "several_loaders": self._loaders.num_training() > 1,
-            "reads_ahead": self._loaders.is_read_ahead,
-            "replays_batches": self._loaders.is_replayed,
-            "launcher_threads": launcher_sets_threads(),
-            "format_unseen": self._operands.dtype is None,
-            # A convolution's weight has three dimensions or more, whoever calls it.
-            "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters.values()),
-            "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
-        }
         return ScriptFacts(
-            device=self._device(list(parameters.values())),
+            device=self._device(parameters),
             world_size=world_size,
             loader=loader,
             num_micro_batches_per_step=accumulation,
@@ -195,7 +185,7 @@ class Witness:
             imports=installed_modules(),
             early_environment=self._early_environment,
             torch_version=str(torch.__version__),
-            num_parameters=sum(p.numel() for p in parameters.values()),
+            num_parameters=sum(p.numel() for p in parameters),
             first_step_s=ends[0] - self._started_at if ends else 0.0,
             step_s=(ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 0.0,
             num_steps=len(ends),
@@ -207,8 +197,22 @@ class Witness:
                 own_autocast=self._autocast_dtype,
                 targets_vary=self._loss_targets.vary,
             ),
-            notes=tuple(name for name, is_so in notes.items() if is_so),
+            notes=self._notes(parameters),
         )
+
+    def _notes(self, parameters: list[torch.nn.Parameter]) -> tuple[str, ...]:
+        """What else was seen, by name."""
+        notes = {
+            "several_loaders": self._loaders.num_training() > 1,
+            "reads_ahead": self._loaders.is_read_ahead,
+            "replays_batches": self._loaders.is_replayed,
+            "launcher_threads": launcher_sets_threads(),
+            "format_unseen": self._operands.dtype is None,
+            # A convolution's weight has three dimensions or more, whoever calls it.
+            "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters),
+            "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
+        }
+        return tuple(name for name, is_so in notes.items() if is_so)
 
     def _is_scheduled_per_batch(self) -> bool:
         """Whether a scheduler moved with nearly every optimizer step; the last step's move was not seen any more."""

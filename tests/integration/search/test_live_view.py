@@ -14,7 +14,7 @@ from tests.screen import Screen
 
 SCRIPT = Path(__file__).with_name("plain_loop.py")
 NARROW = ["--fix", "intra_op_threads=1", "--fix", "omp_wait_policy=default", "--fix", "precision=fp32"]
-LAST_LINE = "Ctrl-C ends after the running trial"
+LAST_LINE = "Ctrl-C ends after this trial"
 
 
 @pytest.mark.slow

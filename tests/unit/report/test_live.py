@@ -53,7 +53,7 @@ trial 2  measuring, 5.0 s  about 2,311 samples/s
 num_workers=6 persistent_workers=true precision=bf16
 GPU [########]  94%  CPU [######--]  71%  data wait [--------]   3%
 memory [######--] 12.0 GiB
-Ctrl-C ends after the running trial; what is finished is saved
+Ctrl-C ends after this trial; what is finished is saved
 """
 
 
@@ -95,7 +95,7 @@ def test_a_probe_without_a_search_is_shown_by_itself():
         "",
         "probe: your script as it is  learning what it is, 5.0 s",
         "memory 2.0 GiB",
-        "Ctrl-C ends after the running trial; what is finished is saved",
+        "Ctrl-C ends after this trial; what is finished is saved",
     ]
 
 

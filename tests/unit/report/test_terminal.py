@@ -93,7 +93,7 @@ def test_a_person_sees_a_live_view_that_is_gone_at_the_end():
         for event in EVENTS:
             talk(event)
         view = Screen().feed(page.getvalue()).plain
-        assert view[-1] == "Ctrl-C ends after the running trial; what is finished is saved"
+        assert view[-1] == "Ctrl-C ends after this trial; what is finished is saved"
         assert any("best 2,000" in line for line in view), "what is printed never stands above an older view"
     assert page.getvalue().endswith("\x1b[2K")
 
@@ -138,7 +138,7 @@ def test_between_two_runs_the_screen_holds_the_lines_and_the_view_below_them(mon
         lines = Screen().feed(page.getvalue()).plain
     assert lines[-8].endswith("<- best so far")
     assert lines[-7:-5] == ["", "train.py on NVIDIA H200, 8 usable cores, torch 2.13.0"]
-    assert lines[-1] == "Ctrl-C ends after the running trial; what is finished is saved"
+    assert lines[-1] == "Ctrl-C ends after this trial; what is finished is saved"
 
 
 def test_the_cursor_is_not_left_hidden_by_a_tuner_that_is_killed():
