@@ -25,10 +25,12 @@ class LossWatch:
     Args:
         steps: Knows the parameters, and tells of backward passes.
         roots: Tell when the first forward pass begins.
+        trains_on_cpu: Whether every loss is on the host, so that none has to be asked where it is.
     """
 
-    def __init__(self, steps: Steps, roots: Roots) -> None:
+    def __init__(self, steps: Steps, roots: Roots, *, trains_on_cpu: bool = False) -> None:
         self._steps, self._roots = steps, roots
+        self._trains_on_cpu = trains_on_cpu
         self._is_measuring = False
         self._is_at_start = True
         """Whether first losses are still to be noted."""
@@ -98,7 +100,7 @@ class LossWatch:
             self._note_first(loss.data)
         if not self._is_measuring:
             self._last = loss.data  # Half of what `detach` costs.
-        elif loss.is_cpu:
+        elif self._trains_on_cpu or loss.is_cpu:
             # A number costs a fifth of what a sum of tensors does, on the path of every step.
             try:
                 self._total += loss.item()

@@ -63,7 +63,7 @@ class MeasuredSession:
                 job, paths, self._steps, self._applied.roots, self._feed, at_begin=lambda: self._told.note_memory()
             )
         self._meter: Meter | None = None
-        self._losses = LossWatch(self._steps, self._applied.roots)
+        self._losses = LossWatch(self._steps, self._applied.roots, trains_on_cpu=job.device == "cpu")
         self._told = TrialReport(
             paths, times, self._applied, self._feed, self._losses, self._allocator, has_loader=self._has_loader
         )

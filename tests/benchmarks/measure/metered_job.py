@@ -1,11 +1,9 @@
 """A training loop that, as a trial, takes turns with the same loop beneath the trial's seams, and says what they cost.
 
-The loop beneath calls what the seams' wrappers call: torch's own functions, the same model and the same optimizer. So
-nothing is put on and taken off, which would cost the interpreter its caches, and turns can be as short as a few
-micro-steps: what changes on a shared machine from one tenth of a second to the next is in both alike.
-
-The two are not written alike, which by itself costs a few microseconds: outside of a trial, where nothing is attached,
-the same turns say how many.
+The loop beneath is the same code over twins: of the loader's iterator, the optimizer and `loss.backward`, whose classes
+and names lead to torch's own functions, past the wrappers. So nothing is put on and taken off, which would cost the
+interpreter its caches, and turns can be as short as a few micro-steps: what changes on a shared machine from one tenth
+of a second to the next is in both alike. Outside of a trial, where nothing is attached, the two must take the same.
 
 With `--by-hand` the loop beneath does itself what the seams do for the other: an autocast region per micro-batch, and
 two micro-batches per step.
@@ -18,18 +16,25 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
 
 import torch
 from torch.utils.data import DataLoader, Sampler, TensorDataset, dataloader
 
-TURN_STEPS = 8
-"""Micro-steps of a turn: whole steps with either accumulation, and an epoch is a multiple of it."""
-QUADS = 16
-"""Of turns, with and without and without and with, in a group: at half a millisecond a step it still holds two of the
-meter's blocks, so that every group has its share of what their ends cost."""
+from autotune.model.job import TrialPaths
+from autotune.runner.reports import read_progress
+
+TURN_STEPS = 2
+"""Micro-steps of a turn: a whole step with either accumulation, and no more, so that what the neighbours do is in both
+loops alike."""
+GROUP_S = 0.1
+"""CPU time with the seams in a group of turns: two of the meter's blocks, so that every group has its share of what
+their ends cost."""
 REGIONS = 2000
 WARM_UP_S = 3.0
-"""Of metered steps: until the trial's own warm-up is through, and its window runs."""
+"""Of metered steps, at least; at most until the trial's own warm-up is through, and its window runs."""
+MAX_WARM_UP_S = 60.0
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--groups", type=int, default=24, help="of turns; each gives a difference")
@@ -41,7 +46,7 @@ SPACE, SPACE_TOO = bytearray(1 << 16), bytearray(1 << 16)
 
 
 class Endless(Sampler[int]):
-    """Indices without an end, as a trial's own sampler gives them."""
+    """Indices without an end, as the trial's own sampler gives them."""
 
     def __init__(self, num: int) -> None:
         self.num = num
@@ -91,10 +96,24 @@ def region_s():
     return (time.thread_time() - began) / REGIONS
 
 
-def loop_above(loader, model, optimizer) -> Callable[[], float]:
-    """A turn of the script as everybody writes it, with the seams: gives its CPU time."""
+def twin(original, *names):
+    """The same object, of a class of its own in which these names are what lies beneath the seams."""
+    cls = type(original)
+    same = object.__new__(type(cls.__name__, (cls,), {name: beneath(getattr(cls, name)) for name in names}))
+    vars(same).update(vars(original))
+    return same
+
+
+def backward_beneath() -> Callable[[torch.Tensor], None]:
+    """`Tensor.backward`, its very code, with what lies beneath the seam where it says `torch.autograd.backward`."""
+    names = SimpleNamespace(autograd=SimpleNamespace(backward=beneath(torch.autograd.backward)))
+    known = torch.Tensor.backward
+    return FunctionType(known.__code__, {**known.__globals__, "torch": names}, "backward", known.__defaults__)
+
+
+def loop_over(iterator, model, optimizer, backward) -> Callable[[], float]:
+    """A turn of the script as everybody writes it: gives its CPU time."""
     spin_s, cross_entropy = options.spin_s, torch.nn.functional.cross_entropy
-    iterator = iter(loader)
 
     def turn():
         began = time.thread_time()
@@ -102,55 +121,56 @@ def loop_above(loader, model, optimizer) -> Callable[[], float]:
             x, y = next(iterator)
             optimizer.zero_grad()
             spin(spin_s)
-            cross_entropy(model(x), y).backward()
+            backward(cross_entropy(model(x), y))
             optimizer.step()
         return time.thread_time() - began
 
     return turn
 
 
-def loop_beneath(loader, model, optimizer) -> Callable[[], float]:
-    """A turn of the same beneath the seams: another loader like that, the same parameters."""
+def loop_by_hand(iterator, model, optimizer, backward) -> Callable[[], float]:
+    """The same with a region and two micro-batches per step, as who knows of them writes it."""
     spin_s, cross_entropy = options.spin_s, torch.nn.functional.cross_entropy
-    next_batch, backward = beneath(dataloader._BaseDataLoaderIter.__next__), beneath(torch.autograd.backward)
-    step, zero_grad = beneath(type(optimizer).step), beneath(torch.optim.Optimizer.zero_grad)
-    # Its copy has the same parts, and not the wrapper that a root carries.
-    model = copy.copy(model)
-    assert model._compiled_call_impl is None
-    iterator, num_taken = iter(loader), 0
 
     def turn():
         began = time.thread_time()
-        for _ in range(TURN_STEPS):
-            x, y = next_batch(iterator)
-            zero_grad(optimizer)
-            spin(spin_s)
-            # As `loss.backward()` calls it.
-            backward(cross_entropy(model(x), y), None, None, False, inputs=None)
-            step(optimizer)
-        return time.thread_time() - began
-
-    def turn_by_hand():
-        began = time.thread_time()
         for number in range(TURN_STEPS):
-            x, y = next_batch(iterator)
+            x, y = next(iterator)
             spin(spin_s)
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 loss = cross_entropy(model(x), y)
-            backward(loss / 2, None, None, False, inputs=None)
+            backward(loss / 2)
             if number % 2 == 1:
-                step(optimizer)
-                zero_grad(optimizer)
+                optimizer.step()
+                optimizer.zero_grad()
         return time.thread_time() - began
 
-    def next_turn():
-        nonlocal iterator, num_taken
-        if num_taken == len(loader):
-            iterator, num_taken = iter(loader), 0
-        num_taken += TURN_STEPS
-        return turn_by_hand() if options.by_hand else turn()
+    return turn
 
-    return next_turn
+
+def is_warm() -> bool:
+    """Whether the trial's window runs; outside of a trial there is nothing to wait for."""
+    folder = os.environ.get("AUTOTUNE_TRIAL")
+    return folder is None or read_progress(TrialPaths(Path(folder))).in_window
+
+
+def warm_up(turn):
+    """Lets the trial come to its window."""
+    began = time.monotonic()
+    while time.monotonic() < began + WARM_UP_S or not is_warm():
+        assert time.monotonic() < began + MAX_WARM_UP_S, "the trial does not come to its window"
+        turn()
+
+
+def group(above, below) -> tuple[float, float]:
+    """CPU times with and without the seams per micro-step, by turns with and without and without and with."""
+    above_s, below_s, num_steps = 0.0, 0.0, 0
+    while above_s < GROUP_S:
+        above_s += above()
+        below_s += below() + below()
+        above_s += above()
+        num_steps += 2 * TURN_STEPS
+    return above_s / num_steps, below_s / num_steps
 
 
 def main():
@@ -160,23 +180,23 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     data = TensorDataset(torch.randn(4096, size), torch.randint(4, (4096,)))
     is_trial = "AUTOTUNE_TRIAL" in os.environ
-    above = loop_above(DataLoader(data, 32, sampler=None if is_trial else Endless(len(data))), model, optimizer)
-    end = time.monotonic() + WARM_UP_S
-    while time.monotonic() < end:
-        above()
-    beside = DataLoader(data, batch_size=16 if options.by_hand else 32)
-    below = loop_beneath(beside, model, optimizer)
-    differences, plain = [], []
-    for _ in range(options.groups):
-        above_s = below_s = 0.0
-        for _ in range(QUADS):
-            above_s += above()
-            below_s += below() + below()
-            above_s += above()
-        num_steps = 2 * QUADS * TURN_STEPS
-        differences.append((above_s - below_s) / num_steps)
-        plain.append(below_s / num_steps)
-    said = {"differences": differences, "plain": plain, "region": region_s(), "seams": seams(optimizer)}
+    loader = DataLoader(data, 32, sampler=None if is_trial else Endless(len(data)))
+    above = loop_over(iter(loader), model, optimizer, torch.Tensor.backward)
+    warm_up(above)
+    beside = DataLoader(data, 16 if options.by_hand else 32, sampler=Endless(len(data)))
+    # A model's copy has the same parts, and not the wrapper that a root carries.
+    bare_model = copy.copy(model)
+    assert bare_model._compiled_call_impl is None
+    bare_optimizer = twin(optimizer, "step", "zero_grad")
+    loop = loop_by_hand if options.by_hand else loop_over
+    below = loop(twin(iter(beside), "__next__"), bare_model, bare_optimizer, backward_beneath())
+    groups = [group(above, below) for _ in range(options.groups)]
+    said = {
+        "differences": [above_s - below_s for above_s, below_s in groups],
+        "plain": [below_s for _, below_s in groups],
+        "region": region_s(),
+        "seams": seams(optimizer),
+    }
     print(json.dumps(said), flush=True)
     os._exit(0)
 
