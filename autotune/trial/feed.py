@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from autotune.measure.block import Phase
 from autotune.trial.batch_probe import repeated
 from autotune.trial.batches import EndlessBatchSampler, clone_batch, is_led_by_samples, leading_size
 from autotune.trial.build_log import Built
@@ -106,6 +107,8 @@ class Feed:
         self._pass_began = perf_counter()
         self._num_passes += 1
         if self._meter is not None:
+            if self._meter.phase is not Phase.RESTART:  # which begins an iteration in place of the script
+                self.epoch.left()
             self._meter.pass_begins()
         self._gates.iteration_begins(
             loader,

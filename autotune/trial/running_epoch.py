@@ -10,14 +10,28 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from autotune.trial import torch_names
 from autotune.trial.batches import EndlessBatchSampler
 from autotune.trial.loaders import length_of
+
+MIN_BATCHES_LEFT = 8
+"""Who begins another iteration after fewer batches may have had a look at them; and ends of epochs as short as that
+come often enough to be a part of every window."""
 
 
 class RunningEpoch:
     """The training loader's iteration that the script takes its batches from; the latest one that it began."""
 
-    __slots__ = ("_iterator", "_length", "_original", "num_given", "num_until_end", "successor")
+    __slots__ = (
+        "_iterator",
+        "_latest_left",
+        "_length",
+        "_num_until_left",
+        "_original",
+        "num_given",
+        "num_until_end",
+        "successor",
+    )
 
     def __init__(self) -> None:
         self.successor: Any = None
@@ -29,6 +43,9 @@ class RunningEpoch:
         self._iterator: weakref.ref[Any] | None = None
         """The script alone decides how long its workers live."""
         self._length = math.inf
+        self._latest_left = 0
+        self._num_until_left: int | None = None
+        """Batches after which the script leaves its iterations, where it does so before their end."""
         self._original: Callable[[Any], Any] = next
 
     def began(self, loader: Any, iterator: Any, *, is_held_back: bool) -> None:
@@ -52,6 +69,17 @@ class RunningEpoch:
         is_in_order = getattr(loader, "in_order", True)
         iterator._autotune_sizes = vars(sampler)["latest_sizes"] if is_in_order and is_endless else None
 
+    def left(self) -> None:
+        """Notes that the script begins another iteration while it trains, wherever this one is.
+
+        One that leaves it before its end, and all of them after as many batches, counts them: its epochs are as long as
+        that.
+        """
+        is_early = MIN_BATCHES_LEFT <= self.num_given < self._length < math.inf
+        is_as_before = self._latest_left in (0, self.num_given)
+        self._num_until_left = self.num_given if is_early and is_as_before else None
+        self._latest_left = self.num_given
+
     def taken_by(self, original: Callable[[Any], Any]) -> None:
         """Notes what takes a batch of the iteration, beneath the seams."""
         self._original = original
@@ -65,6 +93,8 @@ class RunningEpoch:
         sampler = getattr(loader, "batch_sampler", None)
         if not isinstance(sampler, EndlessBatchSampler):
             return None
+        if self._num_until_left is not None:
+            return _leave(iterator, loader)
         sampler.is_ending = True
         while True:
             began = time.perf_counter()
@@ -89,7 +119,9 @@ class RunningEpoch:
 
     @property
     def num_batches(self) -> int | None:
-        """Batches of one epoch on this rank; None where the loader has no length."""
+        """Batches of one epoch on this rank, as far as the script goes in it; None where the loader has no length."""
+        if self._num_until_left is not None:
+            return self._num_until_left
         return None if math.isinf(self._length) else int(self._length)
 
     @property
@@ -101,3 +133,14 @@ class RunningEpoch:
         """The iterator, and its loader; None for what the script has dropped."""
         iterator = self._iterator() if self._iterator is not None else None
         return iterator, iterator._autotune_loader() if iterator is not None else None
+
+
+def _leave(iterator: Any, loader: Any) -> float:
+    """Leaves an iteration as a script does: workers that are not persistent end, with what they have ready and are at.
+
+    Persistent ones go on, and the next iteration waits until they are through with that.
+    """
+    began = time.perf_counter()
+    if not loader.persistent_workers and hasattr(iterator, torch_names.SHUTDOWN_WORKERS):
+        getattr(iterator, torch_names.SHUTDOWN_WORKERS)()
+    return time.perf_counter() - began

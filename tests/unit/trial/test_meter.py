@@ -67,3 +67,20 @@ def test_in_an_epoch_begun_from_outside_the_script_still_has_what_it_took_ahead(
     loop.meter.arrive()
     (first,) = [block for block in loop.meter.blocks() if block.phase is Phase.RESTART]
     assert (first.num_steps, first.num_micro_batches, first.num_samples) == (1, 1, 8.0)
+
+
+def test_the_block_that_holds_the_first_end_of_an_epoch_is_dropped_and_later_ends_stay_in(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, 0)
+    loop.step()
+    loop.meter.arrive()
+    for phase_after in (Phase.RAMP, Phase.WINDOW):
+        loop.meter._enter(Phase.WINDOW, num_micro_batches=2)
+        for _ in range(3):
+            loop.step()
+        loop.meter.arrive()
+        loop.meter.epoch_ended()
+        assert loop.meter.phase is phase_after
+    loop.step()
+    loop.meter.arrive()
+    window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
+    assert [block.num_steps for block in window] == [2, 2, 2]

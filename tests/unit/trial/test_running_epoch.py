@@ -1,0 +1,72 @@
+"""How far a script goes in its epochs, over loaders without workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from torch.utils.data import DataLoader
+
+from autotune.trial.batches import EndlessBatchSampler
+from autotune.trial.running_epoch import RunningEpoch
+
+
+class Passes:
+    """A script that iterates over a loader of ten batches again and again."""
+
+    def __init__(self) -> None:
+        self.epoch = RunningEpoch()
+        self.num_taken = 0
+        self.loader = DataLoader(list(range(20)), batch_size=2)
+        endless = EndlessBatchSampler.over(
+            self.loader.batch_sampler, may_repeat=lambda num: True, num_backwards=lambda: 1
+        )
+        vars(self.loader)["batch_sampler"] = endless
+
+    def run(self, lengths: Sequence[int]) -> None:
+        """Takes so many batches in each pass; the last one goes on."""
+        for number, length in enumerate(lengths):
+            if number:
+                self.epoch.left()
+            self.iterator = iter(self.loader)
+            self.epoch.began(self.loader, self.iterator, is_held_back=False)
+            self.epoch.taken_by(self._take)
+            for _ in range(length):
+                self._take(self.iterator)
+                self.epoch.num_given += 1
+
+    def _take(self, iterator: object) -> None:
+        next(iterator)  # type: ignore[call-overload]
+        self.num_taken += 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "num_batches"),
+    [
+        ((8, 1), 8),
+        ((8, 8, 1), 8),
+        ((8, 9, 1), 10),  # by no number of batches
+        ((10, 3), 10),
+        ((13, 3), 10),  # past the end of an epoch that does not end
+        ((10, 1, 10, 1, 2), 10),  # a look at a batch before each
+        ((1, 1, 8), 10),
+    ],
+)
+def test_epochs_that_a_script_leaves_are_as_long_as_it_goes_in_them(lengths: Sequence[int], num_batches: int) -> None:
+    passes = Passes()
+    passes.run(lengths)
+    assert passes.epoch.num_batches == num_batches
+
+
+def test_an_epoch_that_a_script_leaves_is_left_with_what_its_workers_have_ready() -> None:
+    passes = Passes()
+    passes.run((8, 4))
+    assert passes.epoch.end() is not None
+    assert passes.num_taken == 12
+
+
+def test_an_epoch_that_a_script_sees_through_is_taken_to_its_end() -> None:
+    passes = Passes()
+    passes.run((10, 4))
+    assert passes.epoch.end() is not None
+    assert next(passes.iterator, None) is None
