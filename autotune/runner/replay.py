@@ -1,9 +1,9 @@
 """A runner that answers from a recorded grid: searches are compared on real measurements without running anything.
 
-    grid = read_grid(Path("tests/data/grids/jpeg_cnn-cpu4.jsonl"))        # autotune.model.grid_file
+    grid = read_grid(Path("tests/data/grids/jpeg_cnn-cpu2.jsonl"))        # autotune.model.grid_file
     runner = ReplayRunner(grid, seed=7)
-    runner.answer(settings)                      # a TrialResult with noise; `start(job)` is the same for jobs
-    grid.regret(settings), grid.is_within(settings), grid.best, grid.feasible_share       # by its truth, without noise
+    runner.answer(grid.best)                     # a TrialResult with noise; `start(job)` is the same for jobs
+    grid.regret(grid.cells[0]), grid.is_within(grid.best), grid.feasible_share            # by its truth, without noise
 
 A whole search of it, our own or with `sampler=RandomSampler(seed=7)` one of Optuna's under the same baseline, space,
 constraints, noise and budget:

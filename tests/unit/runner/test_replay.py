@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import autotune.runner.replay as documented
 from autotune.errors import SearchSpaceError
 from autotune.model.grid import Grid
+from autotune.model.grid_file import read_grid
 from autotune.model.outcome import Outcome
 from autotune.runner.replay import ReplayRunner
+from autotune.space.grid import recorded_space
+from autotune.tuner.function_search import search_function
 from tests.unit.grids import CAP_BYTES, grid, ok, over_cap, record
 from tests.unit.runner.samples import job
 
@@ -87,3 +94,18 @@ def test_an_anchors_measurements_are_answers_too():
     extra = record(0, ok(500.0), anchor=1)
     found = Grid(GRID.header, [*GRID.records, extra])
     assert extra.result in found.results(found.cells[0])
+
+
+def test_the_documented_lines_search_a_recorded_grid(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[3])
+    lines = "".join(re.findall(r"^    .*\n", documented.__doc__, flags=re.MULTILINE)).replace("=40)", "=12)")
+    names = {
+        "Path": Path,
+        "ReplayRunner": ReplayRunner,
+        "read_grid": read_grid,
+        "recorded_space": recorded_space,
+        "search_function": search_function,
+    }
+    exec(compile(textwrap.dedent(lines), documented.__file__, "exec"), names)
+    assert len(names["found"].trials) == 12
+    assert names["found"].best.settings in names["grid"].feasible

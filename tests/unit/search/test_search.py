@@ -11,6 +11,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.search.search import Proposal, Search, SearchExhausted
 from autotune.search.walk import PlanLimits
+from autotune.settings import Settings
 from autotune.space.derive import derive_space
 from autotune.units import GIB
 from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
@@ -190,3 +191,19 @@ def test_segments_that_expand_are_tried_where_a_larger_micro_batch_did_not_fit()
         search.tell(proposal.number, told if fits else result(Outcome.OUT_OF_MEMORY, peak=None))
         tried.add((settings.batch_size, settings.expandable_segments, fits))
     assert (128, True, True) in tried
+
+
+def test_a_suggestion_that_needs_more_than_the_cap_is_pruned_with_the_reason_and_not_run():
+    storage, tried = optuna.storages.InMemoryStorage(), []
+    space = accelerator_space(effective_batch="free")
+    search = Search(storage, "study", space, LIMITS, seed=3, max_trials=16, spend_all=True)
+    while isinstance(proposal := search.ask(), Proposal):
+        tried.append(proposal.settings)
+        size = proposal.settings.batch_size
+        told = result(Outcome.OK, rate=size / (size + 64), compute=size / (size + 64), peak=size * CAP_BYTES // 100)
+        search.tell(proposal.number, told if size <= 100 else result(Outcome.OUT_OF_MEMORY, peak=None))
+    trials = optuna.load_study(study_name="study", storage=storage).trials
+    pruned = [trial for trial in trials if trial.state.name == "PRUNED"]
+    assert len(pruned) == search.num_gated > 0
+    assert all("the cap is 4.0 GiB" in trial.user_attrs["reason"] for trial in pruned)
+    assert not {Settings.from_dict(trial.user_attrs["settings"]) for trial in pruned} & set(tried)
