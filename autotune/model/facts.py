@@ -84,6 +84,16 @@ class ArgumentFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class VisibleDevices:
+    """What torch said of CUDA devices in a process that had asked the driver."""
+
+    asked_for: str | None
+    """CUDA_VISIBLE_DEVICES at that time; None = it was not set."""
+    num_devices: int
+    """0 where there is none that torch can use."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptFacts:
     """The script, as one run under its own settings showed it."""
 
@@ -129,6 +139,8 @@ class ScriptFacts:
     """All modules from installed packages that were imported by the end of the probe."""
     early_environment: tuple[str, ...] = ()
     """Variables that the script changed before it imported torch."""
+    cuda_devices: VisibleDevices | None = None
+    """None where the process could not ask."""
     torch_version: str
     num_parameters: int
     first_step_s: float

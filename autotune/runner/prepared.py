@@ -28,7 +28,8 @@ BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 own is needed: `autotune.trial.forked` makes it."""
 FORKABLE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """Variables of processes that are forked from, where the user has set none: otherwise the first question for a device,
-as most scripts have it in their first lines, asks the driver, after which no fork can use it."""
+as libraries have it where they are imported, asks the driver, after which no fork can use it. The script's own
+questions are answered by what the probe was told (`autotune.trial.known_devices`)."""
 SAYS_LIMIT_S = 5.0
 """Longest time from its call to its message."""
 LOSS_TOLERANCE = 1e-4

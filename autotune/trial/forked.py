@@ -40,6 +40,8 @@ LAZY_PACKAGES = ("torch._inductor", "triton")
 """Imported when something is compiled, and they may start processes of their own when they are."""
 IMPORTED_BY_NAME = (
     ("torch.autograd", "backward"),
+    ("torch.cuda", "is_available"),
+    ("torch.cuda", "device_count"),
     ("torch.cuda", "set_device"),
     ("torch.cuda", "reset_peak_memory_stats"),
     ("torch.nn.utils", "clip_grad_norm_"),
@@ -48,7 +50,8 @@ IMPORTED_BY_NAME = (
     ("torch.nn.utils.clip_grad", "clip_grad_norm_"),
     ("torch.nn.utils.clip_grad", "clip_grad_value_"),
 )
-"""Functions that are wrapped when the settings are known, and that modules may have imported by their names before."""
+"""Functions that are wrapped in the script's beginning, or when the settings are known, and that modules may have
+imported by their names before."""
 
 
 def preload(names: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ from autotune.trial import active, forked, hazards, progress_bars
 from autotune.trial.beginning import Beginning
 from autotune.trial.durations import PartTimes
 from autotune.trial.kept import Kept, Standard, is_known, why_not_kept
+from autotune.trial.known_devices import KnownDevices
 from autotune.trial.seam import Seam
 from autotune.trial.session import MeasuredSession
 from autotune.trial.thread_witness import ThreadWitness
@@ -61,6 +62,7 @@ class PreparedSession:
     def __init__(self, job: TrialJob, beginning: Beginning, meeting: Meeting) -> None:
         self._facts, self._beginning, self._meeting = job.facts, beginning, meeting
         self._seam, self._threads = Seam(self._reached), ThreadWitness()
+        self._devices = KnownDevices(job.facts.cuda_devices if job.facts is not None else None)
         self._standard = Standard()
         self._session: MeasuredSession | None = None
         self._knobs: dict[str, str] = {}
@@ -71,6 +73,7 @@ class PreparedSession:
         self._beginning.steps.policy = self._step
         self._seam.install()
         self._threads.install()
+        self._devices.install()
 
     # What the public API asks of a session -------------------------------------------------------------------
 
@@ -111,6 +114,7 @@ class PreparedSession:
         """Waits here for trials; returns in each of them, its settings in force."""
         prepared_s = time.monotonic() - self._began
         self._threads.remove()
+        self._devices.remove()
         progress_bars.end_monitor()
         gc.collect()
         gc.freeze()  # What is shared stays shared: the collector must not touch it in every child.

@@ -14,12 +14,16 @@ from autotune.trial.loaders import user_frames
 from autotune.trial.patching import wrap
 from autotune.trial.roots import is_criterion
 
+CUDA_STARTERS: tuple[Any, ...] = tuple(
+    owner for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random) if hasattr(owner, "_lazy_init")
+)
 PLACES: tuple[tuple[Any, str, str], ...] = (
     (DataLoader, "__init__", "a DataLoader is built"),
     (torch.nn.Module, "__call__", "a model is called"),
     (torch.autograd, "backward", "gradients are computed"),
     (torch.autocast, "__enter__", "an autocast region begins"),
-    (torch.cuda, "_lazy_init", "CUDA starts"),
+    # Two of its modules hold the function by its name.
+    *((owner, "_lazy_init", "CUDA starts") for owner in CUDA_STARTERS),
 )
 """Calls that settings may change, and what happens in them."""
 

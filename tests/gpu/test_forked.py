@@ -126,9 +126,12 @@ def test_trials_go_on_from_the_scripts_beginning_before_it_starts_cuda(
     note("settings matter", results[0].start_reason)
 
 
-def test_a_beginning_that_asks_for_devices_is_shared(bench: Bench) -> None:
-    job = bench.trial(bench.probed("begins.py"))
-    assert job.facts is not None
+@pytest.mark.parametrize("arguments", [(), ("--asks-name",)])
+def test_a_beginning_that_asks_for_devices_is_shared(bench: Bench, arguments: tuple[str, ...]) -> None:
+    """To its name, which takes a context to ask for."""
+    job = bench.trial(bench.probed("begins.py", *arguments))
+    assert job.facts is not None and job.facts.cuda_devices is not None
+    num_devices = job.facts.cuda_devices.num_devices
     with ForkRunner(bench.runner, job.facts, least_preparation_s=0.0) as runner:
         results = [run(runner, job), run(runner, job)]
         assert [result.start for result in results] == ["prepared", "prepared"], results[0].start_reason
@@ -137,5 +140,6 @@ def test_a_beginning_that_asks_for_devices_is_shared(bench: Bench) -> None:
     cold = bench.run(job)
     for result in results:
         assert_trained_alike(result, cold)
-        assert "trains on cuda:0" in result.log_tail
+        assert f"{num_devices} of {num_devices} devices, trains on cuda:0" in result.log_tail
+    assert ("CUDA starts" in results[0].start_reason) == bool(arguments), results[0].start_reason
     note("start and imports, devices asked for", ", ".join(map(start_s, (cold, *results))))
