@@ -266,9 +266,11 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
         if seen is None:
             return f"Asked for {name} {asked} through the script's argument, and whether it is in force was not seen."
         if name == "grad_accum_steps" and not seen.isdigit():
+            is_below_one = seen.startswith("0.")
+            why = "makes several steps with a batch" if is_below_one else "leaves batches out, or gradients unused"
             return (
                 f"Optimizer steps took {_first_line(seen)} batches each on average, and {asked} by the settings: the "
-                "script leaves batches out, or gradients unused, so that the samples it trains on cannot be counted."
+                f"script {why}, so that the samples of a step cannot be told."
             )
         return f"Asked for {name} {asked}, in force was {_first_line(seen)}."
     return ""
