@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 from autotune.search.bounds import Bounds
@@ -39,10 +39,14 @@ MAX_LOOKED_AT = 5000
 LARGEST_STEP = 4
 """Factor by which a micro-batch grows at most beside other changes: what lies further is not known well enough."""
 
+LEAST_GAIN = 0.5
+"""Share of the noise beyond which a gain counts: among settings that are all alike there are always some that might be
+a little faster, and with these a search would spend its trials."""
+
 LEAST_PROBABILITY = 0.1
 """Settings that are less likely than this to stay under the cap are not tried, whatever they promise."""
 
-COST_OF_FAILURES = 0.2
+COST_OF_FAILURES = 0.1
 """What a trial over the cap costs, as a share of the best rate, per share of the trials that would be over it then: so
 much must be to be gained by the risk. A search that has failed little so far can afford it, one that often has cannot.
 """
@@ -70,37 +74,30 @@ class AfterPlan:
     def outlook(self, snapshot: StudySnapshot, history: History) -> Candidate | None:
         """The trial that should gain most; None where everything that may be tried was."""
         memory = MemoryModel(history, self._space, self._limits.cap_bytes, self._limits.fixed_bytes)
-        known = {trial.settings for trial in snapshot.finished} | {*snapshot.running, *snapshot.gated.values()}
-        suggested = self._suggested(snapshot, history, memory, known)
+        known = {trial.settings for trial in snapshot.finished} | {*snapshot.running}
+        suggested = self._suggested(snapshot, history, memory, known | {*snapshot.gated.values()})
         if not history.feasible:
             return self._nearest_to_best(suggested, history, memory, known)
-        worths = self._worths(suggested, history, memory, known)
+        prospects = _Prospects(history, memory, self._space, self._limits)
+        worths = self._worths(suggested, history, prospects, known)
         best = max(worths, key=lambda one: worths[one], default=None)
         if best is None:
             return None
         stage = SAMPLED_STAGE if best in suggested else NEIGHBOUR_STAGE
-        return Candidate(settings=best, stage=stage, expected_gain_ratio=worths[best])
+        gain_ratio = prospects.worths([best], least_gain=0.0)[best]
+        return Candidate(settings=best, stage=stage, expected_gain_ratio=gain_ratio)
 
     def _worths(
-        self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
+        self, suggested: list[Settings], history: History, prospects: _Prospects, known: set[Settings]
     ) -> dict[Settings, float]:
-        """Expected gains of new settings, less the risk that they do not fit."""
-        rates, peaks = forecast(history), PeakForecast(history, self._space, self._limits.cap_bytes)
-        bounds = Bounds(history, device_is_cpu=self._space.device_is_cpu)
-        least_rate = (history.feasible[0].samples_per_second or 0.0) * (1 + self._limits.noise_ratio)
-        centres = [trial.settings for trial in rates.fastest(history.feasible)[:NUM_CENTRES]]
-        num_failed = sum(trial.outcome.is_infeasible for trial in history.trials)
-        cost = COST_OF_FAILURES * (num_failed + 1) / max(NUM_TELLING, len(history) + 1)
+        """Expected gains of new settings beyond what is little, less the risk that they do not fit."""
+        centres = [trial.settings for trial in forecast(history).fastest(history.feasible)[:NUM_CENTRES]]
         looked_at, worths = set[Settings](known), dict[Settings, float]()
 
         def look_at(some: Iterable[Settings]) -> None:
             new = [one for one in dict.fromkeys(some) if one not in looked_at]
             looked_at.update(new)
-            fits = {one: peaks.fit_probability(one) for one in new if memory.ruled_out(one) is None}
-            likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
-            for one, gain in zip(likely, rates.gains(likely), strict=True):
-                is_limited = (bounds.loader_rate(one) or math.inf) < least_rate
-                worths[one] = fits[one] * (0.0 if is_limited else gain) - (1 - fits[one]) * cost
+            worths.update(prospects.worths(new, least_gain=LEAST_GAIN * self._limits.noise_ratio))
 
         look_at([*suggested, *self._lighter_with_more(centres[0])])
         # Where noise lifted others past the script's own settings, what lies near these may still be the best.
@@ -168,6 +165,44 @@ class AfterPlan:
             if size < (one.batch_size or 0) <= LARGEST_STEP * size and self._space.why_not(one) is None:
                 found.append(one)
         return found
+
+
+class _Prospects:
+    """What trials are worth.
+
+    Args:
+        history: With at least one feasible trial.
+        memory: What its trials say of memory.
+        space: What may be tried.
+        limits: The machine.
+    """
+
+    def __init__(self, history: History, memory: MemoryModel, space: SearchSpace, limits: PlanLimits) -> None:
+        self._memory = memory
+        self._rates, self._peaks = forecast(history), PeakForecast(history, space, limits.cap_bytes)
+        self._bounds = Bounds(history, device_is_cpu=space.device_is_cpu)
+        self._least_rate = (history.feasible[0].samples_per_second or 0.0) * (1 + limits.noise_ratio)
+        num_failed = sum(trial.outcome.is_infeasible for trial in history.trials)
+        self._cost = COST_OF_FAILURES * (num_failed + 1) / max(NUM_TELLING, len(history) + 1)
+
+    def worths(self, some: Sequence[Settings], *, least_gain: float) -> dict[Settings, float]:
+        """Expected gains, less the risk that they do not fit, of those settings that may.
+
+        Args:
+            some: Settings that were not tried.
+            least_gain: Only what they gain beyond this share of the best rate counts.
+        """
+        fits = {one: self._peaks.fit_probability(one) for one in some if self._memory.smaller_failure(one) is None}
+        likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
+        gains = zip(likely, self._rates.gains(likely, least_gain), strict=True)
+        return {
+            one: fits[one] * (0.0 if self._is_limited(one) else gain) - (1 - fits[one]) * self._cost
+            for one, gain in gains
+        }
+
+    def _is_limited(self, settings: Settings) -> bool:
+        """Whether the loader of these settings is known to be too slow for any gain."""
+        return (self._bounds.loader_rate(settings) or math.inf) < self._least_rate
 
 
 def _why_not(memory: MemoryModel, settings: Settings) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist
 from zlib import crc32
 
 import numpy as np
@@ -30,12 +29,12 @@ REMEMBERED = 4096
 """Settings whose features are remembered: those near the best are asked for again and again."""
 
 COMPUTE_SCALES = tuple(
-    Scales(trend=0.3, alone=alone, together=together) for alone in (0.05, 0.1, 0.2) for together in (0.02, 0.1)
+    Scales(trend=0.3, alone=alone, together=together) for alone in (0.03, 0.1, 0.2) for together in (0.005, 0.02, 0.1)
 )
 SHARE_SCALES = tuple(
     Scales(trend=0.0, alone=alone, together=together)
     for alone in (0.01, 0.03, 0.1, 0.3)
-    for together in (0.01, 0.05, 0.2)
+    for together in (0.003, 0.01, 0.05, 0.2)
 )
 
 USUAL_MICRO_BATCH = 16
@@ -43,9 +42,13 @@ USUAL_MICRO_BATCH = 16
 
 NUM_TRENDS = 2
 """The first of the compute features, those of the micro-batch, also have effects in proportion to them."""
+NUM_LARGE = 3
+"""The next, formats and compilation, may halve or double the rate."""
 
-QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 9) for number in range(9)])
-"""Equally likely standard deviations, over which an expectation is taken."""
+DEVIATIONS = np.linspace(-4.0, 4.0, 25)
+"""Standard deviations over which an expectation is taken: what is left to hope for at the end lies far out."""
+LIKELIHOODS = np.exp(-0.5 * DEVIATIONS**2) / np.exp(-0.5 * DEVIATIONS**2).sum()
+"""How likely each of them is."""
 
 
 def forecast(history: History) -> Forecast:
@@ -75,7 +78,9 @@ class Forecast:
         values = np.log([rate for rate, _ in rated])
         noises = COMPUTE_NOISE + REMOTE * (values.max() - values)
         features = self._features([settings for _, settings in rated])
-        self._compute = GaussianProcess(features, values, COMPUTE_SCALES, noises, NUM_TRENDS)
+        self._compute = GaussianProcess(
+            features, values, COMPUTE_SCALES, noises, num_trends=NUM_TRENDS, num_large=NUM_LARGE
+        )
         self._share = None if self._is_whole else self._shares_of(fed)
 
     def fastest(self, trials: Sequence[FinishedTrial]) -> tuple[FinishedTrial, ...]:
@@ -94,22 +99,27 @@ class Forecast:
         """By what share the fastest trial is expected to be faster than this one, both measured again."""
         return float(self._log_rates(self._tried).max() - self._log_rates([trial.settings])[0])
 
-    def gains(self, settings: Sequence[Settings]) -> list[float]:
-        """Shares of the best rate so far that trials of settings are expected to gain; nothing is lost by a trial."""
+    def gains(self, settings: Sequence[Settings], least: float = 0.0) -> list[float]:
+        """Shares of the best rate so far that trials of settings are expected to gain; nothing is lost by a trial.
+
+        Args:
+            settings: Of a trial each.
+            least: Only what they gain beyond this share counts.
+        """
         if not settings:
             return []
         best = self._tried[int(self._log_rates(self._tried).argmax())]
         points = self._features([best, *settings])
         faster = _draws(*self._compute.differences(points[1:], points[0]))
-        fed = np.zeros((len(settings), 1))
+        fed = np.zeros((len(settings), len(DEVIATIONS)))
         if self._share is not None:
             demands, _ = self._compute.predict(points)
             pairs = zip([best, *settings], demands, strict=True)
             points = np.array([_share_features(one, demand) for one, demand in pairs])
             own = min(0.0, float(self._share.predict(points[:1])[0][0]))
             fed = np.minimum(-own, _draws(*self._share.differences(points[1:], points[0])))
-        above = np.maximum(0.0, faster[:, :, None] + fed[:, None, :])
-        return [float(gain) for gain in above.mean(axis=(1, 2))]
+        above = np.maximum(0.0, faster[:, :, None] + fed[:, None, :] - least)
+        return [float(gain) for gain in above @ LIKELIHOODS @ LIKELIHOODS]
 
     def _compute_rates(self, history: History) -> list[tuple[float, Settings]]:
         """Compute-only rates and the settings that have them, the highest first."""
@@ -144,8 +154,8 @@ class Forecast:
 
 
 def _draws(means: Array, deviations: Array) -> Array:
-    """Equally likely values, one row for each mean and deviation."""
-    return np.asarray(means[:, None] + deviations[:, None] * QUANTILES)
+    """Values as likely as the deviations, one row for each mean and deviation."""
+    return np.asarray(means[:, None] + deviations[:, None] * DEVIATIONS)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -154,11 +164,11 @@ def _compute_features(settings: Settings) -> tuple[float, ...]:
     return (
         0.5 * math.log2(settings.batch_size or 1),
         -math.log1p(USUAL_MICRO_BATCH / (settings.batch_size or 1)),
-        0.5 * math.log2(settings.grad_accum_steps),
         1.0 * is_half,
-        0.3 * (settings.precision is Precision.FP16),
         1.0 * (settings.precision is Precision.TF32),
         1.0 * settings.compile,
+        0.5 * math.log2(settings.grad_accum_steps),
+        0.3 * (settings.precision is Precision.FP16),
         1.0 * settings.channels_last,
         1.0 * (settings.channels_last and is_half),
         1.0 * settings.cudnn_benchmark,

@@ -15,6 +15,9 @@ NOISE_PRIORS = {1.0: 0.0, 3.0: -2.0}
 """What the noise may be of what was said, and the logarithm of how likely that is beforehand: machines with neighbours
 are several times noisier than quiet ones."""
 
+LARGE = 0.25
+"""Standard deviation of the effect of a feature that may be large however small the others' are."""
+
 TINY = 1e-12
 """Least variance: rounding makes that of a point measured often negative."""
 
@@ -26,9 +29,22 @@ class Scales:
     trend: float
     """Of what a feature does in proportion to its value."""
     alone: float
-    """Of what one feature does by itself."""
+    """Of what one feature does by itself, unless it may be large."""
     together: float
     """Of what features do beyond that in combination."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parts:
+    """Likeness of two lots of points, each of the first with each of the second."""
+
+    trends: Array
+    alone: Array
+    """Feature by feature, of those whose effects have the chosen scale."""
+    large: Array
+    """Of those whose effects may be large."""
+    together: Array
+    """In all features at once."""
 
 
 class GaussianProcess:
@@ -39,13 +55,24 @@ class GaussianProcess:
         values: The observations.
         noises: Standard deviations of the observations' noise on a quiet machine.
         num_trends: So many of the first features also have effects in proportion to them.
+        num_large: So many of the features after them may have large effects. That the others do little, as most of
+            many switches do, says nothing of these.
         choices: Scales to choose from: those under which the observations are likeliest count, and so of the noise.
     """
 
     def __init__(
-        self, points: Array, values: Array, choices: Sequence[Scales], noises: Array, num_trends: int = 0
+        self,
+        points: Array,
+        values: Array,
+        choices: Sequence[Scales],
+        noises: Array,
+        *,
+        num_trends: int = 0,
+        num_large: int = 0,
     ) -> None:
         self._points, self._num_trends = points, num_trends
+        self._is_large = np.zeros(points.shape[1])
+        self._is_large[num_trends : num_trends + num_large] = 1.0
         self._centre, self._mean = points.mean(axis=0), float(values.mean())
         parts, centred = self._parts(points, points), values - self._mean
         likeliest = -math.inf
@@ -83,14 +110,20 @@ class GaussianProcess:
         """Variances of the values at points before anything was observed."""
         scales = self._scales
         trends = (points - self._centre)[:, : self._num_trends]
-        alone = points.shape[1] * scales.alone**2
+        alone = scales.alone**2 * (1 - self._is_large).sum() + LARGE**2 * self._is_large.sum()
         return np.asarray(scales.trend**2 * (trends**2).sum(axis=1) + alone + scales.together**2)
 
-    def _parts(self, rows: Array, columns: Array) -> tuple[Array, Array, Array]:
-        """Likeness of points in their trends, feature by feature, and in all features at once."""
+    def _parts(self, rows: Array, columns: Array) -> _Parts:
+        """Likeness of points."""
         distances = np.abs(rows[:, None, :] - columns[None, :, :])
         here, there = ((points - self._centre)[:, : self._num_trends] for points in (rows, columns))
-        return here @ there.T, np.exp(-distances).sum(axis=2), np.exp(-distances.sum(axis=2))
+        alike = np.exp(-distances)
+        return _Parts(
+            trends=here @ there.T,
+            alone=alike @ (1 - self._is_large),
+            large=alike @ self._is_large,
+            together=np.exp(-distances.sum(axis=2)),
+        )
 
 
 def _log_likelihood(covariance: Array, values: Array, least_noise: float) -> float:
@@ -105,6 +138,6 @@ def _log_likelihood(covariance: Array, values: Array, least_noise: float) -> flo
     return float(-0.5 * independent @ independent - np.log(np.diag(factor)[:-1]).sum())
 
 
-def _covariance(parts: tuple[Array, Array, Array], scales: Scales) -> Array:
-    trend, alone, together = parts
-    return np.asarray(scales.trend**2 * trend + scales.alone**2 * alone + scales.together**2 * together)
+def _covariance(parts: _Parts, scales: Scales) -> Array:
+    alone = scales.alone**2 * parts.alone + LARGE**2 * parts.large
+    return np.asarray(scales.trend**2 * parts.trends + alone + scales.together**2 * parts.together)

@@ -94,11 +94,18 @@ class MemoryModel:
         """Whether the trials give more than a bound for these settings."""
         return self._on_some_line(settings) is not None
 
-    def ruled_out(self, settings: Settings) -> str | None:
-        """Why these settings would need more than the cap, as one sentence; None while nothing says so."""
+    def smaller_failure(self, settings: Settings) -> str | None:
+        """Which trial over the cap shows that these settings would be too, as one sentence; None where none does."""
         for trial in self._failed_of_kind.get(_kind(settings), ()):
             if self._needs_at_least(settings, trial):
                 return f"Trial {trial.number} needed more than the cap with the same or smaller settings."
+        return None
+
+    def ruled_out(self, settings: Settings) -> str | None:
+        """Why these settings would need more than the cap, as one sentence; None while nothing says so."""
+        failure = self.smaller_failure(settings)
+        if failure is not None:
+            return failure
         predicted = self.predicted_peak_bytes(settings)
         if predicted is not None and predicted > PREDICTION_MARGIN * self._cap_bytes:
             return f"{format_bytes(predicted)} predicted, the cap is {format_bytes(self._cap_bytes)}."

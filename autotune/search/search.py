@@ -162,7 +162,9 @@ class Search:
     @property
     def num_gated(self) -> int:
         """Suggestions that were not run, because they need too much memory by what is known."""
-        return len(self._trials.snapshot().gated)
+        snapshot = self._trials.snapshot()
+        tried = {trial.settings for trial in snapshot.finished}
+        return sum(settings not in tried for settings in snapshot.gated.values())
 
     @property
     def baseline(self) -> FinishedTrial | None:

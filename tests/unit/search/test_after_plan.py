@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
+
+import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.search.after_plan import AfterPlan
@@ -20,10 +24,10 @@ OWN = Settings(num_workers=4, batch_size=32)
 LIMITS = PlanLimits(usable_cpus=8.0, cap_bytes=8 * GIB)
 
 
-def outlook(space: SearchSpace, *trials: FinishedTrial) -> Candidate:
+def outlook(space: SearchSpace, *trials: FinishedTrial, gated: Mapping[int, Settings] | None = None) -> Candidate:
     study = StudyTrials(None, "study", space, {})
     after_plan = AfterPlan(study, TpeSampler(space, 1), space, LIMITS)
-    snapshot = StudySnapshot(finished=trials, running=(), gated={})
+    snapshot = StudySnapshot(finished=trials, running=(), gated=gated or {})
     found = after_plan.outlook(snapshot, History(trials, space.natural))
     assert found is not None
     return found
@@ -46,3 +50,30 @@ def test_a_risk_is_worth_less_to_a_search_that_failed_often():
     ]
     failed = [replace(one, lacks_host_memory=True) for one in lacking]
     assert outlook(space, *calm).expected_gain_ratio > outlook(space, *calm, *failed).expected_gain_ratio
+
+
+def test_where_many_settings_are_alike_the_next_trial_is_a_change_that_may_gain_much():
+    switches = ("pin_memory", "non_blocking", "channels_last", "cudnn_benchmark")
+    allowed = dict.fromkeys((*switches, "compile"), (False, True))
+    space = make_space(OWN, {**allowed, "batch_size": (16, 32)}, device_is_cpu=False)
+    some = list(product((False, True), repeat=len(switches)))[:10]
+    alike = [replace(OWN, **dict(zip(switches, one, strict=True))) for one in some]
+    trials = [trial(n, one, 100.0 + n % 3, peak=4.0) for n, one in enumerate(alike)]
+    smaller = trial(10, replace(OWN, batch_size=16), 90.0, peak=2.5)
+    too_large = trial(11, replace(OWN, compile=True), outcome=Outcome.OUT_OF_MEMORY)
+    assert outlook(space, *trials, smaller, too_large).settings.compile
+
+
+ROOMY = {"batch_size": (8, 16, 32), "cudnn_benchmark": (False, True)}
+SIZES = [(8, False, 2.3), (8, True, 2.41), (16, True, 4.33)]
+"""Micro-batches with and without workspaces and their peaks; 32 need 8.2 or 7.8 GiB of 8 GiB."""
+
+
+@pytest.mark.parametrize("gated", [{}, {3: OWN}])
+def test_a_line_through_trials_with_workspaces_does_not_rule_out_what_may_fit_without(gated):
+    trials = [
+        trial(n, replace(OWN, batch_size=size, cudnn_benchmark=is_on), 3.0 * size, peak=peak)
+        for n, (size, is_on, peak) in enumerate(SIZES)
+    ]
+    found = outlook(make_space(OWN, ROOMY, device_is_cpu=False), *trials, gated=gated)
+    assert found.settings == replace(OWN, batch_size=32)

@@ -93,6 +93,29 @@ def test_what_is_not_known_of_two_settings_alike_is_no_gain_of_one_over_the_othe
     assert gains[0] < 0.005 < gains[1]
 
 
+def test_switches_that_do_nothing_say_nothing_of_formats_and_compilation():
+    names = ("pin_memory", "non_blocking", "channels_last", "cudnn_benchmark")
+    idle = [trial(n, replace(OWN, prefetch_factor=n, **{name: True})) for n, name in enumerate(names, start=3)]
+    gains = forecast(trial(0, OWN), *idle).gains(
+        [replace(OWN, compile=True), replace(OWN, precision="bf16"), replace(OWN, stream_prefetch=True)]
+    )
+    assert min(gains[:2]) > 3 * gains[2]
+
+
+def test_what_is_probably_slower_may_still_gain_a_little():
+    slower = [trial(n, replace(OWN, batch_size=size), 3.0 * size) for n, size in enumerate((8, 16, 32))]
+    gain = forecast(*slower).gains([replace(OWN, batch_size=16, compile=True)])[0]
+    assert 0.0 < gain < 0.05
+
+
+def test_only_what_is_gained_beyond_the_least_counts():
+    alike = [trial(n, replace(OWN, prefetch_factor=n), 100.0, compute=101.0) for n in (1, 2, 3)]
+    new = [replace(OWN, prefetch_factor=4), replace(OWN, compile=True)]
+    every, large = forecast(*alike).gains(new), forecast(*alike).gains(new, least=0.02)
+    assert large[0] < 0.1 * every[0]
+    assert 0.5 * every[1] < large[1] < every[1]
+
+
 def test_no_settings_have_no_gains():
     assert forecast(trial(0, OWN)).gains([]) == []
 
