@@ -5,7 +5,7 @@
 The repository is cloned into a folder of its own and set up by `make setup`; `--python` takes an environment that is
 there already. What the README says of your script is typed in a copy of tests/docs/project, what it shows at its top in
 studies/jpeg_cnn of the clone. Searches are given `--time` by a variable, so that the words are the README's own; real
-training is stopped after half a minute. With the usual 2 minutes for each search it takes 20 minutes; `--all` adds what
+training is stopped after 40 s. With the usual 2 minutes for each search it takes 20 minutes; `--all` adds what
 is left out otherwise: hours, and docker.
 """
 
@@ -41,8 +41,8 @@ LEFT_OUT = {
     "train.py": "needs docker and a GPU",
 }
 """What is not typed unless it is asked for, and why."""
-TRAINING, TRAINING_LIMIT_S = "autotune run ", 30.0
-"""Real training goes on for as long as the script wants."""
+TRAINING, TRAINING_LIMIT_S = "autotune run ", 40.0
+"""Real training goes on for as long as the script wants; the project's own ends before."""
 TORCHRUN = "torchrun"
 GIVEN = "left out, since the environment was given and not made"
 NUM_LINES = 60
