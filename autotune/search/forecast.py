@@ -83,6 +83,11 @@ class Forecast:
         )
         self._share = None if self._is_whole else self._shares_of(fed)
 
+    @property
+    def is_noisy(self) -> bool:
+        """Whether compute-only rates scatter more than on a quiet machine."""
+        return self._compute.noise_factor > 1
+
     def fastest(self, trials: Sequence[FinishedTrial]) -> tuple[FinishedTrial, ...]:
         """Trials in the order of the rates to expect of them when measured again, the fastest first."""
         if not trials:

@@ -83,6 +83,8 @@ class GaussianProcess:
                 likelihood = prior + _log_likelihood(covariance, centred, (factor * noises).min())
                 if likelihood > likeliest:
                     likeliest, self._scales, chosen = likelihood, scales, covariance
+                    self.noise_factor = factor
+                    """How many times as noisy as on a quiet machine the observations are."""
         self._inverse = np.linalg.inv(chosen)
         self._weights = self._inverse @ centred
 

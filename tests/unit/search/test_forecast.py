@@ -82,7 +82,9 @@ def test_trials_that_contradict_each_other_say_that_the_machine_is_noisy():
     rates = (100.0, 125.0, 84.0, 112.0, 79.0, 121.0)
     noisy = [trial(n, replace(OWN, prefetch_factor=n), rate, compute=2 * rate) for n, rate in enumerate(rates, start=1)]
     lucky, other = noisy[1], trial(9, replace(OWN, compile=True), 118.0, compute=236.0)
-    lead = forecast(*noisy, other).lead_over(noisy[0])
+    expected = forecast(*noisy, other)
+    lead = expected.lead_over(noisy[0])
+    assert expected.is_noisy
     assert lucky.samples_per_second == 1.25 * noisy[0].samples_per_second
     assert lead < 0.2
 

@@ -64,11 +64,19 @@ def test_one_that_was_measured_clearly_faster_keeps_the_search_going_however_it_
     assert nothing_to_gain(trial(0, OWN, 100.0, compute=110.0), *others(100.0, HANDFUL), lucky) is None
 
 
-def test_nothing_is_said_of_a_baseline_below_its_ceiling_while_more_than_the_noise_is_expected():
+def test_nothing_is_said_of_a_baseline_below_its_ceiling_while_much_more_than_the_noise_is_expected():
     baseline, slower = trial(0, OWN, 80.0, compute=110.0), others(70.0, HANDFUL)
-    assert nothing_to_gain(baseline, *slower, gain=0.03) is None
+    assert nothing_to_gain(baseline, *slower, gain=0.09) is None
     assert nothing_to_gain(baseline, *slower, gain=None) is None
-    assert nothing_to_gain(baseline, *slower, gain=0.01) is not None
+    assert nothing_to_gain(baseline, *slower, gain=0.07) is not None
+
+
+def test_on_a_noisy_machine_no_handful_tells_that_a_baseline_below_its_ceiling_is_the_best():
+    baseline, slower = trial(0, OWN, 80.0, compute=110.0), others(70.0, HANDFUL)
+    rates = [110.0, 140.0, 90.0, 60.0, 130.0]
+    noisy = [replace(one, compute_samples_per_second=rate) for one, rate in zip(slower, rates, strict=True)]
+    assert nothing_to_gain(baseline, *slower) is not None
+    assert nothing_to_gain(baseline, *noisy) is None
 
 
 def test_a_search_ends_when_trials_in_a_row_are_expected_to_gain_a_fraction_of_the_noise():
