@@ -146,7 +146,10 @@ class Descendants:
         self._kill(lambda pid: False)
 
     def _kill(self, is_spared: Callable[[int], bool]) -> None:
-        """Kills again and again, until nothing is left but what is spared."""
+        """Kills again and again, until nothing is left but what is spared, or what is left stays in a driver.
+
+        What is spared is stopped meanwhile and goes on afterwards, whichever it was.
+        """
         stuck: list[int] = []
         while self.reap():
             left = signal_tree(os.getpid(), signal.SIGSTOP)
@@ -155,12 +158,10 @@ class Descendants:
             for pid in left:
                 if pid not in spared:
                     send(pid, signal.SIGKILL)
-            if spared.issuperset(left):
-                for pid in left:
-                    send(pid, signal.SIGCONT)
-                return
             if left != stuck:
                 stuck, deadline = left, time.monotonic() + KILL_LIMIT_S
-            elif time.monotonic() > deadline:
+            if spared.issuperset(left) or time.monotonic() > deadline:
+                for pid in spared:
+                    send(pid, signal.SIGCONT)
                 return
             time.sleep(0.002)
