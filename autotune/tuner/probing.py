@@ -92,7 +92,8 @@ def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
 
 def _run(job: TrialJob, runner: Runner, stop: StopRequest, progress: ProgressTeller) -> ProbeResult:
     handle = runner.start(job)
-    wait_for(handle, stop, now_and_then=lambda: progress.look(handle))
+    # A probe measures nothing: who stops a search there does not wait for the rest of it.
+    wait_for(handle, stop, ends_at=1, now_and_then=lambda: progress.look(handle))
     result = handle.probe_result()
     if result.is_interrupted:
         raise InterruptedError

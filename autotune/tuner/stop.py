@@ -27,18 +27,19 @@ class StopRequest:
 POLL_S = 0.1
 
 
-def wait_for(run: Run, stop: StopRequest, *, now_and_then: Callable[[], None] = lambda: None) -> None:
+def wait_for(run: Run, stop: StopRequest, *, ends_at: int = 2, now_and_then: Callable[[], None] = lambda: None) -> None:
     """Waits until a run is over; a second stop request ends it.
 
     Args:
         run: The run.
         stop: The request.
+        ends_at: The number of the request that ends the run; 1 where a finished one is of no use by itself.
         now_and_then: Called at every look, for instance to renew a lease.
     """
     is_cancelled = False
     try:
         while not run.poll():
-            if stop.level >= 2 and not is_cancelled:
+            if stop.level >= ends_at and not is_cancelled:
                 is_cancelled = True
                 run.cancel()
             now_and_then()

@@ -87,3 +87,10 @@ def test_asked_once_ends_at_once_what_would_save_nothing():
     stop.request()
     wait_for(run, stop)
     assert run.is_cancelled
+
+
+def test_a_run_that_is_of_no_use_by_itself_is_ended_by_the_first_stop():
+    run, stop = Endless(), StopRequest()
+    stop.request()
+    wait_for(run, stop, ends_at=1)
+    assert run.is_cancelled and stop.level == 1
