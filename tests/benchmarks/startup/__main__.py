@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.startup [PART ...] [--pairs 5] [--trials 30] [--database PATH] [--found PATH]
 
-Parts: `first` (seconds to the end of the first step), `same` (throughput and losses of whole trials), `growth` (trials
+Parts: `first` (seconds to the end of the first step), `same` (throughput and losses of whole trials), `turns`
+(what a step costs in trials that live side by side), `growth` (trials
 in a row), `preparation` (a script that works for seconds before it trains, from its own beginning), `prepared_growth`
 (such trials in a row), `qualify` (which of the repository's scripts begin in a way that trials can share; it goes on
 where it was ended if `--found` names the same file again; `--device cuda --only studies/` asks about the studies on a
@@ -25,11 +26,11 @@ from pathlib import Path
 from tests.benchmarks.startup.growth import growth
 from tests.benchmarks.startup.qualify import qualify
 from tests.benchmarks.startup.share import share
-from tests.benchmarks.startup.starts import T_95, first_steps, preparation, same_training
+from tests.benchmarks.startup.starts import T_95, first_steps, preparation, same_training, side_by_side
 from tests.benchmarks.startup.trials import JOB, PREPARING_JOB, open_trials
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-PARTS = ("first", "same", "growth", "preparation", "prepared_growth", "qualify", "share")
+PARTS = ("first", "same", "turns", "growth", "preparation", "prepared_growth", "qualify", "share")
 FIRST = """## Seconds to the end of the first step
 
 torch, torch._dynamo, sympy, numpy and PIL are imported."""
@@ -69,11 +70,15 @@ def _measure(part: str, options: argparse.Namespace) -> str:
         return share(options.database)
     if part == "qualify":
         return qualify(options.found, options.device, options.only)
+    if part == "turns":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # A second thread's work, and waits for it, are not its thread's.
     with open_trials(PREPARING_JOB if part.startswith("prepar") else JOB) as trials:
         if part == "first":
             return f"{FIRST}\n{first_steps(trials, options.pairs, 'forked')}"
         if part == "same":
             return same_training(trials, options.pairs)
+        if part == "turns":
+            return side_by_side(trials, options.pairs)
         if part == "preparation":
             return preparation(trials, options.pairs)
         return growth(trials, options.trials, "forked" if part == "growth" else "prepared")

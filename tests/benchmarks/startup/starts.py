@@ -10,6 +10,7 @@ from pathlib import Path
 from autotune.measure.block import Phase
 from autotune.model.result import TrialResult
 from tests.benchmarks.startup.trials import Trials
+from tests.benchmarks.startup.turns import FIRST_TURNS, NUM_TURNS, take_turns
 
 KINDS = ("forked", "cold")
 SHARES = {"forked": 0.1, "prepared": 0.05}
@@ -94,6 +95,33 @@ def same_training(trials: Trials, num_pairs: int) -> str:
     )
 
 
+def side_by_side(trials: Trials, num_pairs: int) -> str:
+    """The section on the cost of a step: forked against cold, and cold against cold, which shows the noise."""
+    logs: dict[tuple[str, str], list[tuple[float, float]]] = {("forked", "cold"): [], ("cold", "cold"): []}
+    for number in range(num_pairs):
+        for kinds, found in logs.items():
+            is_turned = number % 2 == 1
+            pair = take_turns(trials, kinds[::-1] if is_turned else kinds)
+            sign = -1 if is_turned else 1
+            found.append((sign * pair.log_ratio("cpu_s"), sign * pair.log_ratio("wall_s")))
+    rows = [
+        f"| {first} against {second} | {_interval_text(cpu)} | {_interval_text(wall)} |"
+        for (first, second), found in logs.items()
+        for cpu, wall in [tuple(zip(*found, strict=True))]
+    ]
+    return "\n".join(
+        [
+            "## The same cost of a step\n",
+            f"{num_pairs} pairs of trials of `job.py` that live side by side and train in turns, each forked one from "
+            f"a server of its own; {NUM_TURNS} turns each are compared after {FIRST_TURNS} others. Ratios of a turn's "
+            "seconds, with 95 % intervals by Student's t on the pairs.\n",
+            "| trials | processor time of the training thread | wall time |",
+            "|---|---|---|",
+            *rows,
+        ]
+    )
+
+
 def _undisturbed_rate(result: TrialResult) -> float:
     """Samples per second that a tenth of the window's blocks reach."""
     window = [block for block in result.ranks[0].blocks if block.phase is Phase.WINDOW]
@@ -104,7 +132,12 @@ def _undisturbed_rate(result: TrialResult) -> float:
 def _ratio_text(rates: dict[str, list[float]]) -> str:
     """The geometric mean of the pairs' ratios, with its interval."""
     logs = [math.log(forked / cold) for forked, cold in zip(rates["forked"], rates["cold"], strict=True)]
+    cold = statistics.median(rates["cold"])
+    return f"{_interval_text(logs)} (95 %, Student's t on the pairs; cold {cold:,.0f} samples/s)"
+
+
+def _interval_text(logs: Sequence[float]) -> str:
+    """The mean of logarithms as a ratio, with its interval."""
     half = T_95[len(logs) - 1] * statistics.stdev(logs) / math.sqrt(len(logs))
     ratio, low, high = (math.exp(statistics.fmean(logs) + shift) for shift in (0.0, -half, half))
-    cold = statistics.median(rates["cold"])
-    return f"{ratio:.3f} [{low:.3f}, {high:.3f}] (95 %, Student's t on the pairs; cold {cold:,.0f} samples/s)"
+    return f"{ratio:.3f} [{low:.3f}, {high:.3f}]"

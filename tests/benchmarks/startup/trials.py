@@ -15,6 +15,8 @@ from autotune.model.job import TrialJob
 from autotune.model.result import TrialResult
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
+from autotune.runner.handle import Handle
+from autotune.runner.prepared import PreparingRun
 from autotune.runner.workspace import Workspace
 from autotune.space.derive import natural_settings
 from autotune.spec import SearchSpec
@@ -41,15 +43,20 @@ class Trials:
             kind: cold, forked or prepared.
             *arguments: Of the script; none = it trains until it has been measured.
         """
-        job = replace(self.job, command=(*self.job.command[:2], *arguments)) if arguments else self.job
         began = time.monotonic()
-        runner: ColdRunner | ForkRunner = {"cold": self.cold, "forked": self.forked, "prepared": self.prepared}[kind]
-        handle = runner.start(job)
+        handle = self.started(self.job, kind, *arguments)
         handle.wait()
         result = handle.result()
         if result.start != kind:
             raise SystemExit(f"a trial had a {result.start} start: {result.start_reason}")
         return result, began
+
+    def started(self, job: TrialJob, kind: str, *arguments: str) -> Handle | PreparingRun:
+        """A trial that has begun; arguments as in `run`."""
+        if arguments:
+            job = replace(job, command=(*job.command[:2], *arguments))
+        runner: ColdRunner | ForkRunner = {"cold": self.cold, "forked": self.forked, "prepared": self.prepared}[kind]
+        return runner.start(job)
 
     def first_step_s(self, kind: str) -> float:
         """Seconds from asking for a trial to the end of its first step."""
