@@ -25,9 +25,11 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset, dataloader
 from autotune.model.job import TrialPaths
 from autotune.runner.reports import read_progress
 
-TURN_STEPS = 2
-"""Micro-steps of a turn: a whole step with either accumulation, and no more, so that what the neighbours do is in both
-loops alike."""
+LEAD_IN_STEPS = 2
+"""Micro-steps at the begin of a turn that are not timed: a whole step with either accumulation. What only one of the
+loops uses has left the caches while the other one ran, which happens to no script."""
+TURN_STEPS = 4
+"""Micro-steps of a turn that are timed; few, so that what the neighbours do is in both loops alike."""
 GROUP_S = 0.1
 """CPU time with the seams in a group of turns: two of the meter's blocks, so that every group has its share of what
 their ends cost."""
@@ -111,30 +113,39 @@ def backward_beneath() -> Callable[[torch.Tensor], None]:
     return FunctionType(known.__code__, {**known.__globals__, "torch": names}, "backward", known.__defaults__)
 
 
-def loop_over(iterator, model, optimizer, backward) -> Callable[[], float]:
-    """A turn of the script as everybody writes it: gives its CPU time."""
-    spin_s, cross_entropy = options.spin_s, torch.nn.functional.cross_entropy
+def turns_of(steps) -> Callable[[], float]:
+    """Turns of a loop, given by what makes so many of its micro-steps: each gives its CPU time."""
 
     def turn():
+        steps(LEAD_IN_STEPS)
         began = time.thread_time()
-        for _ in range(TURN_STEPS):
-            x, y = next(iterator)
-            optimizer.zero_grad()
-            spin(spin_s)
-            backward(cross_entropy(model(x), y))
-            optimizer.step()
+        steps(TURN_STEPS)
         return time.thread_time() - began
 
     return turn
 
 
-def loop_by_hand(iterator, model, optimizer, backward) -> Callable[[], float]:
+def loop_over(iterator, model, optimizer, backward) -> Callable[[int], None]:
+    """The script as everybody writes it: makes so many micro-steps."""
+    spin_s, cross_entropy = options.spin_s, torch.nn.functional.cross_entropy
+
+    def steps(num_micro_steps):
+        for _ in range(num_micro_steps):
+            x, y = next(iterator)
+            optimizer.zero_grad()
+            spin(spin_s)
+            backward(cross_entropy(model(x), y))
+            optimizer.step()
+
+    return steps
+
+
+def loop_by_hand(iterator, model, optimizer, backward) -> Callable[[int], None]:
     """The same with a region and two micro-batches per step, as who knows of them writes it."""
     spin_s, cross_entropy = options.spin_s, torch.nn.functional.cross_entropy
 
-    def turn():
-        began = time.thread_time()
-        for number in range(TURN_STEPS):
+    def steps(num_micro_steps):
+        for number in range(num_micro_steps):
             x, y = next(iterator)
             spin(spin_s)
             with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -143,9 +154,8 @@ def loop_by_hand(iterator, model, optimizer, backward) -> Callable[[], float]:
             if number % 2 == 1:
                 optimizer.step()
                 optimizer.zero_grad()
-        return time.thread_time() - began
 
-    return turn
+    return steps
 
 
 def is_warm() -> bool:
@@ -181,7 +191,7 @@ def main():
     data = TensorDataset(torch.randn(4096, size), torch.randint(4, (4096,)))
     is_trial = "AUTOTUNE_TRIAL" in os.environ
     loader = DataLoader(data, 32, sampler=None if is_trial else Endless(len(data)))
-    above = loop_over(iter(loader), model, optimizer, torch.Tensor.backward)
+    above = turns_of(loop_over(iter(loader), model, optimizer, torch.Tensor.backward))
     warm_up(above)
     beside = DataLoader(data, 16 if options.by_hand else 32, sampler=Endless(len(data)))
     # A model's copy has the same parts, and not the wrapper that a root carries.
@@ -189,7 +199,7 @@ def main():
     assert bare_model._compiled_call_impl is None
     bare_optimizer = twin(optimizer, "step", "zero_grad")
     loop = loop_by_hand if options.by_hand else loop_over
-    below = loop(twin(iter(beside), "__next__"), bare_model, bare_optimizer, backward_beneath())
+    below = turns_of(loop(twin(iter(beside), "__next__"), bare_model, bare_optimizer, backward_beneath()))
     groups = [group(above, below) for _ in range(options.groups)]
     said = {
         "differences": [above_s - below_s for above_s, below_s in groups],

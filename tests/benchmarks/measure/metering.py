@@ -39,7 +39,7 @@ from tests.benchmarks.measure.rows import Row, Rows
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = Path(__file__).with_name("metered_job.py")
-NUM_GROUPS = 60
+NUM_GROUPS = 40
 NUM_REPEATS = 8
 SPINS_S = {"short": 0.0, "3 ms": 0.0027}
 """CPU time that a step takes beside its small model's: one of about 0.3 ms, where the cost shows best, and one of 3."""
@@ -128,7 +128,7 @@ def report(rows: Rows) -> Iterator[str]:
     if any(rows.of(part) for part in PARTS):
         yield "## Cost of the meter, and of the settings' seams\n"
         yield (
-            f"The median of {NUM_GROUPS} groups of turns of 2 micro-steps, with the seams and without, in one process; "
+            f"The median of {NUM_GROUPS} groups of turns of 4 micro-steps, with the seams and without, in one process; "
             f"means of {NUM_REPEATS} processes with their 95 % intervals, which are held against the limits as a "
             "whole.\n"
         )
