@@ -9,7 +9,7 @@ Parts, with the time that each takes on a quiet machine of 16 cores; all but `cl
     epochs              rates over whole epochs, 5 minutes
     itself              40 comparisons of settings with themselves by the finals' rule, 15 minutes at 4 at once
     faster              20 of settings that are 10 % faster, 7 minutes at 4 at once
-    metering seams      what the meter costs a step, and the autocast region and accumulation, 3 minutes each
+    metering seams      what the meter costs a step, and the autocast region and accumulation, 6 minutes each
     claims              speedups that finished searches claim against the real run, 7 minutes each config, given as
                         --config studies/jpeg_cnn/autotune.yaml --config studies/char_gpt/autotune.yaml ...
     report              only writes the report
@@ -82,7 +82,7 @@ def run(part: str, rows: Rows, options: argparse.Namespace) -> bool:
     if part in epochs.PARTS:
         return epochs.run(rows)
     if part in metering.PARTS:
-        return metering.run(rows)
+        return metering.run(part, rows)
     return claims.run(rows, options.config, options.run_s) if part in claims.PARTS else True
 
 
