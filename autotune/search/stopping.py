@@ -106,9 +106,10 @@ def finalists(
 ) -> tuple[FinishedTrial, ...]:
     """Trials that may be the fastest, the fastest first, without the baseline.
 
-    A trial may be if the upper end of its interval comes within the noise of the best. Raced-out trials are not among
-    them, nor are variants of the winner's memory. One that thrashed at the cap loses against any that did not and is
-    faster than the script's own settings: what goes with every retry would be an end in a longer run.
+    A trial may be if the upper end of its interval comes within the noise of the best, unless it is slower than the
+    script's own settings, of which only a gain can win. Raced-out trials are not among them, nor are variants of the
+    winner's memory. One that thrashed at the cap loses against any that did not and is faster than the script's own
+    settings: what goes with every retry would be an end in a longer run.
 
     Args:
         history: Finished trials.
@@ -132,6 +133,7 @@ def finalists(
         if trial.outcome is Outcome.OK
         and trial.settings != history.natural
         and trial.stage != MEMORY_FRACTION_STAGE
+        and rates[trial.settings] >= natural_rate
         and rates[trial.settings] * (1 + max(trial.half_width_ratio or 0.0, noise_ratio)) >= least
     )
 

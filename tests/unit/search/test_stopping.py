@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotune.model.outcome import Outcome
 from autotune.search.history import FinishedTrial, History
 from autotune.search.stopping import (
     HANDFUL,
@@ -113,3 +114,11 @@ def test_a_search_ends_when_its_last_trials_after_the_plan_brought_nothing_whate
     assert reason(*after[:-1]) is None
     assert f"last {PATIENCE} trials" in reason(*after)
     assert reason(*after[:-1], replace(after[-1], samples_per_second=110.0)) is None
+
+
+def test_what_is_slower_than_the_scripts_own_settings_is_no_finalist_however_near():
+    slower, faster = trial(1, replace(OWN, num_workers=4), 99.0), trial(2, replace(OWN, num_workers=8), 101.0)
+    assert finalists(History([trial(0, OWN, 100.0), slower, faster], OWN), noise_ratio=0.02) == (faster,)
+    assert finalists(History([trial(0, OWN, outcome=Outcome.OUT_OF_MEMORY), slower], OWN), noise_ratio=0.02) == (
+        slower,
+    )
