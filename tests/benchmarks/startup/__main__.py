@@ -2,13 +2,12 @@
 
     python -m tests.benchmarks.startup [PART ...] [--pairs 5] [--trials 30] [--database PATH] [--found PATH]
 
-Parts: `first` (seconds to the end of the first step), `same` (throughput and losses of whole trials), `turns`
-(what a step costs in trials that live side by side), `growth` (trials
-in a row), `preparation` (a script that works for seconds before it trains, from its own beginning), `prepared_growth`
-(such trials in a row), `qualify` (which of the repository's scripts begin in a way that trials can share; it goes on
-where it was ended if `--found` names the same file again; `--device cuda --only studies/` asks about the studies on a
-GPU), `share` (a whole search of studies/jpeg_cnn, 5 minutes;
-`--database` takes one that is finished). Without any all are measured.
+Parts: `first` (seconds to the end of the first step), `same` (losses of whole trials), `turns` (what a step
+costs in trials that live side by side), `growth` (trials in a row), `preparation` (a script that works for seconds
+before it trains, from its own beginning), `prepared_growth` (such trials in a row), `qualify` (which of the
+repository's scripts begin in a way that trials can share; it goes on where it was ended if `--found` names the same
+file again; `--device cuda --only studies/` asks about the studies on a GPU), `share` (a whole search of
+studies/jpeg_cnn, 5 minutes; `--database` takes one that is finished). Without any all are measured.
 `RESULTS.md` beside this file has a section for each; those of parts that were not asked for stay.
 """
 

@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autotune.measure.block import Phase
-from autotune.model.result import TrialResult
 from tests.benchmarks.startup.trials import Trials
 from tests.benchmarks.startup.turns import FIRST_TURNS, NUM_TURNS, take_turns
 
@@ -71,26 +69,18 @@ def preparation(trials: Trials, num_rounds: int) -> str:
 
 
 def same_training(trials: Trials, num_pairs: int) -> str:
-    """The section on throughput and losses of whole trials."""
-    rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    quick: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    """The section on the losses of whole trials."""
     losses: dict[str, set[tuple[str, ...]]] = {kind: set() for kind in KINDS}
     for kind in in_turns(KINDS, num_pairs):
-        result = trials.measured(kind)
-        assert result.measurement is not None
-        rates[kind].append(result.measurement.samples_per_second)
-        quick[kind].append(_undisturbed_rate(result))
-        losses[kind].add(tuple(loss.hex() for loss in result.ranks[0].first_losses))
+        losses[kind].add(tuple(loss.hex() for loss in trials.measured(kind).ranks[0].first_losses))
     num_losses = {len(sequence) for kind in KINDS for sequence in losses[kind]}
     is_same = losses["forked"] == losses["cold"] and len(losses["cold"]) == 1 and min(num_losses) > 0
     words = "equal bit for bit in all of them" if is_same else "NOT equal"
     return "\n".join(
         [
             "## The same training\n",
-            f"{num_pairs} pairs of whole trials in turns, of `job.py forever`.\n",
-            f"* Throughput, forked against cold: {_ratio_text(rates)}, of what the trials report.",
-            f"* The same of each trial's quickest tenth of blocks, the least disturbed: {_ratio_text(quick)}.",
-            f"* The first {min(num_losses)} losses: {words}.",
+            f"{num_pairs} pairs of whole trials in turns, forked and cold, of `job.py forever`: the first "
+            f"{min(num_losses)} losses are {words}.",
         ]
     )
 
@@ -120,20 +110,6 @@ def side_by_side(trials: Trials, num_pairs: int) -> str:
             *rows,
         ]
     )
-
-
-def _undisturbed_rate(result: TrialResult) -> float:
-    """Samples per second that a tenth of the window's blocks reach."""
-    window = [block for block in result.ranks[0].blocks if block.phase is Phase.WINDOW]
-    rates = sorted(block.num_samples / block.duration_s for block in window)
-    return rates[int(0.9 * (len(rates) - 1))]
-
-
-def _ratio_text(rates: dict[str, list[float]]) -> str:
-    """The geometric mean of the pairs' ratios, with its interval."""
-    logs = [math.log(forked / cold) for forked, cold in zip(rates["forked"], rates["cold"], strict=True)]
-    cold = statistics.median(rates["cold"])
-    return f"{_interval_text(logs)} (95 %, Student's t on the pairs; cold {cold:,.0f} samples/s)"
 
 
 def _interval_text(logs: Sequence[float]) -> str:
