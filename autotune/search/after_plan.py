@@ -46,7 +46,7 @@ a little faster, and with these a search would spend its trials."""
 LEAST_PROBABILITY = 0.1
 """Settings that are less likely than this to stay under the cap are not tried, whatever they promise."""
 
-COST_OF_FAILURES = 0.1
+COST_OF_FAILURES = 0.15
 """What a trial over the cap costs, as a share of the best rate, per share of the trials that would be over it then: so
 much must be to be gained by the risk. A search that has failed little so far can afford it, one that often has cannot.
 """
@@ -54,7 +54,7 @@ much must be to be gained by the risk. A search that has failed little so far ca
 NUM_TELLING = 10
 """Trials from which on the share of those that failed tells how often a search fails."""
 
-LIGHTER = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
+CHANGING_ROOM = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
 """Settings that make room for a larger micro-batch, or take it."""
 
 
@@ -99,7 +99,7 @@ class AfterPlan:
             looked_at.update(new)
             worths.update(prospects.worths(new, least_gain=LEAST_GAIN * self._limits.noise_ratio))
 
-        look_at([*suggested, *self._lighter_with_more(centres[0])])
+        look_at([*suggested, *self._changes_of_room(centres[0])])
         # Where noise lifted others past the script's own settings, what lies near these may still be the best.
         for ring in self._rings([*centres, history.natural]):
             look_at(ring)
@@ -154,15 +154,18 @@ class AfterPlan:
             seen.update(ring)
             yield ring
 
-    def _lighter_with_more(self, centre: Settings) -> list[Settings]:
-        """Larger micro-batches, together with other settings that make room for them."""
-        params, size = self._space.params(centre), centre.batch_size or 0
+    def _changes_of_room(self, centre: Settings) -> list[Settings]:
+        """Settings that make room for a larger micro-batch, or take it, with micro-batches from half the size on.
+
+        What takes room may only fit with another that makes it, and neither alone need be faster.
+        """
+        params, size = self._space.params(centre), centre.batch_size or 1
         name = SPLIT if SPLIT in params else "batch_size"
-        others = [self._sampler.values(other) or (params[other],) for other in LIGHTER]
+        changing = [self._sampler.values(other) or (params[other],) for other in (name, *CHANGING_ROOM)]
         found = []
-        for value, *changed in product(self._sampler.values(name), *others):
-            one = self._space.settings({**params, name: value, **dict(zip(LIGHTER, changed, strict=True))})
-            if size < (one.batch_size or 0) <= LARGEST_STEP * size and self._space.why_not(one) is None:
+        for values in product(*changing):
+            one = self._space.settings({**params, **dict(zip((name, *CHANGING_ROOM), values, strict=True))})
+            if 0.5 * size <= (one.batch_size or 1) <= LARGEST_STEP * size and self._space.why_not(one) is None:
                 found.append(one)
         return found
 

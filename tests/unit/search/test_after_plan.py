@@ -77,3 +77,19 @@ def test_a_line_through_trials_with_workspaces_does_not_rule_out_what_may_fit_wi
     ]
     found = outlook(make_space(OWN, ROOMY, device_is_cpu=False), *trials, gated=gated)
     assert found.settings == replace(OWN, batch_size=32)
+
+
+def test_what_takes_room_is_looked_at_together_with_what_makes_it():
+    allowed = {"precision": ("fp32", "bf16"), "compile": (False, True), "cudnn_benchmark": (False, True)}
+    own = replace(OWN, precision="bf16", cudnn_benchmark=True)
+    too_large = [replace(own, precision="fp32"), replace(own, precision="fp32", cudnn_benchmark=False)]
+    trials = [
+        trial(0, own, peak=7.7),
+        trial(7, replace(own, cudnn_benchmark=False), 99.0, peak=7.5),
+        *(trial(n, replace(own, prefetch_factor=2 << n), 99.0, peak=7.7) for n in (1, 2)),
+        trial(3, replace(own, compile=True), 93.0, peak=5.0),
+        trial(4, replace(own, compile=True, cudnn_benchmark=False), 92.0, peak=4.9),
+        *(trial(n, one, outcome=Outcome.OUT_OF_MEMORY) for n, one in enumerate(too_large, start=5)),
+    ]
+    found = outlook(make_space(own, allowed, device_is_cpu=False), *trials).settings
+    assert found.compile and found.precision == "fp32"
