@@ -265,7 +265,7 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
     for name, (asked, seen) in missed_settings(job, rank.observed).items():
         if seen is None:
             return f"Asked for {name} {asked} through the script's argument, and whether it is in force was not seen."
-        if name == "grad_accum_steps" and not seen.isdigit():
+        if name == "grad_accum_steps" and not seen.isdigit() and seen.replace(".", "", 1).isdigit():
             is_below_one = seen.startswith("0.")
             why = "makes several steps with a batch" if is_below_one else "leaves batches out, or gradients unused"
             return (

@@ -160,11 +160,10 @@ class AfterPlan:
         What takes room may only fit with another that makes it, and neither alone need be faster.
         """
         params, size = self._space.params(centre), centre.batch_size or 1
-        name = SPLIT if SPLIT in params else "batch_size"
-        changing = [self._sampler.values(other) or (params[other],) for other in (name, *CHANGING_ROOM)]
+        names = [name for name in (SPLIT, "batch_size", *CHANGING_ROOM) if self._sampler.values(name)]
         found = []
-        for values in product(*changing):
-            one = self._space.settings({**params, **dict(zip((name, *CHANGING_ROOM), values, strict=True))})
+        for values in product(*map(self._sampler.values, names)):
+            one = self._space.settings({**params, **dict(zip(names, values, strict=True))})
             if 0.5 * size <= (one.batch_size or 1) <= LARGEST_STEP * size and self._space.why_not(one) is None:
                 found.append(one)
         return found

@@ -15,6 +15,7 @@ from autotune.search.sampler import TpeSampler
 from autotune.search.study_trials import StudySnapshot, StudyTrials
 from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
+from autotune.space.grid import space_over
 from autotune.space.space import SearchSpace
 from autotune.units import GIB
 from tests.benchmarks.search.family import make_space
@@ -93,3 +94,9 @@ def test_what_takes_room_is_looked_at_together_with_what_makes_it():
     ]
     found = outlook(make_space(own, allowed, device_is_cpu=False), *trials).settings
     assert found.compile and found.precision == "fp32"
+
+
+def test_a_space_that_lacks_all_that_takes_room_is_searched_all_the_same():
+    space = space_over(OWN, {"num_workers": (1, 2, 4)})
+    trials = [trial(0, OWN), trial(1, replace(OWN, num_workers=2), 90.0)]
+    assert outlook(space, *trials).settings == replace(OWN, num_workers=1)
