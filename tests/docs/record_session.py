@@ -1,8 +1,9 @@
 """Records the session that the README shows: a real search on a real terminal. 6 minutes.
 
-    python -m tests.docs.record_session [--time 5m] [--columns 100]
+    python -m tests.docs.record_session [--time 5m] [--columns 100] [--folder FOLDER]
 
-The main job of studies/jpeg_cnn runs in a folder of its own under a pseudo-terminal. Written are docs/session.txt and
+The main job of studies/jpeg_cnn runs in a folder of its own under a pseudo-terminal; with `--folder` it stays, with its
+database and config, for whoever wants to see whether the claim holds. Written are docs/session.txt and
 docs/session.svg, the screen as it stands at the end, docs/live.svg, the screen in the middle of a trial, and the sample
 in README.md, which is docs/session.txt again.
 """
@@ -16,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import CONSOLE_SVG_FORMAT, Console
@@ -38,7 +40,7 @@ SVG_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=
 
 def record(options: argparse.Namespace) -> None:
     """Runs the search, and writes all that is made of it."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if options.folder is None else nullcontext(options.folder) as folder:
         project = Path(folder) / STUDY.name
         shutil.copytree(STUDY, project, ignore=shutil.ignore_patterns("studies", "autotune.yaml", "data*"))
         words = COMMAND.split()[1:]
@@ -92,6 +94,7 @@ def main() -> None:
     )
     parser.add_argument("--time", default="5m", help="for the search")
     parser.add_argument("--columns", type=int, default=100)
+    parser.add_argument("--folder", type=Path, help="where the study is copied to and searched, and stays")
     record(parser.parse_args())
 
 
