@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from autotune.trial.losses import LossWatch
+from autotune.trial.losses import DEVICE_STRIDE, LossWatch
 from autotune.trial.roots import Roots
 from autotune.trial.steps import Steps
 
@@ -29,6 +29,36 @@ FINE, BROKEN = torch.tensor(0.5, requires_grad=True), torch.tensor(math.nan)
 @pytest.mark.parametrize("broken", [BROKEN, torch.tensor(math.inf), torch.tensor([1.0, math.nan]), BROKEN.half()])
 def test_one_loss_of_the_window_that_is_not_finite_is_enough(broken: torch.Tensor) -> None:
     assert not watch_of(FINE, broken, *[FINE] * 20).is_finite
+
+
+class Elsewhere(torch.Tensor):
+    """A loss that is on a device."""
+
+    is_cpu = False  # type: ignore[assignment]
+    num_sums = 0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Elsewhere.num_sums += getattr(func, "__name__", "") == "add_"
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def elsewhere(loss: torch.Tensor) -> torch.Tensor:
+    return loss.detach().as_subclass(Elsewhere)
+
+
+@pytest.mark.parametrize("broken", [BROKEN, torch.tensor([1.0, math.inf])])
+def test_on_a_device_too_weights_that_are_not_finite_any_more_are_enough(broken: torch.Tensor) -> None:
+    fine = elsewhere(FINE)
+    assert watch_of(*[fine] * 30).is_finite
+    assert not watch_of(*[fine] * 20, *[elsewhere(broken)] * DEVICE_STRIDE).is_finite
+    assert not watch_of(*[fine, elsewhere(broken)] * DEVICE_STRIDE).is_finite
+
+
+def test_on_a_device_few_losses_are_summed() -> None:
+    before = Elsewhere.num_sums
+    watch_of(*[elsewhere(FINE)] * 10 * DEVICE_STRIDE)
+    assert Elsewhere.num_sums - before == 10
 
 
 def test_losses_of_any_shape_are_finite() -> None:
