@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import ctypes
+import gc
 import importlib
 import importlib.machinery
 import io
@@ -147,6 +148,7 @@ def renew_redirection() -> None:
 def _run_command(command: Sequence[str], ready_at: float) -> int:
     """The exit status of the script."""
     try:
+        gc.unfreeze()  # The server's heap: the script's collections walk through what they would without it.
         _seed(int(os.environ["AUTOTUNE_SEED"]))
         importlib.import_module("autotune.trial.bootstrap").install(ready_at)
         main = _new_main()

@@ -24,7 +24,7 @@ import torch
 from autotune.model.job import TrialJob, TrialPaths
 from autotune.plain import from_plain
 from autotune.settings import Group, Settings
-from autotune.trial import active, forked, hazards, progress_bars
+from autotune.trial import active, forked, hazards, heap, progress_bars
 from autotune.trial.beginning import Beginning
 from autotune.trial.durations import PartTimes
 from autotune.trial.kept import Kept, Standard, is_known, why_not_kept
@@ -116,8 +116,7 @@ class PreparedSession:
         self._threads.remove()
         self._devices.remove()
         progress_bars.end_monitor()
-        gc.collect()
-        gc.freeze()  # What is shared stays shared: the collector must not touch it in every child.
+        is_ours = heap.freeze()
         reason = self._why_not()
         kept = Kept() if not reason else None
         said = {
@@ -136,6 +135,8 @@ class PreparedSession:
         spec = serve(tuner, self._meeting.replaced, kept=kept.numbers)
         if spec is None:
             os._exit(0)  # The tuner needs no more trials, or is gone.
+        if is_ours:
+            gc.unfreeze()
         self._go_on(spec, kept)
 
     def _go_on(self, spec: Mapping[str, Any], kept: Kept) -> None:

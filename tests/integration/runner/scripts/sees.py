@@ -1,5 +1,6 @@
 """Prints what a script may look at of its main module, its streams and its process."""
 
+import gc
 import inspect
 import os
 import signal
@@ -23,4 +24,5 @@ print([signal.getsignal(number) == signal.SIG_DFL for number in (signal.SIGTERM,
 from torch._inductor.runtime.cache_dir_utils import cache_dir  # noqa: E402
 
 print(cache_dir().startswith(os.environ["TMPDIR"]), os.environ["TORCHINDUCTOR_CACHE_DIR"] == cache_dir())
+print(gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
 pretend.report()

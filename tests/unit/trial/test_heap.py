@@ -1,0 +1,46 @@
+"""The collector of a forked trial: the server's heap is frozen for the fork alone."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from autotune.trial import heap
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_what_the_script_froze_itself_stays_frozen() -> None:
+    assert heap.freeze() and gc.get_freeze_count() > 0
+    assert not heap.freeze()
+
+
+def cycle(kept: list[object]) -> None:
+    class Part:
+        def __del__(self) -> None:
+            kept.append("collected")
+
+    part = Part()
+    part.itself = part  # type: ignore[attr-defined]
+
+
+def test_garbage_is_gone_before_the_clock_counts() -> None:
+    kept: list[object] = []
+    cycle(kept)
+    heap.settle()
+    assert kept == ["collected"]
+
+
+def test_a_collector_that_the_script_has_switched_off_stays_off() -> None:
+    kept: list[object] = []
+    gc.disable()
+    cycle(kept)
+    heap.settle()
+    assert kept == [] and not gc.isenabled()
