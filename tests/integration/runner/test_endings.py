@@ -132,6 +132,7 @@ def test_semaphores_of_spawned_processes_are_given_back(ground: Ground, how: str
     elif how == "is killed with its warden":
         os.kill(handle.warden_pid, signal.SIGKILL)
     result = handle.result()
+    assert "semaphores " in result.log_tail, result
     names = result.log_tail.split("semaphores ")[1].splitlines()[0].split()
     assert len(names) == 3
     assert result.outcome is (Outcome.OK if how == "reports" else Outcome.INTERRUPTED), result.reason
