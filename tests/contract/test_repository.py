@@ -27,7 +27,7 @@ from autotune.store.retry import Patience
 from autotune.store.url import resolve_url
 
 from . import store_samples as samples
-from .postgresql_cluster import PostgresqlCluster, find_binary
+from .private_servers import PostgresqlCluster, find_binary
 from .repository_contract import RepositoryContract
 from .store_processes import Child
 

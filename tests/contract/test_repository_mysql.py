@@ -1,42 +1,34 @@
-"""The repository on a MySQL or MariaDB server that the environment names, such as mysql://root@127.0.0.1."""
+"""The repository on MariaDB, by the driver for MySQL: a private server of the tests."""
 
 from __future__ import annotations
 
-import os
-import uuid
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine
 
 from autotune.store.url import resolve_url
 
+from .private_servers import MariadbServer, find_binary
 from .repository_contract import RepositoryContract
-
-SERVER = "AUTOTUNE_TEST_MYSQL_URL"
-
-pytestmark = pytest.mark.slow
-
-if not os.environ.get(SERVER):
-    pytest.skip(f"{SERVER} names no MySQL server on which databases may be made and dropped", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Engine]:
-    server = create_engine(resolve_url(os.environ[SERVER], Path("/")))
+def server() -> Iterator[MariadbServer]:
+    install_db, mariadbd = find_binary("mariadb-install-db"), find_binary("mariadbd")
+    if install_db is None or mariadbd is None:
+        pytest.skip("no MariaDB server is installed (mariadb-install-db and mariadbd were not found)")
+    if importlib.util.find_spec("pymysql") is None:
+        pytest.skip("the driver pymysql is not installed (the extra `mysql`)")
+    server = MariadbServer(install_db, mariadbd)
     yield server
-    server.dispose()
+    server.remove()
 
 
 class TestMysql(RepositoryContract):
     can_undo_table_changes = False
 
     @pytest.fixture
-    def url(self, server: Engine) -> Iterator[str]:
-        name = f"autotune_test_{uuid.uuid4().hex}"
-        with server.connect() as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
-        yield server.url.set(database=name).render_as_string(hide_password=False)
-        with server.connect() as connection:
-            connection.exec_driver_sql(f"DROP DATABASE {name}")
+    def url(self, server: MariadbServer) -> str:
+        return resolve_url(server.new_url(), Path("/"))

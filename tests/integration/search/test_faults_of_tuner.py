@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.postgresql_cluster import PostgresqlCluster, find_binary
+from tests.contract.private_servers import PostgresqlCluster, find_binary
 
 from .pretend import Project
 
