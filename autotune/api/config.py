@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from autotune.api import fit
 from autotune.api.batches import note_fed
 from autotune.api.knobs import Knob, text_of, value_of
 from autotune.errors import ConfigError
-from autotune.settings import GROUP_OF_FIELD, Group, Precision, Settings
+from autotune.settings import GROUP_OF_FIELD, Group, Settings
 from autotune.trial import active
 
 if TYPE_CHECKING:
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
     from autotune.api.accumulation import Accumulation, Scheduler
     from autotune.api.device_batches import DeviceBatches
+    from autotune.api.precision import ForwardFormat
     from autotune.emit.config import TunedConfig
 
 Batch = TypeVar("Batch")
 Model = TypeVar("Model", bound="torch.nn.Module")
-
-MAX_UNSCALED_PASSES = 16
-"""A script may look at its model before it trains; this often without a loss it does not use `backward`."""
 
 
 class Config:
@@ -55,10 +53,8 @@ class Config:
         self._claimed: set[Group] = set()
         self._in_force: dict[str, Any] = {}
         self._model: weakref.ref[torch.nn.Module] | None = None
-        self._region: tuple[str, torch.dtype] | None = None
-        """Device type and dtype of the autocast regions, once there was one."""
-        self._num_unscaled = 0
-        """Forward passes in float16 before the first call of `backward`."""
+        self._format: ForwardFormat | None = None
+        """Of the autocast regions, once there was one."""
         self._accumulation: Accumulation | None = None
 
     @property
@@ -141,7 +137,9 @@ class Config:
         self._claim(*groups)
         fields = frozenset(name for name in self._applied if GROUP_OF_FIELD[name] in groups)
         if "precision" in fields:
-            self._use_tf32()
+            from autotune.api.precision import use_tf32
+
+            use_tf32(self._settings.precision)
         plain = self._settings.to_dict()
         self._in_force.update({name: plain[name] for name in fields})
         return fields
@@ -169,6 +167,7 @@ class Config:
         """
         import torch
 
+        from autotune.api.precision import use_tf32
         from autotune.trial.torch_names import compile_in_place
 
         self._claim(Group.KERNELS, Group.THREADS)
@@ -188,7 +187,7 @@ class Config:
             self._in_force[name] = getattr(settings, name)
         if "omp_wait_policy" in self._applied:
             self._in_force["omp_wait_policy"] = fit.wait_policy_in_force().value
-        self._use_tf32()
+        use_tf32(settings.precision)
         self._model = weakref.ref(model)
         if self._session is None:
             self._limit_memory()
@@ -200,24 +199,14 @@ class Config:
         A region that is never left keeps old casts of the weights, and the model stops learning. Under fp16 use
         `backward`, which scales the loss.
         """
-        self._claim(Group.PRECISION)
-        precision = self._settings.precision
-        if precision not in (Precision.BF16, Precision.FP16):
-            self._use_tf32()
-            if "precision" in self._applied:
-                self._in_force["precision"] = precision.value
-            return nullcontext()
-        import torch
+        from autotune.api.precision import ForwardFormat
 
-        if self._region is None:
-            dtype = torch.bfloat16 if precision is Precision.BF16 else torch.float16
-            self._region = (self._device_type(), dtype)
-            with torch.autocast(self._region[0], dtype=dtype):
-                is_on = torch.is_autocast_enabled(self._region[0])
-            self._in_force["precision"] = (precision if is_on else Precision.FP32).value
-        if precision is Precision.FP16:
-            self._check_scaling()
-        return torch.autocast(self._region[0], dtype=self._region[1])
+        self._claim(Group.PRECISION)
+        if self._format is None:
+            self._format = ForwardFormat(self._settings.precision, self._device_type)
+            if "precision" in self._applied:
+                self._in_force["precision"] = self._format.in_force().value
+        return self._format.region(is_scaled=self._accumulation is not None)
 
     def backward(
         self,
@@ -246,7 +235,7 @@ class Config:
 
         self._claim(Group.BATCH)
         if self._accumulation is None:
-            is_scaled = self._region is not None and self._settings.precision is Precision.FP16
+            is_scaled = self._format is not None and self._format.needs_scaling
             self._accumulation = Accumulation(
                 self._settings.grad_accum_steps, is_scaled=is_scaled, on_step=self._note_step
             )
@@ -260,32 +249,12 @@ class Config:
         if self._session is not None:
             self._session.optimizer_stepped(is_skipped)
 
-    def _check_scaling(self) -> None:
-        """Refuses float16 without `backward`, where small gradients vanish and nothing else shows it."""
-        import torch
-
-        if self._accumulation is not None or not torch.is_grad_enabled():
-            return
-        self._num_unscaled += 1
-        if self._num_unscaled > MAX_UNSCALED_PASSES:
-            raise ConfigError(
-                f"fp16 ran for {MAX_UNSCALED_PASSES} forward passes without cfg.backward, which scales the loss.",
-                "Hand the loss to cfg.backward(loss, optimizer), or leave fp16 out: --set precision=fp32,tf32,bf16.",
-            )
-
     def _claim(self, *groups: Group) -> None:
         for group in groups:
             if group not in self._claimed:
                 self._claimed.add(group)
                 if self._session is not None:
                     self._session.claim(group)
-
-    def _use_tf32(self) -> None:
-        if self._settings.precision is Precision.TF32:
-            import torch
-
-            torch.set_float32_matmul_precision("high")
-            torch.backends.cudnn.allow_tf32 = True
 
     def _parameter(self) -> torch.nn.Parameter | None:
         """A parameter of the prepared model, which tells where it trains."""

@@ -1,0 +1,81 @@
+"""The tuned number format of forward passes, for a script that opens their regions by `Config.autocast`.
+
+Imported when the first region is asked for, because it needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from autotune.errors import ConfigError
+from autotune.settings import Precision
+
+DTYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+
+MAX_UNSCALED_PASSES = 16
+"""A script may look at its model before it trains; this often without a loss it does not use `backward`."""
+
+
+class ForwardFormat:
+    """Regions for forward passes and their losses, one after the other.
+
+    Args:
+        precision: The format.
+        device_type: Gives the type of the device that trains; asked once, when the first region is.
+    """
+
+    def __init__(self, precision: Precision, device_type: Callable[[], str]) -> None:
+        self._precision = precision
+        self._dtype = DTYPES.get(precision)
+        self._device_type = device_type() if self._dtype is not None else ""
+        self._num_unscaled = 0
+        """Forward passes in float16 before the first loss that was scaled."""
+
+    @property
+    def needs_scaling(self) -> bool:
+        """Whether small gradients vanish unless the loss is scaled."""
+        return self._precision is Precision.FP16
+
+    def in_force(self) -> Precision:
+        """The format that forward passes really have: torch leaves autocast off on devices that do not know it."""
+        if self._dtype is None:
+            return self._precision
+        with torch.autocast(self._device_type, dtype=self._dtype):
+            return self._precision if torch.is_autocast_enabled(self._device_type) else Precision.FP32
+
+    def region(self, *, is_scaled: bool) -> AbstractContextManager[Any]:
+        """A region for one forward pass and its loss.
+
+        Args:
+            is_scaled: Losses are scaled against underflow of float16.
+
+        Raises:
+            ConfigError: Losses in float16 are not scaled, and nothing else would show it.
+        """
+        if self._dtype is None:
+            use_tf32(self._precision)
+            return nullcontext()
+        if self.needs_scaling and not is_scaled:
+            self._note_unscaled()
+        return torch.autocast(self._device_type, dtype=self._dtype)
+
+    def _note_unscaled(self) -> None:
+        if not torch.is_grad_enabled():
+            return
+        self._num_unscaled += 1
+        if self._num_unscaled > MAX_UNSCALED_PASSES:
+            raise ConfigError(
+                f"fp16 ran for {MAX_UNSCALED_PASSES} forward passes without cfg.backward, which scales the loss.",
+                "Hand the loss to cfg.backward(loss, optimizer), or leave fp16 out: --set precision=fp32,tf32,bf16.",
+            )
+
+
+def use_tf32(precision: Precision) -> None:
+    """Lets the whole process use TF32 where that is the format; the other formats leave it as the script has it."""
+    if precision is Precision.TF32:
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
