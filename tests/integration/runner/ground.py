@@ -134,14 +134,15 @@ class Ground:
         handle.wait()
         return handle.result()
 
-    def wait_for_line(self, line: bytes) -> None:
-        """Waits until a running script has printed it."""
+    def wait_for_line(self, words: bytes) -> None:
+        """Waits until a running script has printed a line with these words, to its end: `print` writes it in parts."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            if any(line in log.read_bytes() for log in self.workspace.folder.glob("trials/*/output.log")):
-                return
+            for log in self.workspace.folder.glob("trials/*/output.log"):
+                if any(words in line and line.endswith(b"\n") for line in log.read_bytes().splitlines(keepends=True)):
+                    return
             time.sleep(0.02)
-        raise AssertionError(f"{line!r} was not printed")
+        raise AssertionError(f"no line with {words!r} was printed")
 
     def processes_left(self) -> list[int]:
         """Processes of trials that are still there after two seconds; looked at often, because some fork quickly."""
