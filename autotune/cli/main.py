@@ -67,7 +67,17 @@ def _root(
     if context.invoked_subcommand is None:
         streams.say(context.get_help())
         return 2
+    _say_what_is_not_read()
     return 0
+
+
+def _say_what_is_not_read() -> None:
+    """A line for every variable that is probably misspelled."""
+    if any(name.startswith("AUTOTUNE_") for name in os.environ):
+        from autotune.study_file.sources import unread_variables  # Takes a tenth of a second.
+
+        for sentence in unread_variables(os.environ):
+            streams.say(f"autotune: {sentence}")
 
 
 def main(argv: list[str] | None = None) -> int:

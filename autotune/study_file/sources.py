@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,19 @@ from autotune.errors import AutotuneError, ConfigError, UsageError
 from autotune.model.maps import check_map, target_of
 from autotune.settings import GROUP_OF_FIELD
 from autotune.space.ranges import parse_range, parse_value
-from autotune.study_file.file import PREFIX, StudyFile, rebase_storage
+from autotune.study_file.file import PREFIX, STUDY_FILE_VARIABLE, StudyFile, rebase_storage
 from autotune.study_file.schema import KEYS, TABLES, read_wishes
 
 WHAT_TO_RUN = ("script", "module", "command")
 NO_VARIABLE = (*WHAT_TO_RUN, "args", "set", "fix", "map")
 """Keys that cannot be said by a variable: they name code to run, or are tables."""
+VARIABLES = {key: PREFIX + key.upper() for key in KEYS if key not in NO_VARIABLE}
+"""By the key that they say."""
+EXPORTED = frozenset(PREFIX + name.upper() for name in GROUP_OF_FIELD)
+KNOB_PREFIX = PREFIX + "KNOB_"
+"""`autotune export --to env` writes such variables, for the user's own script."""
+IN_TRIALS = (PREFIX + "TRIAL", PREFIX + "JOB")
+"""A process with one of them was started by autotune, with more variables that are none of the user's."""
 
 
 class Origin(StrEnum):
@@ -87,11 +95,29 @@ def _pairs(table: str, texts: Sequence[str], problems: Problems) -> dict[str, st
 
 def read_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
     """What the `AUTOTUNE_*` variables say, by key; an empty one means not given."""
-    names = {key: PREFIX + key.upper() for key in KEYS if key not in NO_VARIABLE}
-    values, wrong = read_wishes({key: environ[name] for key, name in names.items() if environ.get(name)}, is_text=True)
+    given = {key: environ[name] for key, name in VARIABLES.items() if environ.get(name)}
+    values, wrong = read_wishes(given, is_text=True)
     for key, sentence in wrong:
         problems.add(Origin.ENVIRONMENT, key, sentence)
     return values
+
+
+def unread_variables(environ: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for every variable that looks as if it were for autotune, and that nobody reads; none in a trial."""
+    if any(name in environ for name in IN_TRIALS):
+        return
+    known = {*VARIABLES.values(), STUDY_FILE_VARIABLE}
+    for name in sorted(name for name, value in environ.items() if value and name.startswith(PREFIX)):
+        if name in known or name in EXPORTED or name.startswith(KNOB_PREFIX):
+            continue
+        key = name.removeprefix(PREFIX)
+        close = difflib.get_close_matches(key, [name.removeprefix(PREFIX) for name in sorted(known)], n=1)
+        if key.lower() in NO_VARIABLE:
+            yield f"{name} is not read: say it on the command line, or in a study file."
+        elif close:
+            yield f"{name} is no variable that autotune reads; did you mean {PREFIX}{close[0]}?"
+        else:
+            yield f"{name} is no variable that autotune reads."
 
 
 def read_file(file: StudyFile, cwd: Path, problems: Problems) -> dict[str, Any]:

@@ -202,3 +202,13 @@ def test_a_mistyped_line_is_answered_with_what_was_probably_meant(capsys, words,
     assert out == ""
     assert err.startswith("autotune: error: ")
     assert message in err and hint in err
+
+
+def test_a_variable_that_no_verb_reads_is_said_once_before_the_verb(cli, monkeypatch):
+    monkeypatch.setenv("AUTOTUNE_MEMORYCAP", "8GiB")
+    code, out, err = cli("doctor", "--help")
+    assert code == 0 and "AUTOTUNE" not in out
+    said = "autotune: AUTOTUNE_MEMORYCAP is no variable that autotune reads; did you mean AUTOTUNE_MEMORY_CAP?\n"
+    assert err == said
+    monkeypatch.setenv("AUTOTUNE_TRIAL", "/somewhere")
+    assert cli("doctor", "--help")[2] == ""
