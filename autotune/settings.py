@@ -104,7 +104,7 @@ class Settings:
     compile: bool = False
     """The model runs through torch.compile."""
     non_blocking: bool = False
-    """Copies to the device do not wait for their end; inert on a CPU."""
+    """Copies to the device do not wait for their end; inert on a CPU, and beside `stream_prefetch`."""
     stream_prefetch: bool = False
     """The next batch is copied on a side stream; inert on a CPU."""
     intra_op_threads: int = 1
@@ -142,13 +142,19 @@ class Settings:
 
     def canonical(self, *, device_is_cpu: bool) -> Settings:
         """The same settings with every inert value at its default, so that equal behaviour compares equal."""
-        changes: dict[str, Any] = {}
-        if self.num_workers == 0:
-            changes.update(prefetch_factor=DEFAULT_PREFETCH_FACTOR, persistent_workers=False)
-        if device_is_cpu:
-            changes.update(INERT_ON_CPU)
+        changes = {**self.inert, **(INERT_ON_CPU if device_is_cpu else {})}
         is_canonical = all(getattr(self, name) == value for name, value in changes.items())
         return self if is_canonical else replace(self, **changes)
+
+    @property
+    def inert(self) -> dict[str, Any]:
+        """Settings that do nothing beside these others, whatever the device, and their defaults."""
+        inert: dict[str, Any] = {}
+        if self.num_workers == 0:
+            inert.update(prefetch_factor=DEFAULT_PREFETCH_FACTOR, persistent_workers=False)
+        if self.stream_prefetch:
+            inert["non_blocking"] = False
+        return inert
 
     def effective_batch(self, world_size: int = 1) -> int | None:
         """Samples per optimizer step over all devices; None where the batch is unknown."""

@@ -49,7 +49,7 @@ def _is_close(seen: str, fraction: float) -> bool:
 
 def _is_excused(name: str, asked: Settings, *, is_cpu: bool) -> bool:
     """Inert fields, and fields that were left to the script, are not compared."""
-    if name in ("prefetch_factor", "persistent_workers") and asked.num_workers == 0:
+    if name in asked.inert:
         return True
     if name in ("pin_memory", "memory_fraction") and is_cpu:
         return True

@@ -120,7 +120,7 @@ class SearchSpace:
             return f"batch_size {settings.batch_size} does not divide the effective batch."
         inert = self.params(self.natural.canonical(device_is_cpu=self.device_is_cpu))
         for name, value in params.items():
-            if value not in self.allowed[name] and not (_is_inert(name, canonical) or value == inert.get(name)):
+            if value not in self.allowed[name] and not (name in canonical.inert or value == inert.get(name)):
                 return f"{name} = {value} is not in the search space."
         return self._shared_memory_lack(canonical)
 
@@ -158,7 +158,3 @@ class SearchSpace:
 def divisors_of(number: int) -> tuple[int, ...]:
     """All divisors of a whole number above 0, in rising order."""
     return tuple(value for value in range(1, number + 1) if number % value == 0)
-
-
-def _is_inert(name: str, settings: Settings) -> bool:
-    return name in ("prefetch_factor", "persistent_workers") and settings.num_workers == 0

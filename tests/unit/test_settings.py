@@ -47,6 +47,12 @@ def test_loader_settings_without_workers_are_inert():
     assert one.canonical(device_is_cpu=False) == Settings().canonical(device_is_cpu=False)
 
 
+def test_a_copy_on_a_stream_of_its_own_waits_for_nothing_anyway():
+    one = Settings(stream_prefetch=True, non_blocking=True)
+    assert one.canonical(device_is_cpu=False) == Settings(stream_prefetch=True)
+    assert Settings(non_blocking=True).canonical(device_is_cpu=False).non_blocking
+
+
 def test_device_settings_are_inert_on_a_cpu_alone():
     one = Settings(pin_memory=True, memory_fraction=0.5, cudnn_benchmark=True)
     assert one.canonical(device_is_cpu=True) == Settings()

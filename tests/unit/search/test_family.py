@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean, median
+from statistics import median
 
 import optuna
 import pytest
@@ -60,7 +60,7 @@ def test_no_settings_are_tried_twice_and_the_best_is_no_worse_than_the_baseline(
 def test_a_search_from_the_best_settings_mostly_ends_after_a_handful_of_trials(device):
     runs = [autotune_stopping(random_workload(seed, device).solved(), seed=1, num_trials=40) for seed in (1, 2, 3)]
     assert median(run.num_trials for run in runs) <= 8
-    assert fmean(run.regrets[-1] for run in runs) <= 0.01  # of three noisy finals one may name a neighbour
+    assert all(run.regrets[-1] <= 0.02 for run in runs)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
