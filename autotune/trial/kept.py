@@ -78,14 +78,13 @@ class Kept:
     def __init__(self) -> None:
         self._folder = str(Path.cwd())
         self._random = random.getstate()
-        found = [reopened(number, target) for number, target in descriptors() if _is_the_scripts(number)]
+        opened = [(number, target) for number, target in descriptors() if _is_the_scripts(number)]
+        self.numbers = tuple(number for number, _ in opened)
+        """Descriptors to leave open until `restore`, those that are shared among them; none that is opened from now
+        on, whose number means something else in other processes."""
+        found = [reopened(number, target) for number, target in opened]
         self._files = [file for file in found if file is not None]
         self._handlers: dict[int, Any] = {number: signal.getsignal(number) for number in _signals()}
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Descriptors to leave open until `restore`; those that are shared among them."""
-        return tuple(number for number, target in descriptors() if _is_the_scripts(number))
 
     def restore(self) -> None:
         """Makes this process what the other was.

@@ -7,65 +7,21 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autotune.measure.stopping import WindowRule
-from autotune.model.facts import ScriptFacts
-from autotune.model.job import Mode, TrialJob
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.runner import layers
-from autotune.runner.cold import ColdRunner
-from autotune.runner.forked import ForkRunner
-from autotune.settings import Precision, Settings
-from autotune.space.natural import natural_settings
+from autotune.settings import Precision
 from tests.integration.runner.ground import SLOWLY_REDIRECTED, Ground, digest
+from tests.integration.runner.study import Study, opened, run
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
 
-BRIEF = WindowRule(half_width_ratio=0.9, min_window_s=0.1)
 BEGINNING_S = 0.5
 """Of the script."""
-
-
-@dataclass
-class Study:
-    """One user's script after its probe, and the ways to start it."""
-
-    ground: Ground
-    cold: ColdRunner
-    facts: ScriptFacts
-    natural: Settings
-
-    def job(self, *arguments: str, settings: Settings | None = None, script: str = "prepares.py") -> TrialJob:
-        settings = settings or self.natural
-        threads = str(settings.intra_op_threads)
-        is_other = settings.intra_op_threads != self.natural.intra_op_threads
-        return self.ground.job(
-            script,
-            *arguments,
-            settings=settings,
-            natural=self.natural,
-            facts=self.facts,
-            window=BRIEF,
-            environment=(("OMP_NUM_THREADS", threads), ("MKL_NUM_THREADS", threads)) if is_other else (),
-            start_limit_s=120.0,
-            total_limit_s=120.0,
-        )
-
-    def runner(self) -> ForkRunner:
-        return ForkRunner(self.cold, self.facts, least_preparation_s=0.0)
-
-
-def opened(ground: Ground, script: str) -> Study:
-    assert isinstance(ground.runner, ColdRunner)
-    job = ground.job(script, mode=Mode.PROBE, settings=None, natural=None, facts=None)
-    probed = ground.runner.start(replace(job, start_limit_s=120.0, total_limit_s=120.0)).probe_result()
-    assert probed.facts is not None, f"{probed.reason} {probed.log_tail}"
-    ground.workspace.probe_is_through()
-    return Study(ground, ground.runner, probed.facts, natural_settings(probed.facts))
 
 
 @pytest.fixture(scope="module", params=["layers"])
@@ -84,12 +40,6 @@ def ground(request: pytest.FixtureRequest, are_layers_permitted: bool) -> Iterat
 @pytest.fixture(scope="module")
 def study(ground: Ground) -> Study:
     return opened(ground, "prepares.py")
-
-
-def run(runner: ColdRunner | ForkRunner, job: TrialJob) -> TrialResult:
-    handle = runner.start(job)
-    handle.wait()
-    return handle.result()
 
 
 def training(result: TrialResult) -> tuple[object, ...]:
@@ -128,7 +78,7 @@ def test_settings_that_a_script_asks_for_matter_where_it_does(ground: Ground) ->
     study = opened(ground, "claims.py")
     other = replace(study.natural, batch_size=16, grad_accum_steps=2)
     with study.runner() as runner:
-        results = [run(runner, study.job(settings=settings, script="claims.py")) for settings in (study.natural, other)]
+        results = [run(runner, study.job(settings=settings)) for settings in (study.natural, other)]
     assert [result.start for result in results] == ["prepared"] * 2, results[0].start_reason
     assert "autotune.load" in results[0].start_reason
     assert results[1].ranks[0].observed["grad_accum_steps"] == "2"
@@ -191,7 +141,7 @@ def test_only_the_beginning_asks_for_devices_in_a_way_that_spares_the_driver(
 
 @pytest.mark.slow
 def test_a_short_beginning_is_not_prepared(study: Study) -> None:
-    with ForkRunner(study.cold, study.facts, least_preparation_s=60.0) as runner:
+    with study.runner(least_preparation_s=60.0) as runner:
         result = run(runner, study.job())
     assert result.start == "forked" and "imports included" in result.start_reason
 

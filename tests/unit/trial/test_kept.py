@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.trial.kept import is_known, reopened
+from autotune.trial.kept import Kept, is_known, reopened
 
 
 def test_a_file_is_opened_again_at_its_place_and_shares_it_with_nobody(tmp_path: Path) -> None:
@@ -56,3 +56,10 @@ def test_what_cannot_be_opened_by_its_name_is_not_known(tmp_path: Path, how: str
 def test_devices_without_a_state_can_be_shared() -> None:
     with open(os.devnull) as file:
         assert is_known(file.fileno(), os.devnull)
+
+
+def test_a_descriptor_that_is_opened_later_is_not_kept_open(tmp_path: Path) -> None:
+    with (tmp_path / "words.txt").open("w") as words:
+        kept = Kept()
+        with (tmp_path / "later.txt").open("w") as later:
+            assert words.fileno() in kept.numbers and later.fileno() not in kept.numbers
