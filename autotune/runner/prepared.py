@@ -115,11 +115,12 @@ class Preparation:
         assert self._connection is not None
         if self._workspace.has_layers:
             spec["layers"] = self._workspace.mounts(folder, is_probe=False, over=self._folder)
+            environment["TMPDIR"] = self._environment["TMPDIR"]  # Whose layer the trial has over it.
         else:
+            # It has a TMPDIR of its own: sockets, by which loader workers hand over batches, are past redirection.
             plan = self._workspace.redirection(folder, is_probe=False, over=self._folder)
             environment["AUTOTUNE_REDIRECT"] = json.dumps(plan)
         spec["said"] = str(TrialPaths(self._folder).log)
-        environment["TMPDIR"] = self._environment["TMPDIR"]  # Whose layer the trial has over it.
         environment["AUTOTUNE_SERVER_PIDS"] = f"{self.pid} {self._server.pid}"
         spec["environment"] = difference(self._environment, environment)
         path = folder / "warden.json"

@@ -100,7 +100,6 @@ def run(spec: dict[str, Any]) -> None:
     ready_at = time.monotonic()
     change_environment(spec["environment"])
     renew_redirection()
-    tempfile.tempdir = None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(signal.Signals[name], signal.SIG_IGN)
@@ -119,7 +118,7 @@ def run(spec: dict[str, Any]) -> None:
 
 
 def change_environment(changes: Mapping[str, str | None]) -> None:
-    """Makes the server's variables the trial's own; those that an import derived from TMPDIR follow it.
+    """Makes the server's variables the trial's own; what was derived from TMPDIR before follows it.
 
     What a library has read of them already is changed by its call, where it has one.
     """
@@ -132,9 +131,10 @@ def change_environment(changes: Mapping[str, str | None]) -> None:
     ours = changes.get("TMPDIR")
     if theirs and ours:
         # Where a compiler caches is one on a CPU: what one trial has compiled must not be there for the next.
-        for name, value in dict(os.environ).items():
-            if theirs in value:
-                os.environ[name] = value.replace(theirs, ours)
+        for name in os.environ.keys() - changes.keys():
+            os.environ[name] = os.environ[name].replace(theirs, ours)
+        if tempfile.tempdir == theirs:
+            tempfile.tempdir = ours
     if "OMP_NUM_THREADS" in changes and os.environ.get("OMP_NUM_THREADS", "").isdigit():
         limit_blas_threads(int(os.environ["OMP_NUM_THREADS"]))
 
