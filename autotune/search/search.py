@@ -46,7 +46,7 @@ class SearchExhausted:
 
 
 class Search:
-    """The search of one study: the plan while it lasts, then TPE, all of it under the memory model.
+    """The search of one study: the plan while it lasts, then what should gain most, under the memory model.
 
     Several tuners may have one of these on the same study.
 
@@ -82,7 +82,7 @@ class Search:
         self._finished_plan: PlanFinished | None = None
 
     def ask(self, attrs: Mapping[str, Any] | None = None) -> Proposal | SearchExhausted:
-        """The next trial, started in the database; queued settings come first, then the plan, then the sampler.
+        """The next trial, started in the database; queued settings first, then the plan, then what should gain most.
 
         Args:
             attrs: What else the trial's user attributes should hold: its owner and lease.

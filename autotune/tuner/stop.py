@@ -28,7 +28,7 @@ POLL_S = 0.1
 
 
 def wait_for(run: Run, stop: StopRequest, *, ends_at: int = 2, now_and_then: Callable[[], None] = lambda: None) -> None:
-    """Waits until a run is over; a second stop request ends it.
+    """Waits until a run is over; a stop request ends it, the second unless told otherwise.
 
     Args:
         run: The run.
