@@ -39,10 +39,10 @@ class Accumulation:
     Args:
         num_micro_batches: Micro-batches per step.
         is_scaled: The loss is scaled against underflow of float16, and steps with an overflow are skipped.
-        on_step: Called after each step that was due, with its number of micro-batches and whether it was skipped.
+        on_step: Called after each step that was due, with its number of micro-batches.
     """
 
-    def __init__(self, num_micro_batches: int, *, is_scaled: bool, on_step: Callable[[int, bool], None]) -> None:
+    def __init__(self, num_micro_batches: int, *, is_scaled: bool, on_step: Callable[[int], None]) -> None:
         self._num_micro_batches = num_micro_batches
         self._is_scaled = is_scaled
         self._on_step = on_step
@@ -99,7 +99,7 @@ class Accumulation:
         if has_stepped and plan.scheduler is not None:
             plan.scheduler.step()
         plan.optimizer.zero_grad(set_to_none=True)
-        self._on_step(num_pending, not has_stepped)
+        self._on_step(num_pending)
         return has_stepped
 
     def _update(self, optimizer: torch.optim.Optimizer) -> bool:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
-
-from autotune.trial import active
 
 if TYPE_CHECKING:
     from autotune.api.accumulation import Accumulation
@@ -34,19 +31,13 @@ def micro_batches(loader: Iterable[Batch]) -> Iterator[Batch]:
     """The loader's batches; when they are all taken, micro-batches that do not fill a step are stepped.
 
     Such a last step is the mean over its true count of micro-batches. It is not taken when the loop is left early: then
-    the next loop fills the step. In a search, loaders that are no torch DataLoader are measured by this.
+    the next loop fills the step.
     """
-    session = active.session
     loop = _Loop()
     _open_loops.append(loop)
     try:
-        yield from loader if session is None or _is_torch_loader(loader) else session.wrap_loader(loader)
+        yield from loader
     finally:
         _open_loops.remove(loop)
     if loop.accumulation is not None:
         loop.accumulation.flush()
-
-
-def _is_torch_loader(loader: object) -> bool:
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(loader, data.DataLoader)

@@ -243,11 +243,9 @@ class Config:
         plan = StepPlan(optimizer=optimizer, clip_norm=clip_norm, scheduler=scheduler, is_mean=reduction == "mean")
         return self._accumulation.backward(loss, plan)
 
-    def _note_step(self, num_micro_batches: int, is_skipped: bool) -> None:
+    def _note_step(self, num_micro_batches: int) -> None:
         if num_micro_batches == self._settings.grad_accum_steps:
             self._in_force["grad_accum_steps"] = num_micro_batches
-        if self._session is not None:
-            self._session.optimizer_stepped(is_skipped)
 
     def _claim(self, *groups: Group) -> None:
         for group in groups:

@@ -6,8 +6,8 @@ torch nor the rest of the room, because a training job outside a search imports 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from autotune.settings import Group, Settings
 
@@ -24,12 +24,6 @@ class TrialSession(Protocol):
 
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
         """Tells the script's own knobs and the defaults in its call, as text."""
-
-    def wrap_loader(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The batches of a loader that is no torch DataLoader, with the boundaries of micro-steps seen."""
-
-    def optimizer_stepped(self, skipped: bool) -> None:
-        """Tells that a step was due; `skipped` when the loss scaler held it back."""
 
     def observe(self, field: str, value: str) -> None:
         """Tells the value of a setting that is in force, as `str(value)`."""

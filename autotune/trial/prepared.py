@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,13 +90,6 @@ class PreparedSession:
 
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
         """Known from the probe already."""
-
-    def wrap_loader(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The batches as they come."""
-        return iter(batches)
-
-    def optimizer_stepped(self, skipped: bool) -> None:
-        """Seen at the scaler."""
 
     def observe(self, field: str, value: str) -> None:
         """Notes a setting that the script put in force itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -76,13 +76,6 @@ class ProbeSession:
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
         """Learned: the script's knobs."""
         self._witness.knobs.update(defaults)
-
-    def wrap_loader(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The batches as they come."""
-        return iter(batches)
-
-    def optimizer_stepped(self, skipped: bool) -> None:
-        """Nothing is counted in a probe."""
 
     def observe(self, field: str, value: str) -> None:
         """Nothing is compared in a probe."""

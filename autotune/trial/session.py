@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,13 +102,6 @@ class MeasuredSession:
 
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
         """Known from the probe already."""
-
-    def wrap_loader(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The batches as they come: steps are the boundaries of a loader that is not torch's."""
-        return iter(batches)
-
-    def optimizer_stepped(self, skipped: bool) -> None:
-        """Seen already, at the scaler."""
 
     def observe(self, field: str, value: str) -> None:
         """Notes a setting that the script put in force itself."""

@@ -1,6 +1,6 @@
 """A small training script in pieces, configs for it, and a trial that listens to it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,22 +26,13 @@ class FakeSession:
         self.settings = settings
         self.claims: list[Group] = []
         self.knobs: dict[str, str] = {}
-        self.steps: list[bool] = []
         self.observed: dict[str, str] = {}
-        self.wrapped: list[object] = []
 
     def claim(self, group: Group) -> None:
         self.claims.append(group)
 
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
         self.knobs = dict(defaults)
-
-    def wrap_loader(self, batches: Iterable[Any]) -> Iterator[Any]:
-        self.wrapped.append(batches)
-        return iter(batches)
-
-    def optimizer_stepped(self, skipped: bool) -> None:
-        self.steps.append(skipped)
 
     def observe(self, field: str, value: str) -> None:
         self.observed[field] = value
