@@ -8,7 +8,6 @@ its own, because an import may write a cache, and ends when the tuner does.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -74,8 +73,6 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) 
         os.chdir("/")
         entry = importlib.import_module(ENTRY)
         entry.preload(spec["imports"])
-        gc.collect()
-        gc.freeze()  # What is shared stays shared: the collector must not touch it in every child.
         reason = entry.why_not(frozenset({0, 1, 2, tuner.fileno()}), frozenset(spec["own_modules"]) - there)
     except BaseException as error:
         reason = f"the imports failed: {error!r:.300}"

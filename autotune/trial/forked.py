@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import builtins
 import ctypes
-import gc
 import importlib
 import importlib.machinery
 import io
@@ -25,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.trial import hazards, redirect
+from autotune.trial import hazards, heap, redirect
 from autotune.trial.patching import rebindable
 
 OPENBLAS_CALLS = (
@@ -56,7 +55,7 @@ imported by their names before."""
 
 
 def preload(names: Sequence[str]) -> None:
-    """Imports modules by name; one that cannot be imported here is left to the script.
+    """Imports modules by name, and freezes all that is there then; what cannot be imported is left to the script.
 
     Args:
         names: What the script had imported from installed packages by the end of its probe.
@@ -74,6 +73,7 @@ def preload(names: Sequence[str]) -> None:
             except Exception:
                 continue
     importlib.import_module("autotune.trial.bootstrap")
+    heap.freeze()
 
 
 def why_not(known_descriptors: frozenset[int], late: frozenset[str]) -> str:
@@ -148,7 +148,7 @@ def renew_redirection() -> None:
 def _run_command(command: Sequence[str], ready_at: float) -> int:
     """The exit status of the script."""
     try:
-        gc.unfreeze()  # The server's heap: the script's collections walk through what they would without it.
+        heap.thaw()
         _seed(int(os.environ["AUTOTUNE_SEED"]))
         importlib.import_module("autotune.trial.bootstrap").install(ready_at)
         main = _new_main()

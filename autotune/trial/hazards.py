@@ -44,7 +44,7 @@ def why_not(
     tasks = _tasks()
     if len(tasks) > num_known_tasks:
         return f"{who} has started {_native_names(tasks)} outside of Python"
-    if any((task / "children").read_text().strip() for task in tasks):
+    if any(_said_of(task, "children") for task in tasks):
         return f"{who} has started a process"
     opened = [target for number, target in descriptors() if not is_known(number, target)]
     if opened:
@@ -107,19 +107,31 @@ def _tasks() -> list[Path]:
     return sorted(Path("/proc/self/task").iterdir(), key=lambda task: int(task.name) != os.getpid())
 
 
+def _said_of(task: Path, what: str) -> str:
+    """What the operating system says of a thread; empty where it has ended meanwhile. Its name may be any bytes."""
+    try:
+        return (task / what).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def _native_names(tasks: Sequence[Path]) -> str:
     """How many threads there are beside the main one, and their names, by which the library is known that made them."""
     others = tasks[1:]
-    names = sorted({(task / "comm").read_text().strip() for task in others})
+    names = sorted({_said_of(task, "comm") for task in others} - {""})
     shown = ", ".join(names[:MAX_NAMES])
     return f"{len(others)} thread{'s' * (len(others) > 1)} ({shown}{', ...' * (len(names) > MAX_NAMES)})"
 
 
 def mapped_libraries(word: str) -> list[str]:
     """Paths of the loaded files with that word in their names."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    paths = {line.rpartition(" ")[2] for line in lines}
+    paths = {line.rpartition(" ")[2] for line in _mappings()}
     return sorted(path for path in paths if word in Path(path).name and ".so" in path)
+
+
+def _mappings() -> list[str]:
+    """The lines of this process's memory map; paths in them may be any bytes."""
+    return Path("/proc/self/maps").read_text(errors="surrogateescape").split("\n")[:-1]
 
 
 def descriptors() -> list[tuple[int, str]]:
@@ -135,8 +147,7 @@ def descriptors() -> list[tuple[int, str]]:
 
 def _shared_mappings(num_known_semaphores: int) -> list[str]:
     """Names of writable memory that other processes see."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    names = [line.split(None, 5)[-1] for line in lines if line.split()[1] == "rw-s"]
+    names = [line.split(None, 5)[-1] for line in _mappings() if line.split()[1] == "rw-s"]
     semaphores = [name for name in names if name.startswith("/dev/shm/sem.")]
     return [name for name in names if name not in semaphores] + semaphores[num_known_semaphores:]
 

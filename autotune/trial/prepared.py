@@ -7,7 +7,6 @@ as if it had run for this trial alone.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -129,7 +128,7 @@ class PreparedSession:
         if spec is None:
             os._exit(0)  # The tuner needs no more trials, or is gone.
         if is_ours:
-            gc.unfreeze()
+            heap.thaw()
         self._go_on(spec, kept)
 
     def _go_on(self, spec: Mapping[str, Any], kept: Kept) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +62,21 @@ def test_nvml_that_the_script_uses_itself_is_left(monkeypatch: pytest.MonkeyPatc
     loaded(monkeypatch, nvml)
     hazards.release_nvml()
     assert nvml.num_ends == 0
+
+
+def test_threads_are_told_by_names_of_any_bytes_and_though_some_end_meanwhile(tmp_path: Path) -> None:
+    tasks = [tmp_path / name for name in ("1", "2", "3", "4")]
+    for task, comm in zip(tasks, (b"python\n", b"own-p\xf0\x9f\n", b"pool\n"), strict=False):
+        task.mkdir()
+        (task / "comm").write_bytes(comm)
+    said = hazards._native_names(tasks)
+    assert said.startswith("3 threads (own-p") and said.endswith(", pool)")
+
+
+def test_a_mapped_file_may_have_a_name_of_any_bytes(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/libown-\xff.so"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.truncate(descriptor, mmap.PAGESIZE)
+    with mmap.mmap(descriptor, mmap.PAGESIZE):
+        assert hazards.mapped_libraries("libown") == [os.fsdecode(path)]
+    os.close(descriptor)

@@ -20,6 +20,8 @@ def collector() -> Iterator[None]:
 def test_what_the_script_froze_itself_stays_frozen() -> None:
     assert heap.freeze() and gc.get_freeze_count() > 0
     assert not heap.freeze()
+    heap.thaw()
+    assert heap.freeze()
 
 
 def cycle(kept: list[object]) -> None:
