@@ -7,12 +7,14 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.host import SHARED_MEMORY
 from autotune.measure.stopping import WindowRule
 from autotune.model.job import Mode, TrialJob
 from autotune.model.outcome import Outcome
@@ -22,6 +24,7 @@ from autotune.runner.device import choose_device
 from autotune.runner.workspace import Covered, Workspace, covered_folders
 from autotune.settings import Settings
 from autotune.units import MIB
+from tests.benchmarks.startup.growth import look
 from tests.unit.facts import script_facts
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -157,6 +160,26 @@ class Ground:
         """Folders of trials that nobody removed."""
         trials = self.workspace.folder / "trials"
         return list(trials.iterdir()) if trials.is_dir() else []
+
+    def check_growth(self, server_pid: int, num_trials: int, run: Callable[[], None]) -> None:
+        """Trials in a row of a script that leaves much behind leave what they are forked from, and all else, as it was.
+
+        Args:
+            server_pid: Of the process that they are forked from.
+            num_trials: After one whose traces stay.
+            run: Runs one to its end.
+        """
+        before = look(server_pid, self.workspace.folder)
+        for _ in range(num_trials):
+            run()
+        assert self.processes_left() == []
+        after = look(server_pid, self.workspace.folder)
+        before_kib, after_kib = (each.pop("server's resident memory, KiB") for each in (before, after))
+        assert after_kib < 1.02 * before_kib
+        for each in (before, after):
+            each.pop("entries of /dev/shm")  # Others have theirs there.
+        assert after == before
+        assert list(SHARED_MEMORY.glob("*_left_by_a_trial")) == []
 
     def check(self, fault: str, result: TrialResult | None) -> None:
         """Nothing runs, nothing of the user's changed, no folder is left, and the next trial works."""

@@ -301,17 +301,11 @@ def drawn_from(seed: int) -> list[float]:
     return [own.random(), float(theirs.random()), own.random(), float(theirs.random()), float(tensor)]
 
 
-def test_thirty_trials_leave_the_server_as_it_was(ground: Ground) -> None:
-    ground.run("obeys.py")
-    server = Path(f"/proc/{server_of(ground).pid}")
+@pytest.mark.parametrize("num_trials", [30, pytest.param(300, marks=pytest.mark.slow)])
+def test_trials_in_a_row_leave_the_server_and_the_machine_as_they_were(ground: Ground, num_trials: int) -> None:
+    def run() -> None:
+        result = ground.run("leaves.py")
+        assert (result.start, result.outcome) == ("forked", Outcome.OK), result.start_reason or result.log_tail
 
-    def size() -> tuple[int, int, int]:
-        resident = int((server / "statm").read_text().split()[1])
-        return len(list((server / "fd").iterdir())), len(list((server / "task").iterdir())), resident
-
-    before = size()
-    for _ in range(30):
-        assert ground.run("obeys.py").start == "forked"
-    after = size()
-    assert after[:2] == before[:2] and after[2] < 1.02 * before[2]
-    assert ground.folders_left() == [server_of(ground).folder]
+    run()
+    ground.check_growth(server_of(ground).pid, num_trials, run)

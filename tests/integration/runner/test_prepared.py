@@ -160,6 +160,19 @@ def test_a_run_that_is_cancelled_while_its_beginning_is_prepared_is_interrupted(
     assert study.ground.processes_left() == [] and study.ground.folders_left() == []
 
 
+@pytest.mark.slow
+def test_trials_in_a_row_leave_the_beginning_and_the_machine_as_they_were(study: Study) -> None:
+    with study.runner() as runner:
+
+        def run_one() -> None:
+            result = run(runner, study.job("leaves"))
+            assert (result.start, result.outcome) == ("prepared", Outcome.OK), result.reason + result.log_tail
+
+        run_one()
+        (preparation,) = runner._preparations.values()
+        study.ground.check_growth(preparation.pid, 300, run_one)
+
+
 @SLOWLY_REDIRECTED
 def test_a_killed_tuner_leaves_no_process_and_no_folder(study: Study) -> None:
     tuner = start_tuner_in(study.ground, "prepared", "prepares.py")
