@@ -10,6 +10,8 @@ from tests.benchmarks.startup.trials import Trials
 
 NUM_BEFORE = 10
 """Trials before the first look: what is allocated once is there then."""
+MEMORY = "server's resident memory, KiB"
+"""Of what is looked at."""
 
 
 def look(server_pid: int, workspace: Path) -> dict[str, int]:
@@ -23,7 +25,7 @@ def look(server_pid: int, workspace: Path) -> dict[str, int]:
     pages = int((place / "statm").read_text().split()[1])
     tasks = list((place / "task").iterdir())
     return {
-        "server's resident memory, KiB": pages * os.sysconf("SC_PAGE_SIZE") // 1024,
+        MEMORY: pages * os.sysconf("SC_PAGE_SIZE") // 1024,
         "server's descriptors": len(list((place / "fd").iterdir())),
         "server's tasks": len(tasks),
         "server's children": sum(len((task / "children").read_text().split()) for task in tasks),
