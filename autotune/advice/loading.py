@@ -58,9 +58,8 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
 def pack_small_files(diagnosis: Diagnosis) -> Advice | None:
     """One packed file instead of many small ones.
 
-    The promise is of opening and reading alone. Where a sample then is one read, Python's own work per file goes with
-    them (a loop, a path, a `with`: 1.3 to 1.5 us, by what a batch takes whose files are served from memory, over one
-    that is read in one piece); here it cannot be told from work that stays.
+    The promise is of opening and reading alone. Where a sample then is one read, Python's own work per file (a loop, a
+    path, a `with`) goes with them, so that more may come; it cannot be told from work that stays.
     """
     loading = diagnosis.observation.loading
     if loading is None or not loading.num_files or not _is_loader_slow(diagnosis):
