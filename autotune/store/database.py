@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, select, update
 from autotune.errors import StoreError, StudyNotFoundError
 from autotune.store import schema
 from autotune.store.engine import open_engine, reading, transaction
-from autotune.store.faults import display_name, is_transient
+from autotune.store.faults import display_name, may_pass
 from autotune.store.retry import Patience
 from autotune.store.url import make_folder, sqlite_path
 
@@ -70,7 +70,7 @@ class Database:
             with reading(self._engine) as connection:
                 return operation(connection)
 
-        return self._patience.attempt(run, _may_pass)
+        return self._patience.attempt(run, may_pass)
 
     def write(self, name: str, operation: Callable[[Connection, int], T], *, patience: Patience | None = None) -> T:
         """What the operation gives back, done on the study of that name in one commit.
@@ -89,7 +89,7 @@ class Database:
             with transaction(self._engine) as connection:
                 return operation(connection, self.study_id(connection, name))
 
-        return (patience or self._patience).attempt(run, _may_pass)
+        return (patience or self._patience).attempt(run, may_pass)
 
     def update_study(self, name: str, values: dict[str, Any]) -> None:
         """Writes columns of the study of that name."""
@@ -160,7 +160,3 @@ def _holds(names: list[str]) -> str:
 
 def _names(connection: Connection) -> list[str]:
     return list(connection.execute(select(schema.studies.c.name)).scalars())
-
-
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, StoreError) and is_transient(error.__cause__)

@@ -79,6 +79,11 @@ def is_transient(error: BaseException | None) -> bool:
     return code.startswith(_POSTGRESQL_TRANSIENT) and code not in _DISK_FULL
 
 
+def may_pass(error: Exception) -> bool:
+    """Whether what a user would be told of may pass by itself: a transient fault, explained already."""
+    return isinstance(error, StoreError) and is_transient(error.__cause__)
+
+
 def _code(origin: BaseException | None) -> str:
     """SQLite's name of the error, MySQL's number of four digits, PostgreSQL's SQLSTATE of five; empty where none."""
     name = getattr(origin, "sqlite_errorname", None)

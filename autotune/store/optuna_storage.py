@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from autotune.errors import StoreError
 from autotune.store.engine import engine_options, wait_on_reconnect
-from autotune.store.faults import display_name, explain, is_transient
+from autotune.store.faults import display_name, explain, is_transient, may_pass
 from autotune.store.retry import Patience
 
 _CREATION_LIMIT_S = 10.0
@@ -48,7 +48,7 @@ def _guarded(name: str) -> Callable[..., Any]:
                     raise
                 return True  # The first attempt was through, and its answer lost.
 
-        return once() if name in _ONCE else storage.patience.attempt(once, _may_pass)
+        return once() if name in _ONCE else storage.patience.attempt(once, may_pass)
 
     return call
 
@@ -143,10 +143,6 @@ def _database_faults(url: str) -> Iterator[None]:
             raise explain(error.__cause__, make_url(url)) from error.__cause__
         hint = "See whether the server runs, and resume: what was stored is kept."
         raise StoreError(f"The database {display_name(make_url(url))} failed: {error}.", hint) from error
-
-
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, StoreError) and is_transient(error.__cause__)
 
 
 def _is_lost_race(error: Exception) -> bool:
