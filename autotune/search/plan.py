@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
+from autotune.search.bounds import LOADER_BOUND_WAIT
 from autotune.search.history import FinishedTrial, History
 from autotune.search.walk import HALF, Candidate, NeedsTrial, PlanLimits, Walk, ordered
 from autotune.search.worker_stages import feed, share_cores, workers_for_usual_gains
@@ -102,8 +103,11 @@ def _on_cpu(walk: Walk) -> None:
 
 
 def _usual_gains(walk: Walk) -> None:
-    """What usually helps on an accelerator, all at once; later passes take back what does not help here."""
+    """What usually helps on an accelerator, all at once; trials after the plan take back what does not help here."""
     compute = _usual_compute(walk)
+    if _waits_for_data(walk):
+        # Seconds at the start of every trial from here on, for a gain that a loader that does not keep up would hide.
+        del compute["cudnn_benchmark"]
     loader: dict[str, Value] = {
         "pin_memory": True,
         "persistent_workers": True,
@@ -119,8 +123,14 @@ def _usual_gains(walk: Walk) -> None:
         walk.consider(loader, "usual")
 
 
+def _waits_for_data(walk: Walk) -> bool:
+    """Whether the script as it is waits for its loader; not known where its own settings are infeasible."""
+    baseline = walk.visited.baseline
+    return baseline is not None and (baseline.data_wait_fraction or 0.0) > LOADER_BOUND_WAIT
+
+
 def _usual_compute_again(walk: Walk) -> bool:
-    """What should compute faster once more at a micro-batch that has grown, where it did not at the script's own.
+    """What should compute faster once more at a micro-batch that has grown, where it did not or was left out before.
 
     Small micro-batches wait for the host's launches, which these changes do not shorten: they show nothing of the rest.
 

@@ -43,6 +43,13 @@ def test_where_the_loader_is_the_limit_nothing_is_expected_of_faster_compute():
     assert outlook(space, *waiting).expected_gain_ratio == 0.0
 
 
+def test_cudnns_search_is_next_once_the_loader_keeps_up_with_what_computes():
+    space = make_space(OWN, {"num_workers": (4, 8), "cudnn_benchmark": (False, True)}, device_is_cpu=False)
+    waiting = trial(0, OWN, 100.0, compute=300.0, wait=0.6)
+    fed = trial(1, replace(OWN, num_workers=8), 290.0, compute=300.0, wait=0.01)
+    assert outlook(space, waiting, fed).settings == replace(OWN, num_workers=8, cudnn_benchmark=True)
+
+
 def test_a_risk_is_worth_less_to_a_search_that_failed_often():
     space = make_space(OWN, {"compile": (False, True), "prefetch_factor": (2, 4, 8)}, device_is_cpu=False)
     calm = [trial(number, replace(OWN, prefetch_factor=2 << number), peak=7.9) for number in range(3)]

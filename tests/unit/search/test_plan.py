@@ -78,6 +78,13 @@ def test_after_the_baseline_what_usually_helps_is_tried_at_once_with_the_workers
     assert following.num_workers == 2
 
 
+def test_cudnns_search_is_not_among_the_first_changes_of_a_script_that_waits_for_data():
+    space = accelerator(cudnn_benchmark=(False, True), channels_last=(False, True), num_workers=4)
+    waits = settings_of(space, trial(0, own(space), 50.0, compute=100.0, wait=0.5))
+    assert (waits.cudnn_benchmark, waits.channels_last) == (False, True)
+    assert settings_of(space, trial(0, own(space), 98.0, compute=100.0, wait=0.01)).cudnn_benchmark
+
+
 def test_where_what_usually_helps_fails_together_the_loaders_part_is_tried_alone():
     space = accelerator(
         precision=("fp32", "tf32", "bf16"), channels_last=(False, True), compile=(False, True), pin_memory=(False, True)
