@@ -10,6 +10,7 @@ import torch
 
 from autotune.settings import DEFAULT_PREFETCH_FACTOR, OmpWaitPolicy, Precision
 from autotune.trial import torch_names
+from autotune.trial.roots import weights_of
 
 
 def loader_settings(loader: Any) -> dict[str, str]:
@@ -49,7 +50,7 @@ def model_settings(roots: Iterable[torch.nn.Module], precision: Precision | None
     observed: dict[str, str] = {}
     if precision is not None:
         observed["precision"] = precision.value
-    weights = [p for module in modules for p in module.parameters() if p.dim() == 4 and min(p.shape[1:]) > 1]
+    weights = [p for p in weights_of(modules) if p.dim() == 4 and min(p.shape[1:]) > 1]
     if weights:
         # A weight with one channel or of one pixel is in both orders at once and says nothing.
         is_last = all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)

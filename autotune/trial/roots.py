@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from autotune.trial import torch_names
 from autotune.trial.patching import wrap
@@ -99,6 +100,12 @@ class Roots:
             args = tuple(convert(value) for value in args)
             kwargs = {name: convert(value) for name, value in kwargs.items()}
         return args, kwargs
+
+
+def weights_of(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
+    """Parameters of modules, each once; without those of lazy modules that were never called, which have no shape."""
+    known = {id(p): p for module in modules for p in module.parameters()}
+    return [p for p in known.values() if not is_lazy(p)]
 
 
 def is_criterion(module: torch.nn.Module) -> bool:

@@ -25,7 +25,7 @@ from autotune.trial.loss_targets import LossTargets
 from autotune.trial.main_module import is_guarded
 from autotune.trial.patching import wrap
 from autotune.trial.precision import OperandWitness
-from autotune.trial.roots import Roots
+from autotune.trial.roots import Roots, weights_of
 from autotune.trial.steps import Steps, parameters_of
 
 NUM_STEPS = 6
@@ -151,7 +151,7 @@ class Witness:
     def facts(self, world_size: int) -> ScriptFacts:
         """What was learned."""
         modules = [module for root in self._roots.modules for module in root.modules()]
-        parameters = list({id(p): p for root in self._roots.modules for p in root.parameters()}.values())
+        parameters = weights_of(self._roots.modules)
         optimizer = self._steps.primary
         ends = self._step_ends or self._backward_ends
         loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from autotune.model.observation import MemoryKinds
 
@@ -69,14 +70,16 @@ def total_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _storage_of(tensor: torch.Tensor) -> int:
-    """Where its memory begins; 0 for a kind of tensor that has none of its own."""
+    """Where its memory begins; 0 for a kind of tensor that has none of its own, or none yet."""
     try:
-        return tensor.untyped_storage().data_ptr()
+        return 0 if is_lazy(tensor) else tensor.untyped_storage().data_ptr()
     except RuntimeError:
         return 0
 
 
 def _storage_bytes(tensor: torch.Tensor) -> int:
+    if is_lazy(tensor):
+        return 0
     try:
         return tensor.untyped_storage().nbytes()
     except RuntimeError:

@@ -29,7 +29,7 @@ from autotune.trial.observing.optimizer_forms import optimizer_times
 from autotune.trial.observing.stages import DeviceStage, LineStage, MemoryStage, RecordingStage, Stage
 from autotune.trial.observing.user_code import shown_place, users_stack
 from autotune.trial.patching import wrap
-from autotune.trial.roots import Roots
+from autotune.trial.roots import Roots, weights_of
 from autotune.trial.steps import Steps
 
 FACTORS = (8, 4, 2)
@@ -207,7 +207,7 @@ class Observer:
     def _note_model(self) -> None:
         """Now, and not at the end: a script that ends meanwhile takes its model with it."""
         modules = [module for root in self._roots.modules for module in root.modules()]
-        parameters = {id(p): p for module in modules for p in module.parameters(recurse=False)}.values()
+        parameters = weights_of(self._roots.modules)
         dtypes = [str(p.dtype).removeprefix("torch.") for p in parameters]
         self._data_parallel = any(isinstance(module, torch.nn.DataParallel) for module in modules)
         self._parameter_dtype = max(set(dtypes), key=dtypes.count) if dtypes else ""

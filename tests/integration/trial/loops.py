@@ -276,6 +276,20 @@ while (batch := ready.get()) is not None:
 import json; print(json.dumps([losses, torch.is_autocast_enabled("cpu")]))
 """
 
+HAS_SPARE_LAYERS = """
+class WithSpares(torch.nn.Module):
+    def __init__(self, used):
+        super().__init__()
+        self.used, self.spare = used, torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.LazyBatchNorm1d())
+    def forward(self, x):
+        return self.used(x)
+model = WithSpares(model)
+loader = DataLoader(Data(), batch_size=8, shuffle=True)
+for epoch in range(1000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
 BEGINS_AGAIN = """
 loader = DataLoader(Data(), batch_size=8, shuffle=True)
 batches = iter(loader)

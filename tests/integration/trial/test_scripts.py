@@ -57,6 +57,7 @@ MEASURED = {
     "a schedule that ends": loops.ONE_CYCLE,
     "schedules that fail and turn negative": loops.RISING_TABLE,
     "replaces its optimizer": loops.REPLACES_OPTIMIZER,
+    "layers without a shape that are never called": loops.HAS_SPARE_LAYERS,
 }
 
 

@@ -23,6 +23,13 @@ def test_memory_is_told_by_kind_and_shared_memory_counts_once():
     assert kinds.activations_bytes is None
 
 
+def test_a_layer_that_was_never_called_takes_no_memory():
+    model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.LazyBatchNorm1d())
+    optimizer = torch.optim.SGD(model.parameters())
+    kinds = memory_kinds([model], [optimizer], activations_bytes=None, batch_bytes=160)
+    assert (kinds.parameters_bytes, kinds.buffers_bytes) == (4 * (10 * 20 + 20), 8)  # the count of batches has a shape
+
+
 def test_activations_are_what_autograd_keeps_beyond_parameters():
     model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.ReLU(), torch.nn.Linear(20, 1))
     inputs = torch.randn(4, 10)
