@@ -46,7 +46,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-## test: lint and the fast tests; what CI runs. Under 8 minutes. Tests that measure trials have the machine to
+## test: lint and the fast tests; what CI runs. 10 minutes. Tests that measure trials have the machine to
 ## themselves, the others are run by two processes.
 test: lint
 	$(BIN)/pytest -m $(FAST) -n 2 --dist loadscope $(MEASURING:%=--ignore=%)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import importlib.util
 import os
 import pwd
 import shutil
@@ -10,9 +11,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+import pytest
 
 START_LIMIT_S = 60.0
 
@@ -157,3 +160,29 @@ class MariadbServer(PrivateServer):
 
     def _url(self, name: str) -> str:
         return f"mysql://root@localhost/{name}?unix_socket={self.folder}/socket"
+
+
+Server = TypeVar("Server", bound=PrivateServer)
+
+
+def postgresql() -> Iterator[PostgresqlCluster]:
+    """A server for the tests of a fixture, which are left out where there is none."""
+    return _started(PostgresqlCluster, "PostgreSQL", ("initdb", "postgres"), "psycopg", "postgresql")
+
+
+def mariadb() -> Iterator[MariadbServer]:
+    """The same of MariaDB, by the driver for MySQL."""
+    return _started(MariadbServer, "MariaDB", ("mariadb-install-db", "mariadbd"), "pymysql", "mysql")
+
+
+def _started(
+    kind: Callable[[str, str], Server], name: str, programs: tuple[str, str], driver: str, extra: str
+) -> Iterator[Server]:
+    install, serve = (find_binary(program) for program in programs)
+    if install is None or serve is None:
+        pytest.skip(f"no {name} server is installed ({programs[0]} and {programs[1]} were not found)")
+    if importlib.util.find_spec(driver) is None:
+        pytest.skip(f"the driver {driver} is not installed (the extra `{extra}`)")
+    server = kind(install, serve)
+    yield server
+    server.remove()

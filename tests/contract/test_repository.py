@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import socket
@@ -27,7 +26,7 @@ from autotune.store.retry import Patience
 from autotune.store.url import resolve_url
 
 from . import store_samples as samples
-from .private_servers import PostgresqlCluster, find_binary
+from .private_servers import PostgresqlCluster, postgresql
 from .repository_contract import RepositoryContract
 from .store_processes import Child
 
@@ -274,14 +273,7 @@ def as_nobody(file: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PostgresqlCluster]:
-    initdb, postgres = find_binary("initdb"), find_binary("postgres")
-    if initdb is None or postgres is None:
-        pytest.skip("no PostgreSQL server is installed (initdb and postgres were not found)")
-    if importlib.util.find_spec("psycopg") is None:
-        pytest.skip("the driver psycopg is not installed (the extra `postgresql`)")
-    cluster = PostgresqlCluster(initdb, postgres)
-    yield cluster
-    cluster.remove()
+    yield from postgresql()
 
 
 class TestPostgresql(RepositoryContract):

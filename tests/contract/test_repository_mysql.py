@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,20 +9,13 @@ import pytest
 
 from autotune.store.url import resolve_url
 
-from .private_servers import MariadbServer, find_binary
+from .private_servers import MariadbServer, mariadb
 from .repository_contract import RepositoryContract
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MariadbServer]:
-    install_db, mariadbd = find_binary("mariadb-install-db"), find_binary("mariadbd")
-    if install_db is None or mariadbd is None:
-        pytest.skip("no MariaDB server is installed (mariadb-install-db and mariadbd were not found)")
-    if importlib.util.find_spec("pymysql") is None:
-        pytest.skip("the driver pymysql is not installed (the extra `mysql`)")
-    server = MariadbServer(install_db, mariadbd)
-    yield server
-    server.remove()
+    yield from mariadb()
 
 
 class TestMysql(RepositoryContract):

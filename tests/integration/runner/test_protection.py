@@ -27,7 +27,13 @@ def test_every_way_to_write_leaves_the_users_files_alone(ground: Ground) -> None
 
 @pytest.mark.parametrize(
     "ground",
-    ["redirected", pytest.param("layers", marks=pytest.mark.skipif(os.getuid() != 0, reason="folders are renamed"))],
+    [
+        "redirected",
+        pytest.param(
+            "layers",
+            marks=pytest.mark.skipif(os.getuid() != 0, reason="only an overlay of root renames the user's folders"),
+        ),
+    ],
     indirect=True,
 )
 @pytest.mark.parametrize(

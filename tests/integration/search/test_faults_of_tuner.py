@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.private_servers import PostgresqlCluster, find_binary
+from tests.contract.private_servers import PostgresqlCluster, postgresql
 
 from .pretend import Project
 
@@ -193,13 +193,7 @@ datetime.datetime = Clock
 
 @pytest.fixture
 def cluster() -> Iterator[PostgresqlCluster]:
-    initdb, postgres = find_binary("initdb"), find_binary("postgres")
-    if initdb is None or postgres is None:
-        pytest.skip("no PostgreSQL server is installed (initdb and postgres were not found)")
-    pytest.importorskip("psycopg")
-    cluster = PostgresqlCluster(initdb, postgres)
-    yield cluster
-    cluster.remove()
+    yield from postgresql()
 
 
 def test_a_server_that_is_gone_for_half_a_minute_is_waited_for(project: Project, cluster: PostgresqlCluster) -> None:

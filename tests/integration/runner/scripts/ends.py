@@ -195,13 +195,16 @@ def swallows_everything():
 
 def is_killed_by_the_kernel():
     """Moves itself to a group with little memory, and takes more."""
-    group = next(path for path in (MEMORY_V1, MEMORY_V2) if os.path.isdir(path))
-    group = os.path.join(group, f"trial-{os.getpid()}")
-    os.mkdir(group)
-    limit = "memory.limit_in_bytes" if group.startswith(MEMORY_V1) else "memory.max"
-    for name, text in ((limit, str(64 << 20)), ("cgroup.procs", str(os.getpid()))):
-        with open(os.path.join(group, name), "w") as file:
-            file.write(text)
+    try:
+        group = next(path for path in (MEMORY_V1, MEMORY_V2) if os.path.isdir(path))
+        group = os.path.join(group, f"trial-{os.getpid()}")
+        os.mkdir(group)
+        limit = "memory.limit_in_bytes" if group.startswith(MEMORY_V1) else "memory.max"
+        for name, text in ((limit, str(64 << 20)), ("cgroup.procs", str(os.getpid()))):
+            with open(os.path.join(group, name), "w") as file:
+                file.write(text)
+    except (OSError, StopIteration) as error:
+        sys.exit(f"no memory group can be made here: {error!r}")
     print(group, flush=True)
     held = [b"x" * (1 << 24) for _ in range(64)]
     print(len(held))
