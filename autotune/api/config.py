@@ -103,7 +103,7 @@ class Config:
         return kwargs
 
     def on_device(self, batches: Iterable[Batch], device: torch.device | str) -> DeviceBatches[Batch]:
-        """The batches of the training loader on the device, copied as tuned; as long as the loader.
+        """The batches of the training loader on the device, copied as tuned; it has what the loader has.
 
         Under `stream_prefetch` the next batch is copied while the device computes on this one, so the loader is asked
         for it one batch early, and a batch more is on the device.

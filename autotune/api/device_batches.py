@@ -13,7 +13,7 @@ Batch = TypeVar("Batch")
 
 
 class DeviceBatches(Generic[Batch]):
-    """A loader's batches on a device; as long as the loader.
+    """A loader's batches on a device; as long as the loader, whose public attributes it has too.
 
     Tensors in nested lists, tuples and dictionaries are copied, and so is every other object with a `to` of its own;
     the rest stays as it is.
@@ -44,6 +44,12 @@ class DeviceBatches(Generic[Batch]):
         if not isinstance(self._batches, Sized):
             raise TypeError(f"a {type(self._batches).__name__} has no length")
         return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        """The loader's own: scripts ask for its dataset, or tell its sampler the epoch."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._batches, name)
 
     def __iter__(self) -> Iterator[Batch]:
         """One pass over the loader."""

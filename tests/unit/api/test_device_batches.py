@@ -1,3 +1,4 @@
+import copy
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -48,6 +49,15 @@ def test_it_is_as_long_as_the_loader() -> None:
     endless: DeviceBatches[int] = DeviceBatches(iter([1]), CPU, non_blocking=False, stream_prefetch=False)
     with pytest.raises(TypeError, match="no length"):
         len(endless)
+
+
+def test_what_a_script_asks_of_its_loader_it_still_finds() -> None:
+    loader = Job().loader(8)
+    batches = config_of(Settings(batch_size=8)).on_device(loader, "cpu")
+    assert batches.dataset is loader.dataset and batches.sampler is loader.sampler and batches.batch_size == 8
+    assert len(copy.copy(batches)) == len(loader)
+    with pytest.raises(AttributeError, match="epochs"):
+        _ = batches.epochs
 
 
 class FakeStreams:
