@@ -218,11 +218,10 @@ class ForkRunner:
             if name in os.environ:
                 environment[name] = os.environ[name]
         environment["TMPDIR"] = str(TrialPaths(folder).temporary)
-        environment.update({name: environment.get(name, value) for name, value in FORKABLE.items()})
         try:
             return ForkServer(
                 python=job.command[0],
-                environment=environment,
+                environment={**FORKABLE, **environment},
                 folder=folder,
                 mounts=workspace.mounts(folder, is_probe=False) if workspace.has_layers else [],
                 imports=self._facts.imports,

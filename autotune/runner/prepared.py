@@ -153,7 +153,6 @@ class Preparation:
         layers = spec["layers"]
         assert isinstance(layers, list)
         environment["AUTOTUNE_SERVER_PIDS"] = str(self._server.pid)
-        environment.update({name: environment.get(name, value) for name, value in FORKABLE.items()})
         environment["AUTOTUNE_MEETING"] = json.dumps(
             {
                 "address": str(address),
@@ -161,7 +160,7 @@ class Preparation:
                 "attempt": self._workspace.mounts(folder / "attempt", is_probe=False, over=folder) if layers else [],
             }
         )
-        self._environment = environment
+        self._environment = environment = {**FORKABLE, **environment}
         spec["command"], spec["started_as"] = plain_command(self._command), list(self._command)
         spec["environment"] = difference(self._server.environment, environment)
         path = folder / "warden.json"
