@@ -34,6 +34,8 @@ OPENBLAS_CALLS = (
     "scipy_openblas_set_num_threads64_",
 )
 """One of them is there, by the way in which the library was built."""
+OPENBLAS_END = "blas_thread_shutdown_"
+"""Ends its threads, as it does itself before a fork; the next call that takes several makes them anew."""
 INTERRUPTED = 256
 """Status of a script that an interrupt ended: beyond all that a script can give."""
 LAZY_PACKAGES = ("torch._inductor", "triton")
@@ -229,3 +231,6 @@ def limit_blas_threads(num_threads: int) -> None:
         for name in OPENBLAS_CALLS:
             if hasattr(library, name):
                 getattr(library, name)(num_threads)
+        # That has made all the threads which the fork had ended, though fewer are to compute.
+        if hasattr(library, OPENBLAS_END):
+            getattr(library, OPENBLAS_END)()

@@ -14,8 +14,8 @@ import torch
 
 
 def blas_threads():
-    """Threads that numpy's OpenBLAS would use; None where it has another library."""
-    assert (numpy.ones((2, 2)) @ numpy.ones((2, 2))).sum() == 8
+    """Threads that numpy's OpenBLAS would use, and has from here on; None where it has another library."""
+    assert (numpy.ones((512, 512)) @ numpy.ones((512, 512))).sum() == 512**3
     with open("/proc/self/maps") as file:
         maps = {line.split()[-1] for line in file if "openblas" in line}
     for name in ("openblas_get_num_threads64_", "scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads"):
@@ -34,6 +34,7 @@ SEEN = {
     "threads": threading.active_count(),
     "torch_threads": torch.get_num_threads(),
     "blas_threads": blas_threads(),
+    "tasks": len(os.listdir("/proc/self/task")),
     "is_main_thread": threading.current_thread() is threading.main_thread(),
     "tmp": os.environ["TMPDIR"].startswith(os.path.dirname(os.environ["AUTOTUNE_TRIAL"])),
     "wait_policy": os.environ.get("OMP_WAIT_POLICY", ""),
