@@ -78,6 +78,23 @@ def is_led_by_samples(batch: Any, batch_size: int | None) -> bool:
     return leading < batch_size and all(batch_size not in tensor.shape for tensor in tensors_of(batch))
 
 
+class SampleCount:
+    """Samples of batches whose sampler does not tell: by their first dimension, or else as many as were asked for."""
+
+    def __init__(self) -> None:
+        self.batch_size: int | None = None
+        """What the loader batches by; None where the dataset batches."""
+        self._is_led_by_samples: bool | None = None
+        """Whether the first dimension of a batch is that of its samples; None before the first one."""
+
+    def of(self, batch: Any) -> int:
+        """Samples of a batch, at least 1."""
+        if self._is_led_by_samples is None:
+            self._is_led_by_samples = is_led_by_samples(batch, self.batch_size)
+        leading = leading_size(batch) if self._is_led_by_samples else None
+        return leading or self.batch_size or 1
+
+
 class EndlessBatchSampler(BatchSampler):
     """The script's batches, beginning again at their end while training goes on, and their sizes in order.
 

@@ -17,6 +17,9 @@ from autotune.trial import torch_names
 class Clock(Protocol):
     """What the meter needs of a clock."""
 
+    marks_steps: bool
+    """Whether a block's longest step is known, by a mark at the end of each; otherwise only blocks are timed."""
+
     def mark(self) -> Any:
         """A mark at this place of the device's work."""
 
@@ -37,8 +40,12 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """The monotonic clock: the CPU has done its work when the call returns."""
+    """The monotonic clock: the CPU has done its work when the call returns.
 
+    It times blocks alone: a mark of every step took a fifth of all that the meter does between two of them.
+    """
+
+    marks_steps = False
     mark = staticmethod(time.perf_counter)
 
     def release(self, mark: float) -> None:
@@ -64,6 +71,8 @@ class CudaClock:
 
     So there are never more of them than steps that the host is ahead of its device, and those of one block.
     """
+
+    marks_steps = True
 
     def __init__(self) -> None:
         torch.cuda.synchronize()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -12,13 +13,14 @@ from torch.utils.data import IterableDataset
 
 from autotune.measure.block import Phase
 from autotune.trial.batch_probe import repeated
-from autotune.trial.batches import EndlessBatchSampler, clone_batch, is_led_by_samples, leading_size
+from autotune.trial.batches import EndlessBatchSampler, SampleCount, clone_batch
 from autotune.trial.build_log import Built
 from autotune.trial.gate import WorkerGates
 from autotune.trial.loaders import LoaderRecord
 from autotune.trial.meter import Meter
 from autotune.trial.running_epoch import RunningEpoch
 from autotune.trial.steps import Steps
+from autotune.trial.tally import Tally
 
 MAX_AHEAD = 2
 """Batches that a script that trains takes before it uses the first: one more than it needs, to know the last one."""
@@ -53,6 +55,8 @@ class Feed:
         self._num_passes = 0
         self._meter: Meter | None = None
         self._gates = WorkerGates()
+        self._tally: Tally | None = None
+        """The meter's, while nothing but real batches is given: then they are counted there and then."""
         self._given: Any = None
         """A batch that takes the place of all others."""
         self.given_s = 0.0
@@ -67,9 +71,7 @@ class Feed:
         self._num_owed = 0
         """Of these, cached ones that took the place of real ones."""
         self._num_workers = self._num_queued = 0
-        self._batch_size: int | None = None
-        self._is_led_by_samples: bool | None = None
-        """Whether the first dimension of a batch is that of its samples; None before the first one."""
+        self._samples = SampleCount()
         self._on_next: list[Callable[[], None]] = []
         self._on_epoch_end: list[Callable[[], None]] = []
         self._on_first_batch: list[Callable[[Any], None]] = []
@@ -122,38 +124,38 @@ class Feed:
         self._gates.iteration_began(iterator, is_closed=self._holds_back)
         self._num_workers = loader.num_workers
         self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
-        self._batch_size = loader.batch_size
+        self._samples.batch_size = loader.batch_size
         self._num_ahead = self._num_owed = 0
         self.epoch.began(loader, iterator, is_held_back=self._holds_back)
+        if self._meter is not None:
+            self.phase_began(self._meter.phase)
+
+    def phase_began(self, phase: Phase) -> None:
+        """Takes the short way while nothing but real batches is given."""
+        is_plain = phase in (Phase.RAMP, Phase.WINDOW) and not self._on_next and math.isinf(self.epoch.num_until_end)
+        self._tally = self._meter.tally if is_plain and self._meter is not None else None
 
     def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """The next batch of the training loader; in the window the path of every step, hence in one piece."""
-        for action in self._on_next:
-            action()
-        meter, epoch = self._meter, self.epoch
+        """The next batch of the training loader; in the window the path of every step, hence short and in one piece."""
+        tally = self._tally
+        if tally is None or tally.arrive():  # with a block a phase may have ended
+            return self._next_of_any(iterator, original)
+        began = perf_counter()
         try:
-            if epoch.num_given >= epoch.num_until_end:
-                raise StopIteration
-            if meter is None or meter.uses_token:
-                return self._early(iterator, original)
-            tally = meter.tally
-            tally.arrive()
-            if epoch.successor is not None:
-                iterator = epoch.successor
-            if self._given is not None:
-                return self._give()
-            began = perf_counter()
             batch = original(iterator)
-            tally.wait_s += perf_counter() - began
-            sizes = iterator._autotune_sizes
-            tally.latest_num_samples = num_samples = sizes.popleft() if sizes else self._samples_of(batch)
-            tally.samples_taken += num_samples
-            tally.num_taken += 1
-            epoch.num_given += 1
-            return batch
         except StopIteration:
             self._epoch_ends()
             raise
+        except Exception:
+            self._comes_not(iterator)
+            raise
+        tally.wait_s += perf_counter() - began
+        sizes = iterator._autotune_sizes
+        tally.latest_num_samples = num_samples = sizes.popleft() if sizes else self._samples.of(batch)
+        tally.samples_taken += num_samples
+        tally.num_taken += 1
+        self.epoch.num_given += 1
+        return batch
 
     def give(self, batch: Any) -> None:
         """Gives the script this batch from now on, at the end of a diagnosis; None = real ones again."""
@@ -194,6 +196,28 @@ class Feed:
         num_backwards = self._steps.num_backwards
         return num_backwards > num_backwards_before or (num_backwards == 0 and self._holds_back)
 
+    def _next_of_any(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """The next batch of whatever kind the phase wants: the cached one, a real one, or what takes their place."""
+        for action in self._on_next:
+            action()
+        meter, epoch = self._meter, self.epoch
+        try:
+            if epoch.num_given >= epoch.num_until_end:
+                raise StopIteration
+            if meter is None or meter.uses_token:
+                return self._early(iterator, original)
+            meter.arrive()
+            if self._given is not None:
+                return self._give()
+            began = perf_counter()
+            batch, num_samples = self._taken(iterator if epoch.successor is None else epoch.successor, original)
+            meter.tally.delivered(num_samples, perf_counter() - began)
+            epoch.num_given += 1
+            return batch
+        except StopIteration:
+            self._epoch_ends()
+            raise
+
     def _early(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """A batch before the clock may start: the cached one for training, real ones for everything else."""
         if self._meter is not None:
@@ -221,7 +245,7 @@ class Feed:
             for action in self._on_first_batch:
                 action(batch)
         if self._meter is not None:
-            self._meter.delivered(num_samples, perf_counter() - began)
+            self._meter.tally.delivered(num_samples, perf_counter() - began)
         return batch
 
     def _give(self) -> Any:
@@ -230,7 +254,7 @@ class Feed:
         batch = clone_batch(self._given)
         elapsed_s = perf_counter() - began
         self.given_s += elapsed_s
-        self._meter.delivered(self._samples_of(batch), elapsed_s)
+        self._meter.tally.delivered(self._samples.of(batch), elapsed_s)
         return batch
 
     def _cached(self) -> Any:
@@ -257,19 +281,16 @@ class Feed:
         except StopIteration:
             raise
         except Exception:
-            # A script that leaves such a batch out asks for the next one, which is of a worker that waits.
-            if self._gates.gate is not None:
-                self._gates.gate.open()
-            if sizes:
-                sizes.popleft()
+            self._comes_not(iterator)
             raise
-        return batch, sizes.popleft() if sizes else self._samples_of(batch)
+        return batch, sizes.popleft() if sizes else self._samples.of(batch)
 
-    def _samples_of(self, batch: Any) -> int:
-        if self._is_led_by_samples is None:
-            self._is_led_by_samples = is_led_by_samples(batch, self._batch_size)
-        leading = leading_size(batch) if self._is_led_by_samples else None
-        return leading or self._batch_size or 1
+    def _comes_not(self, iterator: Any) -> None:
+        """A script that leaves such a batch out asks for the next one, which may be of a worker that waits."""
+        if self._gates.gate is not None:
+            self._gates.gate.open()
+        if iterator._autotune_sizes:
+            iterator._autotune_sizes.popleft()
 
     def _epoch_ends(self) -> None:
         for action in self._on_epoch_end:

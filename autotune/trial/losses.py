@@ -15,9 +15,10 @@ from autotune.trial.steps import Steps
 
 NUM_FIRST_LOSSES = 8
 DEVICE_STRIDE = 7
-"""Of the losses that are on a device one in so many is looked at: to add each to a sum there, one more kernel, took
-27 us of every step on an H200. A step by a loss that is not finite leaves weights that make all later ones so. An odd
-prime, so that of a script with several losses per step it is not always the same one's turn."""
+"""Of a window's losses that are on a device the first so many are looked at, and then one in so many: to add each to a
+sum there, one more kernel, took 27 us of every step on an H200. A step by a loss that is not finite leaves weights that
+make all later ones so. An odd prime, so that of a script with several losses per step it is not always the same one's
+turn."""
 MAX_DIGEST_TENSORS = 32
 MAX_DIGEST_BYTES = 1 << 18
 """Of each tensor: runs that begin with other random numbers differ everywhere."""
@@ -29,12 +30,10 @@ class LossWatch:
     Args:
         steps: Knows the parameters, and tells of backward passes.
         roots: Tell when the first forward pass begins.
-        trains_on_cpu: Whether every loss is on the host, so that none has to be asked where it is.
     """
 
-    def __init__(self, steps: Steps, roots: Roots, *, trains_on_cpu: bool = False) -> None:
+    def __init__(self, steps: Steps, roots: Roots) -> None:
         self._steps, self._roots = steps, roots
-        self._trains_on_cpu = trains_on_cpu
         self._is_measuring = False
         self._is_at_start = True
         """Whether first losses are still to be noted."""
@@ -48,8 +47,9 @@ class LossWatch:
         self._total = 0.0
         """Sum of the window's losses that are on the host: one that is not finite makes it so for good."""
         self._totals: dict[torch.device, torch.Tensor] = {}
-        """The same of those that are on a device, on that device, one in `DEVICE_STRIDE`."""
+        """The same of those that are on a device, on that device."""
         self._num_on_device = 0
+        """Of the window's losses, those that were looked at there."""
         self._batch_digest: int | None = None
         self._weights_digest: int | None = None
         self._random_state: list[torch.Tensor] | None = None
@@ -63,8 +63,11 @@ class LossWatch:
     def measure(self, is_on: bool) -> None:
         """Says whether the window runs from now on: there no loss may be other than finite."""
         self._is_measuring = is_on
+        self._num_on_device = 0
         if is_on:
             self._last = None
+        else:
+            self._steps.let_pass(0)
 
     def first_batch(self, batch: Any) -> None:
         """Notes the batch that the first steps are made with."""
@@ -105,20 +108,22 @@ class LossWatch:
             self._note_first(loss.data)
         if not self._is_measuring:
             self._last = loss.data  # Half of what `detach` costs.
-        elif self._trains_on_cpu or loss.is_cpu:
+            return
+        if loss.is_cpu:
             # A number costs a fifth of what a sum of tensors does, on the path of every step.
             try:
                 self._total += loss.item()
-            except (RuntimeError, ValueError):  # more than one element
-                self._total += loss.data.sum().item()
-        else:
-            self._num_on_device += 1
-            if self._num_on_device % DEVICE_STRIDE == 0:
-                self._add_on_device(loss.data)
+            except (RuntimeError, ValueError):  # more than one element, whose sum half precision may not hold
+                self._total += loss.data.sum(dtype=torch.float32).item()
+            return
+        self._num_on_device += 1
+        if self._num_on_device >= DEVICE_STRIDE:
+            self._steps.let_pass(DEVICE_STRIDE)
+        self._add_on_device(loss.data)
 
     def _add_on_device(self, loss: torch.Tensor) -> None:
         if loss.dim():
-            loss = loss.sum()
+            loss = loss.sum(dtype=torch.float32)
         total = self._totals.get(loss.device)
         if total is None:
             total = self._totals[loss.device] = torch.zeros((), device=loss.device)

@@ -82,12 +82,13 @@ class Meter:
         self._is_between_epochs = False
         self._num_restart_left = 0
         """Micro-batches of the restart after its first block."""
+        end_step = self._recorder.end_step if clock.marks_steps else None
         self.tally = Tally(
             steps,
             has_loader=plan.has_loader,
             samples_per_step=plan.samples_per_step,
             micro_batches_per_step=plan.micro_batches_per_step,
-            end_step=self._end_step_of_rank if agreement.is_shared else self._recorder.end_step,
+            end_step=self._end_step_of_rank if agreement.is_shared else end_step,
             end_block=self._end_block,
         )
         """Whoever gives the script its batches counts them here."""
@@ -104,13 +105,6 @@ class Meter:
         }
         """Changes the phase where it is time, told whether a block has ended, at which rank 0 decides."""
         self._enter(Phase.WARMUP)
-
-    def delivered(self, num_samples: float, wait_s: float) -> None:
-        """Notes a batch that the script was given, and how long it waited for it."""
-        self.tally.num_taken += 1
-        self.tally.samples_taken += num_samples
-        self.tally.latest_num_samples = num_samples
-        self.tally.wait_s += wait_s
 
     def arrive(self) -> None:
         """A micro-step ended; may change the phase, and may end the trial."""

@@ -35,7 +35,8 @@ class Count:
         self.num_samples = 0.0
         self.num_skipped_steps = 0
         self.wait_s = 0.0
-        self.duration_s = self.longest_step_s = 0.0
+        self.duration_s = 0.0
+        self.longest_step_s: float | None = None
 
 
 class Recorder:
@@ -86,7 +87,10 @@ class Recorder:
         self._begin_block(self._mark())
 
     def end_step(self) -> None:
-        """Ends a step here that ends no block; waits for the device where the host is too far ahead of it."""
+        """Ends a step here that ends no block; waits for the device where the host is too far ahead of it.
+
+        Need not be called where the clock does not mark steps.
+        """
         self._pending.append(self._mark())
         if self._max_steps_ahead is not None:
             self._settle()
@@ -133,7 +137,8 @@ class Recorder:
         clock, pending, ending = self._clock, self._pending, self._ending
         while pending and clock.is_reached(pending[0]):
             mark = pending.popleft()
-            self._longest_step_s = max(self._longest_step_s, clock.seconds(self._step_mark, mark))
+            if clock.marks_steps:
+                self._longest_step_s = max(self._longest_step_s, clock.seconds(self._step_mark, mark))
             if self._step_mark is not self._block_mark:
                 clock.release(self._step_mark)
             self._step_mark = mark
@@ -149,7 +154,8 @@ class Recorder:
     def _add(self, count: Count, duration_s: float) -> None:
         if count.num_steps and count.num_samples:
             count.duration_s = max(duration_s, 1e-9)
-            count.longest_step_s = max(self._longest_step_s, 1e-9)
+            if self._clock.marks_steps:
+                count.longest_step_s = max(self._longest_step_s, 1e-9)
             self._finished.append((self.phase, count))
             self.num_blocks[self.phase] += 1
             self.elapsed_s[self.phase] += count.duration_s

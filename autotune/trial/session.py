@@ -63,7 +63,7 @@ class MeasuredSession:
                 job, paths, self._steps, self._applied.roots, self._feed, at_begin=lambda: self._told.note_memory()
             )
         self._meter: Meter | None = None
-        self._losses = LossWatch(self._steps, self._applied.roots, trains_on_cpu=job.device == "cpu")
+        self._losses = LossWatch(self._steps, self._applied.roots)
         self._told = TrialReport(
             paths, times, self._applied, self._feed, self._losses, self._allocator, has_loader=self._has_loader
         )
@@ -180,6 +180,7 @@ class MeasuredSession:
 
     def _phase_began(self, phase: Phase) -> None:
         self._losses.measure(phase is Phase.WINDOW)
+        self._feed.phase_began(phase)
 
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:

@@ -26,7 +26,7 @@ class Steps:
     def __init__(self) -> None:
         self.num_backwards = 0
         self.thread = 0
-        """The one that ran the last backward pass."""
+        """The one that ran the last backward pass that listeners were told of."""
         self.num_steps = 0
         """Optimizer steps that updated parameters."""
         self.num_skipped = 0
@@ -41,6 +41,9 @@ class Steps:
         """Whether a step of the script's own scaler is due now, so that one that does not come was skipped."""
         self.used_closure = False
         self.on_backward: list[Callable[[torch.Tensor | None], None]] = []
+        """Told of every backward pass and its loss, but of those that they let pass."""
+        self._listens_at = 0
+        """The number of backward passes at which they are told again."""
         self.on_step: list[Callable[[torch.optim.Optimizer | None], None]] = []
         """Called after every step that updated parameters, of any optimizer; without one where it is by hand."""
         self._depth = 0
@@ -83,15 +86,22 @@ class Steps:
 
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Notes an update of parameters, by an optimizer or by hand."""
-        if optimizer is not self._primary() and optimizer is not None:
+        primary = self._primary()
+        if optimizer is not primary and optimizer is not None:
             self._seen.add(optimizer)
-            if self._primary() is None:
+            if primary is None:
+                primary = optimizer
                 self._primary = weakref.ref(optimizer)
-        if optimizer is self._primary():
+        if optimizer is primary:
             self.num_steps += 1
             self.num_updates += 1
         for listener in self.on_step:
             listener(optimizer)
+
+    def let_pass(self, num_backwards: int) -> None:
+        """Tells the listeners of `on_backward` of the one of that number from now on, and of none before."""
+        if not self.is_by_hand:
+            self._listens_at = self.num_backwards + num_backwards
 
     def forget(self, listener: Callable[[torch.optim.Optimizer | None], None]) -> None:
         """Calls a listener of `on_step` no more: on the path of a step there is only what has something to do."""
@@ -113,19 +123,29 @@ class Steps:
         return [optimizer for optimizer in (built() for built in self._built) if optimizer is not None]
 
     def _wrap_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(tensors, *args, **kwargs)
+        def backward(
+            tensors: Any,
+            grad_tensors: Any = None,
+            retain_graph: Any = None,
+            create_graph: Any = False,
+            grad_variables: Any = None,
+            inputs: Any = None,
+        ) -> Any:
+            # By name and not `*args, **kwargs`, which would be packed and unpacked in every step.
+            original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
             self.num_backwards += 1
-            self.thread = get_ident()
-            if self.on_backward:
-                loss = tensors if isinstance(tensors, torch.Tensor) else None
-                for listener in self.on_backward:
-                    listener(loss)
-            if self.is_by_hand:
-                self.stepped(None)
-            return result
+            if self.num_backwards >= self._listens_at:
+                self._tell(tensors)
 
         return backward
+
+    def _tell(self, tensors: Any) -> None:
+        self.thread = get_ident()
+        loss = tensors if isinstance(tensors, torch.Tensor) else None
+        for listener in self.on_backward:
+            listener(loss)
+        if self.is_by_hand:
+            self.stepped(None)
 
     def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:

@@ -21,7 +21,7 @@ class Tally:
         has_loader: Whether micro-steps are batches; otherwise they are optimizer steps.
         samples_per_step: Samples of one optimizer step, where they are not those of its batches.
         micro_batches_per_step: Batches that a step takes.
-        end_step: Called at the end of a step that ends no block.
+        end_step: Called at the end of a step that ends no block; None = nobody.
         end_block: Called at the end of one that does.
     """
 
@@ -57,7 +57,7 @@ class Tally:
         has_loader: bool,
         samples_per_step: float | None,
         micro_batches_per_step: int,
-        end_step: Callable[[], None],
+        end_step: Callable[[], None] | None,
         end_block: Callable[[], None],
     ) -> None:
         self._steps = steps
@@ -80,8 +80,15 @@ class Tally:
         self._block_end = 1
         self.begin_block()
 
-    def arrive(self) -> None:
-        """A micro-step ended; may end a step, and with it a block."""
+    def delivered(self, num_samples: float, wait_s: float) -> None:
+        """Notes a batch that the script was given, and how long it waited for it."""
+        self.num_taken += 1
+        self.samples_taken += num_samples
+        self.latest_num_samples = num_samples
+        self.wait_s += wait_s
+
+    def arrive(self) -> bool:
+        """A micro-step ended; may end a step, and with it a block. Whether it has ended a block."""
         steps = self._steps
         if steps.num_backwards != self._num_backwards:
             # Batches count when a backward pass has used them, and not when they were only read.
@@ -91,14 +98,16 @@ class Tally:
                 self._num_ahead = max(0, self.num_taken - self._num_used - self._micro_batches_per_step)
             self._num_used, self._samples_used = self.num_taken, self.samples_taken
         if steps.num_updates == self.num_updates:
-            return
+            return False
         self.num_updates = steps.num_updates
         if not self._has_loader:
             self._num_used = self.num_updates
-        if self._num_used < self._block_end:
-            self._end_step()
-        else:
+        if self._num_used >= self._block_end:
             self._end_block()
+            return True
+        if self._end_step is not None:
+            self._end_step()
+        return False
 
     def begin_pass(self, *, is_left: bool, is_read_ahead: bool = False) -> None:
         """The script begins to iterate anew: what it only read of the pass before does not count.

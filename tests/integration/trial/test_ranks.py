@@ -66,7 +66,7 @@ class Rank:
         self.phase = self.meter.phase
 
     def step(self) -> None:
-        self.meter.delivered(8.0, self.step_s / 10)
+        self.meter.tally.delivered(8.0, self.step_s / 10)
         self.now += self.step_s
         self.steps.num_backwards += 1
         self.steps.num_updates += 1

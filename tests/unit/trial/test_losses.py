@@ -17,9 +17,9 @@ def watch_of(*losses: torch.Tensor, is_measuring: bool = True) -> LossWatch:
     watch = LossWatch(steps, Roots())
     watch.install()
     watch.measure(is_measuring)
+    backward = steps._wrap_backward(lambda *_: None)
     for loss in losses:
-        for listener in steps.on_backward:
-            listener(loss)
+        backward(loss)
     return watch
 
 
@@ -28,7 +28,13 @@ FINE, BROKEN = torch.tensor(0.5, requires_grad=True), torch.tensor(math.nan)
 
 @pytest.mark.parametrize("broken", [BROKEN, torch.tensor(math.inf), torch.tensor([1.0, math.nan]), BROKEN.half()])
 def test_one_loss_of_the_window_that_is_not_finite_is_enough(broken: torch.Tensor) -> None:
+    assert watch_of(*[FINE] * 30).is_finite
     assert not watch_of(FINE, broken, *[FINE] * 20).is_finite
+    assert not watch_of(*[FINE] * 20, broken, *[FINE] * 20).is_finite
+
+
+def test_a_sum_beyond_half_precision_is_finite() -> None:
+    assert watch_of(torch.full((4,), 60000.0, dtype=torch.float16)).is_finite
 
 
 class Elsewhere(torch.Tensor):
@@ -55,10 +61,22 @@ def test_on_a_device_too_weights_that_are_not_finite_any_more_are_enough(broken:
     assert not watch_of(*[fine, elsewhere(broken)] * DEVICE_STRIDE).is_finite
 
 
+@pytest.mark.parametrize("num_before", range(DEVICE_STRIDE))
+def test_in_a_short_window_each_loss_is_looked_at_on_a_device_too(num_before: int) -> None:
+    losses = [*[FINE] * num_before, BROKEN, *[FINE] * (DEVICE_STRIDE - num_before)]
+    assert not watch_of(*map(elsewhere, losses)).is_finite
+
+
+@pytest.mark.parametrize("pair", [(FINE, BROKEN), (BROKEN, FINE)])
+def test_on_a_device_of_two_losses_per_step_either_has_its_turn(pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+    losses = [*[FINE] * 20, *[*pair] * DEVICE_STRIDE]
+    assert not watch_of(*map(elsewhere, losses)).is_finite
+
+
 def test_on_a_device_few_losses_are_summed() -> None:
     before = Elsewhere.num_sums
     watch_of(*[elsewhere(FINE)] * 10 * DEVICE_STRIDE)
-    assert Elsewhere.num_sums - before == 10
+    assert Elsewhere.num_sums - before == DEVICE_STRIDE + 9
 
 
 def test_losses_of_any_shape_are_finite() -> None:

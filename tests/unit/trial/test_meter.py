@@ -47,7 +47,7 @@ class Loop:
 
     def take(self) -> None:
         self.meter.arrive()
-        self.meter.delivered(8.0, 0.0)
+        self.meter.tally.delivered(8.0, 0.0)
 
     def step(self) -> None:
         self.take()
