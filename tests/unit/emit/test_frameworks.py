@@ -47,13 +47,18 @@ LOADER = {"num_workers", "prefetch_factor", "pin_memory", "persistent_workers"}
         ("hf", {"cudnn_benchmark"}),
         ("lightning", {"compile"}),
         ("accelerate", {"cudnn_benchmark"}),
-        ("deepspeed", {"cudnn_benchmark", "compile", "non_blocking", *LOADER}),
+        ("deepspeed", {"cudnn_benchmark", "compile", *LOADER}),
     ],
 )
 def test_what_a_framework_cannot_take_is_named(framework: str, more: set[str]) -> None:
     assert left_out(framework, settings=EVERYTHING) == OUTSIDE | more
     for name in OUTSIDE | more:
         assert f"NOT in here: {name}=" in export(tuned_config(settings=EVERYTHING), framework)
+
+
+def test_copies_that_do_not_wait_are_named_where_no_stream_of_their_own_is() -> None:
+    assert "non_blocking" in left_out("deepspeed", settings=replace(TUNED, non_blocking=True))
+    assert "non_blocking" not in left_out("deepspeed", settings=EVERYTHING)
 
 
 def test_hydra_says_every_setting_but_two_must_be_set_before_python_starts() -> None:
