@@ -218,6 +218,11 @@ INERT_ON_CPU: Mapping[str, Any] = MappingProxyType(
 BOOLEAN_FIELDS = tuple(field.name for field in fields(Settings) if field.type == "bool")
 
 
+def text_of(value: object) -> str:
+    """A value as text, as arguments, variables and files have it: `true`, and `0.5`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _check_int(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least or not math.isfinite(value):
         raise SearchSpaceError(

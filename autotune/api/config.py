@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from autotune.api import fit
 from autotune.api.batches import note_fed
-from autotune.api.knobs import Knob, text_of, value_of
+from autotune.api.knobs import Knob, value_of
 from autotune.errors import ConfigError
-from autotune.settings import GROUP_OF_FIELD, Group, Settings
+from autotune.settings import GROUP_OF_FIELD, Group, Settings, text_of
 from autotune.trial import active
 
 if TYPE_CHECKING:

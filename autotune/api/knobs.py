@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.errors import ConfigError
-from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.settings import GROUP_OF_FIELD, Settings, text_of
 
 Knob = str | int | float | bool
 
@@ -32,11 +32,6 @@ def split_defaults(defaults: Mapping[str, Any]) -> tuple[Settings, dict[str, Kno
         if alike:
             raise ConfigError(f"{name!r} is not a setting.", f"Write {alike[0]}, or name the knob less like it.")
     return Settings(**settings, knobs=tuple((name, text_of(value)) for name, value in knobs.items())), knobs
-
-
-def text_of(value: Knob) -> str:
-    """A knob's value as settings hold it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def value_of(name: str, text: str, default: Knob) -> Knob:

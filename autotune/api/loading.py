@@ -9,8 +9,8 @@ from typing import Any
 
 from autotune.api import fit
 from autotune.api.config import Config
-from autotune.api.knobs import split_defaults, text_of
-from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.api.knobs import split_defaults
+from autotune.settings import GROUP_OF_FIELD, Settings, text_of
 from autotune.spec import DEFAULT_CONFIG
 from autotune.trial import active
 

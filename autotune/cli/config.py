@@ -98,6 +98,7 @@ def _value(asked: Resolved, key: str) -> Any:
 
 
 def _words(asked: Resolved, key: str) -> str:
+    from autotune.settings import text_of
     from autotune.units import format_seconds
 
     value = _value(asked, key)
@@ -107,7 +108,7 @@ def _words(asked: Resolved, key: str) -> str:
         return format_seconds(value)
     if isinstance(value, list):
         return shlex.join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return text_of(value)
 
 
 def _where_command(asked: Resolved) -> str:

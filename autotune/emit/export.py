@@ -14,7 +14,7 @@ from autotune.emit.config import TunedConfig, config_text
 from autotune.emit.frameworks import FRAMEWORKS, FrameworkArguments
 from autotune.emit.headline import headline, one_line
 from autotune.errors import ConfigError, UsageError
-from autotune.settings import OmpWaitPolicy
+from autotune.settings import OmpWaitPolicy, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def _environment(config: TunedConfig) -> str:
         variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     for name, value in settings.to_dict().items():
         if name != "knobs" and value is not None:
-            variables[f"AUTOTUNE_{name.upper()}"] = str(value).lower() if isinstance(value, bool) else str(value)
+            variables[f"AUTOTUNE_{name.upper()}"] = text_of(value)
     for name, value in settings.knobs:
         # Apart from the settings and from the options of the command line, which have AUTOTUNE_STORAGE and others.
         variable = "AUTOTUNE_KNOB_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from autotune.errors import SearchSpaceError
 from autotune.model.facts import ScriptFacts
-from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.settings import GROUP_OF_FIELD, Settings, text_of
 
 PLACE = "{}"
 Maps = Iterable[tuple[str, str]]
@@ -79,8 +79,8 @@ def mapped_arguments(settings: Settings, natural: Settings, maps: Maps) -> tuple
         check_map(name, template)
         setting, value = target_of(name, template)
         is_field = setting in GROUP_OF_FIELD
-        asked = _text(plain[setting]) if is_field else knobs.get(setting, "")
-        is_own = asked == _text(own[setting]) if is_field else not asked
+        asked = text_of(plain[setting]) if is_field else knobs.get(setting, "")
+        is_own = asked == text_of(own[setting]) if is_field else not asked
         if setting in ("prefetch_factor", "persistent_workers") and settings.num_workers == 0:
             continue  # torch, and what is built on it, refuses them
         if not is_own and value in (None, asked):
@@ -94,7 +94,3 @@ def template_for(setting: str, value: str, maps: Mapping[str, str]) -> str:
         if target_of(name, template) in ((setting, None), (setting, value)):
             return template.replace(PLACE, value)
     return ""
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
