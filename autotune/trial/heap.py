@@ -14,11 +14,15 @@ NUM_FROZEN_AT_START = gc.get_freeze_count()
 
 
 def freeze() -> bool:
-    """Freezes all there is, before trials are forked; whether they are to thaw it: it undoes what the script froze."""
-    is_ours = gc.get_freeze_count() <= NUM_FROZEN_AT_START
+    """Freezes all there is, before trials are forked; whether it did, and they are to thaw it.
+
+    Where the script has frozen something itself nothing is added: nobody could tell the two apart afterwards.
+    """
     gc.collect()
+    if gc.get_freeze_count() > NUM_FROZEN_AT_START:
+        return False
     gc.freeze()
-    return is_ours
+    return True
 
 
 def thaw() -> None:

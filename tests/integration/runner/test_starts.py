@@ -68,11 +68,7 @@ def test_losses_are_the_same_bit_for_bit(trials: dict[str, TrialResult], argumen
 def test_what_a_scripts_speed_depends_on_is_the_same_where_it_trains(trials: dict[str, TrialResult]) -> None:
     cold, *others = [seen(trials[start], "trains") for start in STARTS]
     num_objects = cold["collector"].pop("num_objects")
-    assert (
-        cold["collector"]["num_frozen"] == 0
-        and cold["num_denormals"] > 0
-        and len(cold["tasks"]) >= cold["torch"]["threads"][0]
-    )
+    assert cold["num_denormals"] > 0 and len(cold["tasks"]) >= cold["torch"]["threads"][0]
     for other in others:
         assert other["collector"].pop("num_objects") == pytest.approx(num_objects, rel=OBJECTS_RATIO)
         assert other == cold

@@ -24,6 +24,14 @@ def test_what_the_script_froze_itself_stays_frozen() -> None:
     assert heap.freeze()
 
 
+def test_nothing_is_added_to_what_the_script_froze_itself() -> None:
+    gc.freeze()
+    num_frozen = gc.get_freeze_count()
+    later = [[number] for number in range(1000)]
+    assert not heap.freeze()
+    assert gc.get_freeze_count() <= num_frozen and len(later) == 1000
+
+
 def cycle(kept: list[object]) -> None:
     class Part:
         def __del__(self) -> None:
