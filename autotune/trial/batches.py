@@ -5,21 +5,29 @@ from __future__ import annotations
 import copy
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler
 
+NO_DATA = (type, ModuleType, FunctionType)
+"""What an object may refer to, an enumeration's member to its class, that is no part of a batch."""
+
 
 def tensors_of(batch: Any) -> list[torch.Tensor]:
-    """All tensors in a batch of nested lists, tuples, mappings and objects with attributes."""
+    """All tensors in a batch of nested lists, tuples, mappings and objects with attributes, which may form cycles."""
     found: list[torch.Tensor] = []
-    queue = [batch]
+    queue, known = [batch], dict[int, Any]()
     while queue:
         value = queue.pop()
         if isinstance(value, torch.Tensor):
             found.append(value)
-        elif isinstance(value, Mapping):
+            continue
+        if id(value) in known or isinstance(value, NO_DATA):
+            continue
+        known[id(value)] = value  # kept, so that no other gets its number
+        if isinstance(value, Mapping):
             queue.extend(value.values())
         elif isinstance(value, (list, tuple)):
             queue.extend(value)
@@ -61,7 +69,7 @@ def batch_bytes(batch: Any) -> int:
 
 def leading_size(batch: Any) -> int | None:
     """Most common first dimension of a batch: its samples, where nothing better is known; None without tensors."""
-    sizes = Counter(tensor.shape[0] for tensor in tensors_of(batch) if tensor.dim() > 0)
+    sizes = Counter(tensor.size(0) for tensor in tensors_of(batch) if tensor.dim() > 0)
     return sizes.most_common(1)[0][0] if sizes else None
 
 

@@ -9,6 +9,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from autotune.trial.patching import wrap
 
@@ -194,5 +195,5 @@ class Steps:
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
-    """All parameters that an optimizer updates."""
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+    """All parameters that an optimizer updates; those of lazy modules that were never called have no shape yet."""
+    return (p for group in optimizer.param_groups for p in group["params"] if not is_lazy(p))

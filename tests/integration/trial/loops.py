@@ -284,6 +284,7 @@ class WithSpares(torch.nn.Module):
     def forward(self, x):
         return self.used(x)
 model = WithSpares(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loader = DataLoader(Data(), batch_size=8, shuffle=True)
 for epoch in range(1000):
     for x, y in loader:

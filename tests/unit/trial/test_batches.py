@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 
 import pytest
 import torch
 from torch.utils.data import BatchSampler
 
-from autotune.trial.batches import EndlessBatchSampler, is_led_by_samples
+from autotune.trial.batches import EndlessBatchSampler, is_led_by_samples, tensors_of
 
 
 @pytest.mark.parametrize(
@@ -83,3 +84,19 @@ def test_what_is_set_on_it_is_not_seen_by_who_listens_to_what_is_set(monkeypatch
 
 def test_an_attribute_that_is_asked_for_before_it_is_made_is_missing_as_of_any_object() -> None:
     assert not hasattr(EndlessBatchSampler.__new__(EndlessBatchSampler), "never_set")
+
+
+class Kind(enum.Enum):
+    FIRST = 1
+
+
+class Sample:
+    """One that refers to itself."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.image, self.kind, self.whole = torch.zeros(2, 3), kind, self
+
+
+def test_a_batch_may_hold_what_refers_to_itself_and_members_of_enumerations() -> None:
+    sample = Sample(Kind.FIRST)
+    assert [tensor is sample.image for tensor in tensors_of({"kind": Kind.FIRST, "sample": sample})] == [True]
