@@ -25,7 +25,7 @@ from tests.benchmarks.search.rivals import SAMPLERS, rival
 from tests.benchmarks.search.tables import grid_note, strategy_table
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-FIRST_SEED = 4000
+FIRST_SEED = 5000
 """Of the family. Those below 3000 are for development, and what was judged by 3000 to 3031 was then worked on."""
 
 DEVICES = {"cpu": "on a CPU", "cuda": "on an accelerator"}
