@@ -32,6 +32,7 @@ _BYTE_UNITS = {
 _SECOND_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 MOST_UNEVEN = 100.0
 """An interval whose ends are further apart, as of two runs that differ much, would only look like a measurement."""
+_QUANTITIES = re.compile(r"[^A-Za-z]+[A-Za-z]*")
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
@@ -67,14 +68,17 @@ def parse_memory_cap(text: str, total_bytes: int) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds meant by text such as `90s`, `15m`, `1.5h` or `90`.
+    """Seconds meant by text such as `90s`, `15m`, `1.5h`, `1h30m` or `90`.
 
     Raises:
         UsageError: The text is not a positive time.
     """
-    value = _parse_quantity(text, _SECOND_UNITS)
-    if value is None or value <= 0:
-        raise UsageError(f"{text!r} is not a time.", "Write it like 90s, 15m or 1h.")
+    parts = _QUANTITIES.findall(text)
+    units = {unit: size for unit, size in _SECOND_UNITS.items() if unit or len(parts) == 1}
+    values = [_parse_quantity(part, units) for part in parts]
+    value = sum(value or 0.0 for value in values)
+    if "".join(parts) != text or None in values or value <= 0:
+        raise UsageError(f"{text!r} is not a time.", "Write it like 90s, 15m or 1h30m.")
     return value
 
 

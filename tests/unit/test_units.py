@@ -39,12 +39,24 @@ def test_impossible_percentages_are_refused(text):
         parse_memory_cap(text, 1000)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("15m", 900), ("1.5h", 5400), ("90", 90), ("2 min", 120)])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("1.5h", 5400),
+        ("90", 90),
+        ("2 min", 120),
+        ("1h30m", 5400),
+        ("2m50s", 170),
+        ("1 h 2 min", 3720),
+    ],
+)
 def test_times_are_read(text, expected):
     assert parse_seconds(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "0s", "-5m", "soon", "5d"])
+@pytest.mark.parametrize("text", ["", "0s", "-5m", "soon", "5d", "1h30", "s5m", "1h-5m"])
 def test_no_times_are_refused(text):
     with pytest.raises(UsageError):
         parse_seconds(text)
