@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from training import steps_asked_for, train
 
-NUM_WORDS = 3_000_000
+NUM_WORDS = 4_000_000
 LENGTH = 32
 """Words of a sample."""
 
