@@ -131,22 +131,23 @@ class Steps:
             create_graph: Any = False,
             grad_variables: Any = None,
             inputs: Any = None,
+            **later: Any,
         ) -> Any:
-            # By name and not `*args, **kwargs`, which would be packed and unpacked in every step.
-            original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
+            # By name: what `*args` and `**kwargs` hold is packed and unpacked, in every step.
+            if later:  # what torch has learned since
+                original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs, **later)
+            else:
+                original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
             self.num_backwards += 1
             if self.num_backwards >= self._listens_at:
-                self._tell(tensors)
+                self.thread = get_ident()
+                loss = tensors if isinstance(tensors, torch.Tensor) else None
+                for listener in self.on_backward:
+                    listener(loss)
+                if self.is_by_hand:
+                    self.stepped(None)
 
         return backward
-
-    def _tell(self, tensors: Any) -> None:
-        self.thread = get_ident()
-        loss = tensors if isinstance(tensors, torch.Tensor) else None
-        for listener in self.on_backward:
-            listener(loss)
-        if self.is_by_hand:
-            self.stepped(None)
 
     def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:

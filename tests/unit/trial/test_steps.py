@@ -1,0 +1,57 @@
+"""Backward passes as scripts call them, and as a later torch may let them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.trial.steps import Steps
+
+
+def watched() -> tuple[Steps, list[tuple[tuple[Any, ...], dict[str, Any]]], Any]:
+    steps, calls = Steps(), list[tuple[tuple[Any, ...], dict[str, Any]]]()
+
+    def original(*args: Any, **kwargs: Any) -> None:
+        calls.append((args, kwargs))
+
+    return steps, calls, steps._wrap_backward(original)
+
+
+def test_backward_is_called_as_it_was_and_counted() -> None:
+    steps, calls, backward = watched()
+    loss, share = torch.ones(()), torch.ones(())
+    backward(loss, share, True, create_graph=True, inputs=[loss])
+    backward(tensors=loss, retain_graph=True)
+    assert calls == [((loss, share, True, True, None, [loss]), {}), ((loss, None, True, False, None, None), {})]
+    assert steps.num_backwards == 2
+
+
+def test_an_argument_that_backward_gets_one_day_reaches_it() -> None:
+    _, calls, backward = watched()
+    backward(torch.ones(()), accumulate="later")
+    assert calls[0][1] == {"accumulate": "later"}
+
+
+def test_listeners_are_told_of_the_loss_and_not_of_what_they_let_pass() -> None:
+    steps, _, backward = watched()
+    heard: list[Any] = []
+    steps.on_backward.append(heard.append)
+    loss = torch.ones(())
+    backward(loss)
+    backward([loss, loss])
+    steps.let_pass(3)
+    for _ in range(3):
+        backward(loss)
+    assert heard == [loss, None, loss]
+
+
+@pytest.mark.parametrize("is_by_hand", [True, False])
+def test_where_parameters_are_updated_by_hand_every_pass_is_a_step_and_none_is_let_pass(is_by_hand: bool) -> None:
+    steps, _, backward = watched()
+    steps.is_by_hand = is_by_hand
+    steps.let_pass(5)
+    for _ in range(4):
+        backward(torch.ones(()))
+    assert steps.num_updates == (4 if is_by_hand else 0)
