@@ -138,7 +138,10 @@ class Feed:
     def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """The next batch of the training loader; in the window the path of every step, hence short and in one piece."""
         tally = self._tally
-        if tally is None or tally.arrive():  # with a block a phase may have ended
+        if tally is not None:
+            tally.arrive()
+            tally = self._tally  # with the step a phase may have ended, of several ranks within a block, too
+        if tally is None:
             return self._next_of_any(iterator, original)
         began = perf_counter()
         try:

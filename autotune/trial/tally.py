@@ -87,8 +87,8 @@ class Tally:
         self.latest_num_samples = num_samples
         self.wait_s += wait_s
 
-    def arrive(self) -> bool:
-        """A micro-step ended; may end a step, and with it a block. Whether it has ended a block."""
+    def arrive(self) -> None:
+        """A micro-step ended; may end a step, and with it a block."""
         steps = self._steps
         if steps.num_backwards != self._num_backwards:
             # Batches count when a backward pass has used them, and not when they were only read.
@@ -98,16 +98,14 @@ class Tally:
                 self._num_ahead = max(0, self.num_taken - self._num_used - self._micro_batches_per_step)
             self._num_used, self._samples_used = self.num_taken, self.samples_taken
         if steps.num_updates == self.num_updates:
-            return False
+            return
         self.num_updates = steps.num_updates
         if not self._has_loader:
             self._num_used = self.num_updates
         if self._num_used >= self._block_end:
             self._end_block()
-            return True
-        if self._end_step is not None:
+        elif self._end_step is not None:
             self._end_step()
-        return False
 
     def begin_pass(self, *, is_left: bool, is_read_ahead: bool = False) -> None:
         """The script begins to iterate anew: what it only read of the pass before does not count.

@@ -106,3 +106,20 @@ def test_what_a_diagnosis_gives_takes_the_place_of_real_batches_and_is_counted()
     window.feed.give(torch.zeros(7, 2))
     window.step()
     assert window.tally.latest_num_samples == 7
+
+
+def test_a_phase_that_ends_within_a_block_ends_the_short_way_at_once() -> None:
+    """Ranks change phase together, at a step of rank 0's choice: an epoch that was begun there is read from there."""
+    window = Window(Rows())
+    successor = iter(DataLoader(Rows(), batch_size=7))
+    successor._autotune_sizes = None  # type: ignore[attr-defined]
+
+    def restart() -> None:
+        window.feed.phase_began(Phase.RESTART)
+        window.feed.epoch.successor = successor
+
+    window.tally.begin_block(100)
+    window.tally._end_step = restart
+    window.step()
+    window.step()
+    assert window.tally.latest_num_samples == 7
