@@ -9,6 +9,7 @@ import pytest
 from autotune import process_memory
 from autotune.process_memory import held_memory_bytes
 from autotune.runner import memory
+from autotune.runner.handle import POLL_S
 from autotune.runner.memory import (
     COSTLY_EVERY_S,
     NEAR_EVERY_S,
@@ -150,6 +151,22 @@ def test_near_the_cap_it_is_read_in_the_window_too_but_not_at_every_look(proc: P
     assert watched.memory.peak_bytes == 100 * KIB
     watched.time_s = NEAR_EVERY_S
     assert watched.check(rss=1200, pss=1100, is_quiet=True)
+
+
+@pytest.mark.parametrize("is_quiet", [False, True])
+@pytest.mark.parametrize("rss", [300, 900])
+def test_whatever_was_read_before_a_tree_that_goes_over_the_cap_is_found_within_half_a_second(
+    proc: Proc, rss: int, is_quiet: bool
+) -> None:
+    """An over-cap trial is to be ended within a second: its end is asked for at once, and without grace."""
+    watched = Watched(proc)
+    for look in range(40):
+        watched.time_s = look * POLL_S
+        assert not watched.check(rss=rss, pss=100, is_quiet=is_quiet)
+    went_over_at = watched.time_s
+    while not watched.check(rss=1200, pss=1100, is_quiet=is_quiet):
+        watched.time_s += POLL_S
+        assert watched.time_s - went_over_at < 0.5
 
 
 def test_the_peak_stays_when_memory_is_given_back(proc: Proc) -> None:

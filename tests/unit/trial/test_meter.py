@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -29,21 +30,26 @@ PLAN = Plan(
 class Loop:
     """A training loop that takes some batches ahead of those that it trains on."""
 
-    def __init__(self, folder: Path, num_ahead: int) -> None:
+    def __init__(self, folder: Path, num_ahead: int, plan: Plan = PLAN) -> None:
         self.steps, self.ended = Steps(), list[StopReason]()
+        self.is_gate_open = False
         clock, marks = HostClock(), count()
         clock.mark = lambda: float(next(marks))  # type: ignore[method-assign]
         self.meter = Meter(
-            PLAN,
+            plan,
             steps=self.steps,
             clock=clock,
             agreement=Agreement(Progress(folder / "progress"), 0, 1),
-            open_gate=lambda: True,
+            open_gate=self.open_gate,
             finish=self.ended.append,
         )
         self.meter.pass_begins()
         for _ in range(num_ahead):
             self.take()
+
+    def open_gate(self) -> bool:
+        self.is_gate_open = True
+        return True
 
     def take(self) -> None:
         self.meter.arrive()
@@ -84,3 +90,19 @@ def test_the_block_that_holds_the_first_end_of_an_epoch_is_dropped_and_later_end
     loop.meter.arrive()
     window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
     assert [block.num_steps for block in window] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("has_lost", [True, False])
+def test_settings_whose_compute_alone_is_too_slow_end_before_their_loader_builds_anything(
+    tmp_path: Path, has_lost: bool
+) -> None:
+    """A step of 8 samples takes a second of the clock; the loader can only make it slower."""
+    to_beat = 8.0 / PLAN.rule.race_margin * (1.01 if has_lost else 0.99)
+    # Of so few steps neither phase may take more than it must, so that nothing hangs on the real clock.
+    loop = Loop(tmp_path, 0, replace(PLAN, incumbent_samples_per_second=to_beat, script_steps=4))
+    while not loop.ended and not loop.is_gate_open and loop.steps.num_updates < 20:
+        loop.step()
+        loop.meter.arrive()
+    assert loop.meter.compute_samples_per_second == pytest.approx(8.0)
+    assert loop.is_gate_open is not has_lost
+    assert loop.ended == ([StopReason.RACED_OUT] if has_lost else [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -11,10 +11,10 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.summary import Status
 from autotune.search.history import FinishedTrial
-from autotune.settings import Settings
+from autotune.settings import Precision, Settings
 from autotune.store.records import FinalRecord
 from autotune.tuner.budget import LEAST_FINAL_WINDOW_S, LEAST_ROUNDS, NUM_ROUNDS, Budget
-from autotune.tuner.finals import Finals, FinalsResult, published_rate
+from autotune.tuner.finals import Finals, FinalsResult, _tie_key, published_rate
 from autotune.tuner.publish import status_of
 from autotune.tuner.stop import StopRequest
 
@@ -38,6 +38,8 @@ class Bench:
     """Trials whose finals thrash at the cap."""
     failing: tuple[tuple[int, int, Outcome], ...] = ()
     """Finals that fail: in which round, of which trial, and how."""
+    peaks: dict[int, int] = field(default_factory=dict)
+    """Most memory that the finals of a trial held."""
 
     stops_after: int | None = None
     """How many runs are done when the user asks for an end."""
@@ -79,6 +81,7 @@ class Bench:
             measurement=measurement,
             wall_s=self.around_s + window_s,
             is_near_cap=settings.num_workers in self.thrashing,
+            peak_memory_bytes=self.peaks.get(settings.num_workers),
         )
 
     def record_final(self, study: str, record: FinalRecord) -> None:
@@ -201,6 +204,22 @@ def test_figures_are_of_the_finals_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     result = bench.run(1)
     assert result.comparison is not None
     assert result.comparison.ratio == pytest.approx(3.0, rel=0.01)
+
+
+@pytest.mark.parametrize(("rate", "peak", "winner"), [(149.5, 80, 2), (149.5, 98, 1), (149.5, 120, 1), (146.0, 80, 1)])
+def test_within_one_percent_a_tenth_less_memory_wins_then_fewer_workers(
+    monkeypatch: pytest.MonkeyPatch, rate: float, peak: int, winner: int
+) -> None:
+    """Trial 2 has a worker more, and nearly the rate of trial 1, which holds 100 MiB."""
+    monkeypatch.setitem(RATES, 2, rate)
+    bench = Bench(total_s=1000.0, peaks={0: 100 << 20, 1: 100 << 20, 2: peak << 20})
+    assert bench.run(1, 2).winner.number == winner
+
+
+def test_with_equal_memory_and_workers_the_higher_precision_wins() -> None:
+    order = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
+    keys = [_tie_key(replace(trial(1), settings=Settings(num_workers=1, precision=each)), ()) for each in order]
+    assert keys == sorted(keys) and len(set(keys)) == len(order)
 
 
 def test_thrashing_at_the_cap_loses_against_a_gain_without() -> None:

@@ -19,6 +19,8 @@ from autotune.errors import (
 )
 from autotune.model.outcome import Outcome
 from autotune.model.summary import Status
+from autotune.runner.function import Measured, evaluate
+from autotune.settings import Settings
 from autotune.tuner import course
 from autotune.tuner.stop import StopRequest
 from autotune.units import MIB
@@ -54,6 +56,43 @@ def test_a_search_ends_with_its_config_and_leaves_no_workspace(folder):
     assert result.best.settings.num_workers == 2
     assert (folder.path / "autotune.yaml").is_file()
     assert workspaces(folder) == []
+
+
+def unsettled(rate):
+    """A trial that came to its time limit before its rate was known within the rule's 5 %."""
+    settled = evaluate(lambda _: Measured(samples_per_second=rate, half_width_ratio=0.3), Settings(), 4 << 30)
+    return replace(settled, measurement=replace(settled.measurement, is_converged=False))
+
+
+def test_a_rate_that_did_not_settle_reaches_the_finals_but_no_config_without_them(folder):
+    stop = StopRequest()
+
+    def measure(settings):
+        """One worker seems to be the best of all, until it is measured again."""
+        num_before = sum(settings == other for other in folder.runner.ran[:-1])
+        if settings.num_workers != 1:
+            return by_workers(settings)
+        return unsettled(900.0) if num_before == 0 else replace(by_workers(settings), samples_per_second=90.0)
+
+    def measure_and_stop(settings):
+        if len(folder.runner.ran) == 6:
+            stop.request()
+        return measure(settings)
+
+    folder.runner.measure = measure_and_stop
+    interrupted = folder.search(stop=stop)
+    assert any(settings.num_workers == 1 for settings in folder.runner.ran)
+    assert (interrupted.status, interrupted.config) == (Status.INTERRUPTED, None)
+    assert interrupted.best is None or interrupted.best.samples_per_second is None
+    assert not (folder.path / "autotune.yaml").exists()
+
+    folder.runner.measure = measure
+    result = folder.resume()
+    with folder.repository() as repository:
+        finals = repository.finals("train")
+    assert any(final.settings.num_workers == 1 for final in finals)
+    assert result.best.settings.num_workers != 1
+    assert read_config(folder.path / "autotune.yaml").samples_per_second < 900.0
 
 
 # What taught nothing
