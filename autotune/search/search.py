@@ -92,14 +92,14 @@ class Search:
             snapshot = self._trials.snapshot()
             if self._num_left(snapshot) <= 0:
                 return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.")
-            queued = self._trials.start_queued(attrs)
+            queued = self._trials.start_queued(attrs, self._max_trials)
             if queued is not None:
                 number, candidate = queued
                 return Proposal(number=number, settings=candidate.settings, stage=candidate.stage)
             next_candidate = self._next(snapshot)
             if isinstance(next_candidate, SearchExhausted):
                 return next_candidate
-            started = self._trials.start(next_candidate, attrs)
+            started = self._trials.start(next_candidate, attrs, self._max_trials)
             if started is not None:
                 return Proposal(number=started, settings=next_candidate.settings, stage=next_candidate.stage)
 

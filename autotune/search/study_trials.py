@@ -94,27 +94,33 @@ class StudyTrials:
             gated={trial.number: settings_of(trial) for trial in trials if trial.user_attrs.get("gated")},
         )
 
-    def start(self, candidate: Candidate, attrs: Mapping[str, Any]) -> int | None:
-        """The number of a new running trial; None when another tuner started the same settings just before."""
+    def start(self, candidate: Candidate, attrs: Mapping[str, Any], max_trials: int) -> int | None:
+        """The number of a new running trial; None when another tuner was there just before.
+
+        Args:
+            candidate: What to try.
+            attrs: What else its user attributes should hold.
+            max_trials: The study's budget. The other tuner started the same settings, or the last of these trials.
+        """
         number = self._add(candidate, TrialState.RUNNING, attrs)
-        twin = self._earlier_twin(number, candidate.settings)
-        if twin is None:
+        refusal = self._why_withdrawn(number, candidate.settings, max_trials)
+        if refusal is None:
             return number
-        self._prune(number, f"Trial {twin} has the same settings.")
+        self._prune(number, refusal)
         return None
 
-    def start_queued(self, attrs: Mapping[str, Any]) -> tuple[int, Candidate] | None:
+    def start_queued(self, attrs: Mapping[str, Any], max_trials: int) -> tuple[int, Candidate] | None:
         """The first trial of the queue, started; None where the queue is empty.
 
-        Settings that were queued from outside and may not be tried, or were already, are pruned with the reason.
+        Settings that were queued from outside and may not be tried, or were already, are pruned with the reason; so is
+        what is more than the study's budget.
         """
         while any(trial.state is TrialState.WAITING for trial in self._trials()):
             with quiet():
                 trial = self._study.ask(self._distributions)
             candidate = self._queued_candidate(trial)
             self._set_attrs(trial.number, {**candidate_attrs(candidate), **attrs})
-            twin = self._earlier_twin(trial.number, candidate.settings)
-            refusal = None if twin is None else f"Trial {twin} has the same settings."
+            refusal = self._why_withdrawn(trial.number, candidate.settings, max_trials)
             refusal = refusal or self._space.why_not(candidate.settings)
             if refusal is None:
                 return trial.number, candidate
@@ -211,14 +217,15 @@ class StudyTrials:
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=template)
         return self._storage.get_trial_number_from_id(trial_id)
 
-    def _earlier_twin(self, number: int, settings: Settings) -> int | None:
-        """The number of an earlier trial that measured the same settings, or measures them now; None without one."""
-        plain = settings.to_dict()
+    def _why_withdrawn(self, number: int, settings: Settings, max_trials: int) -> str | None:
+        """Why a trial that was just started is none; None where it is one. Of two tuners the earlier number stays."""
+        plain, num_earlier = settings.to_dict(), 0
         for other in self._trials():
-            is_measured = _is_running(other) or other.state is TrialState.COMPLETE
-            if is_measured and other.number < number and other.user_attrs.get("settings") == plain:
-                return other.number
-        return None
+            if other.number < number and (_is_running(other) or other.state is TrialState.COMPLETE):
+                num_earlier += 1
+                if other.user_attrs.get("settings") == plain:
+                    return f"Trial {other.number} has the same settings."
+        return None if num_earlier < max_trials else f"The {max_trials} trials of the budget are spent."
 
     def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate:
         if "settings" in trial.user_attrs:

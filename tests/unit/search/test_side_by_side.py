@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import optuna
+import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.search.plan import MEMORY_FRACTION_STAGE
-from autotune.search.search import Proposal, Search
+from autotune.search.search import Proposal, Search, SearchExhausted
 from autotune.search.walk import PlanLimits
 from autotune.space.derive import derive_space
 from autotune.units import GIB
@@ -31,9 +34,28 @@ def test_the_winners_smallest_memory_is_looked_for_by_two_tuners_at_once():
     assert second.num_gated == num_gated
 
 
-def _open(storage):
+@pytest.mark.parametrize("num_before", [0, 3])
+def test_the_last_trial_of_the_budget_is_started_by_one_of_two_tuners_that_both_see_it_left(num_before):
+    storage, max_trials = optuna.storages.InMemoryStorage(), num_before + 1
+    first, second = (_open(storage, max_trials) for _ in range(2))
+    for _ in range(num_before):
+        first.tell(first.ask().number, result(Outcome.OK, peak=2 * GIB))
+    start, taken = first._trials.start, []
+
+    def start_another_after_the_other(candidate, *args):
+        if not taken:
+            taken.append(second.ask())
+        settings = replace(candidate.settings, memory_fraction=0.4)
+        return start(replace(candidate, settings=settings), *args)
+
+    first._trials.start = start_another_after_the_other
+    assert isinstance(first.ask(), SearchExhausted)
+    assert isinstance(taken[0], Proposal)
+
+
+def _open(storage, max_trials=12):
     space = derive_space(
         script_facts(device="cuda"), gpu_machine(), search_spec(ranges=(("memory_fraction", "0.4,0.5,0.6,0.9"),))
     )
     limits = PlanLimits(usable_cpus=4.0, cap_bytes=CAP_BYTES)
-    return Search(storage, "study", space, limits, seed=3, max_trials=12, spend_all=True)
+    return Search(storage, "study", space, limits, seed=3, max_trials=max_trials, spend_all=True)
