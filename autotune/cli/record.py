@@ -23,6 +23,7 @@ from autotune.cli.options import (
     Script,
     ShareGpu,
     StudyFile,
+    flags_of,
 )
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
@@ -99,23 +100,8 @@ def record(
     """
     if out is None:
         raise UsageError("A recording needs a file.", "Name it with --out grid.jsonl.")
-    flags = {
-        "script": script,
-        "module": module,
-        "nproc_per_node": nproc_per_node,
-        "study": study,
-        "study_file": study_file,
-        "set": set_,
-        "fix": fix,
-        "map": map_,
-        "memory_cap": memory_cap,
-        "effective_batch": effective_batch,
-        "samples_per_step": samples_per_step,
-        "seed": seed,
-        "device": device,
-        "share_gpu": share_gpu,
-        "allow_batchnorm_accumulation": allow_batchnorm_accumulation,
-    }
+    # The time of a search and the place of its config are keys of a study file; here they are of this run alone.
+    flags = {name: value for name, value in flags_of(context.params).items() if name not in ("time", "out")}
     limits = {"limit_s": parse_seconds(time), "window_s": parse_seconds(window) if window is not None else None}
     output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
     return _record(flags, tail_of(context), Path(out), repeats, limits, output)
