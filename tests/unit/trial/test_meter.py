@@ -51,14 +51,21 @@ class Loop:
         self.is_gate_open = True
         return True
 
-    def take(self) -> None:
+    def take(self, num_samples: float = 8.0) -> None:
         self.meter.arrive()
-        self.meter.tally.delivered(8.0, 0.0)
+        self.meter.tally.delivered(num_samples, 0.0)
 
-    def step(self) -> None:
-        self.take()
-        self.steps.num_backwards += 1
+    def step(self, num_micro_batches: int = 1, num_samples: float = 8.0) -> None:
+        for _ in range(num_micro_batches):
+            self.take(num_samples)
+            self.steps.num_backwards += 1
         self.steps.stepped(None)
+
+    def run(self, **of_step: float) -> None:
+        """Steps up to the end of the trial."""
+        while not self.ended and self.steps.num_updates < 1000:
+            self.step(**of_step)  # type: ignore[arg-type]
+            self.meter.arrive()
 
 
 @pytest.mark.parametrize("num_ahead", [0, 2])
@@ -106,3 +113,45 @@ def test_settings_whose_compute_alone_is_too_slow_end_before_their_loader_builds
     assert loop.meter.compute_samples_per_second == pytest.approx(8.0)
     assert loop.is_gate_open is not has_lost
     assert loop.ended == ([StopReason.RACED_OUT] if has_lost else [])
+
+
+HURRIED = replace(PLAN, script_steps=4)
+"""Of so few steps the phases before the window take no more than they must, so that nothing hangs on the real clock."""
+
+
+@pytest.mark.parametrize(("num_workers", "num_micro_batches", "cycle"), [(2, 3, 6), (4, 2, 4), (0, 2, 2), (3, 1, 3)])
+def test_blocks_of_the_window_are_whole_cycles_of_workers_and_whole_steps(
+    tmp_path: Path, num_workers: int, num_micro_batches: int, cycle: int
+) -> None:
+    plan = replace(HURRIED, num_workers=num_workers, micro_batches_per_step=num_micro_batches)
+    loop = Loop(tmp_path, 0, plan)
+    loop.run(num_micro_batches=num_micro_batches)
+    window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
+    assert {(block.num_micro_batches, block.num_steps) for block in window} == {(cycle, cycle // num_micro_batches)}
+
+
+def test_a_window_of_alike_blocks_converges_and_is_said_to_have(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, 0, HURRIED)
+    loop.run()
+    assert loop.ended == [StopReason.CONVERGED]
+
+
+def test_a_window_that_never_settles_ends_at_its_limit_and_is_not_said_to_have_converged(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, 0, HURRIED)
+    while not loop.ended and loop.steps.num_updates < 1000:
+        loop.step(num_samples=8.0 if loop.steps.num_updates // 7 % 3 else 80.0)
+        loop.meter.arrive()
+    window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
+    assert loop.ended == [StopReason.TIME_LIMIT]
+    assert sum(block.duration_s for block in window) == HURRIED.rule.max_window_s
+
+
+def test_every_block_is_kept_from_the_warm_up_on_in_the_order_of_time(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, 0, HURRIED)
+    loop.run()
+    blocks = loop.meter.blocks()
+    phases = [phase for phase in Phase if any(block.phase is phase for block in blocks)]
+    assert phases == [Phase.WARMUP, Phase.COMPUTE, Phase.RAMP, Phase.WINDOW]
+    assert [block.phase for block in blocks] == sorted((block.phase for block in blocks), key=phases.index)
+    # All steps are in some block but the first, with which the meter begins, and any in a block that did not end.
+    assert loop.steps.num_updates - sum(block.num_steps for block in blocks) <= 6

@@ -55,6 +55,7 @@ def test_finals_measure_longer_and_do_not_race():
     assert trial.incumbent_samples_per_second == 100.0
     assert final.incumbent_samples_per_second is None
     assert (trial.window.half_width_ratio, final.window.half_width_ratio) == (0.05, 0.02)
+    assert trial.window.min_block_s == final.window.min_block_s == 0.05
     assert final.window.max_window_s > trial.window.max_window_s
 
 

@@ -1,0 +1,149 @@
+"""The gate, in one process: who waits at it before which batch, and where there is none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from autotune.trial import torch_names
+from autotune.trial.feed import Feed
+from autotune.trial.gate import Gate, GatedWorkerInit, WorkerGates
+from autotune.trial.steps import Steps
+
+
+class Rows(Dataset[int]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(8))
+
+
+class Waits:
+    """An event that says how often it was waited for, and lets everybody through."""
+
+    def __init__(self) -> None:
+        self.num = 0
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self) -> None:
+        self.num += 1
+
+
+@pytest.fixture(autouse=True)
+def own_fetchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker does to its process is taken back."""
+    for cls in torch_names.fetchers():
+        monkeypatch.setattr(cls, "fetch", cls.fetch)
+
+
+def waits_before_batches(dataset: Any, worker_id: int, *, is_sharded: bool) -> list[int]:
+    """How often a worker waits before each of its first three batches."""
+    event = Waits()
+    context = SimpleNamespace(Event=lambda: event, RawArray=lambda code, num: [0.0] * num)
+    GatedWorkerInit(Gate(context, 2, 2), None, is_sharded=is_sharded)(worker_id)
+    fetcher = torch_names.fetchers()[isinstance(dataset, IterableDataset)](dataset, True, list, False)
+    waits = []
+    for first in (0, 2, 4):
+        before = event.num
+        assert fetcher.fetch([first, first + 1]) == [first, first + 1]
+        waits.append(event.num - before)
+    return waits
+
+
+def test_of_a_dataset_that_is_asked_by_index_the_first_worker_alone_builds_one_batch_at_once() -> None:
+    assert waits_before_batches(Rows(), 0, is_sharded=False) == [0, 1, 1]
+
+
+def test_its_other_workers_build_nothing() -> None:
+    assert waits_before_batches(Rows(), 1, is_sharded=False) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("worker_id", [0, 1])
+def test_of_a_stream_every_worker_builds_one_since_the_first_may_have_none(worker_id: int) -> None:
+    assert waits_before_batches(Stream(), worker_id, is_sharded=True) == [0, 1, 1]
+
+
+def test_the_users_own_initialisation_is_told_its_worker() -> None:
+    told: list[int] = []
+    GatedWorkerInit(Gate(None, 2, 2), told.append, is_sharded=False)(1)
+    assert told == [1]
+
+
+def begun(loader: DataLoader[Any], *, is_early: bool = True, is_closed: bool = True) -> WorkerGates:
+    gates = WorkerGates()
+    gates.iteration_begins(loader, is_early=is_early, is_closed=is_closed, has_workers=False)
+    return gates
+
+
+def own_init(worker_id: int) -> None:
+    """The script's."""
+
+
+@pytest.mark.parametrize(("dataset", "is_sharded"), [(Rows(), False), (Stream(), True)], ids=["map", "stream"])
+def test_workers_of_either_kind_of_dataset_are_begun_at_a_closed_gate(dataset: Any, is_sharded: bool) -> None:
+    loader = DataLoader(dataset, num_workers=2, worker_init_fn=own_init)
+    gate = begun(loader).gate
+    assert gate is not None and not gate.event.is_set()
+    init: Any = loader.worker_init_fn
+    assert (init.gate, init.user_init, init.is_sharded) == (gate, own_init, is_sharded)
+
+
+def test_a_pass_that_only_reads_finds_its_gate_open() -> None:
+    gate = begun(DataLoader(Rows(), num_workers=2), is_closed=False).gate
+    assert gate is not None and gate.event.is_set()
+
+
+def test_once_the_clock_runs_the_users_own_initialisation_is_all_there_is() -> None:
+    loader = DataLoader(Rows(), num_workers=2, worker_init_fn=own_init)
+    begun(loader)
+    assert begun(loader, is_early=False).gate is None
+    assert loader.worker_init_fn is own_init
+
+
+def test_an_iteration_that_was_left_lets_its_workers_go_and_the_next_has_a_gate_of_its_own() -> None:
+    loader = DataLoader(Rows(), num_workers=2, worker_init_fn=own_init)
+    gates = begun(loader)
+    left: Any = gates.gate
+    gates.iteration_begins(loader, is_early=True, is_closed=True, has_workers=False)
+    assert left.event.is_set()
+    assert gates.gate not in (None, left) and not gates.gate.event.is_set()
+    assert loader.worker_init_fn.user_init is own_init  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("moved", ["fetchers", "WORKERS_ITERATOR"])
+def test_where_torch_has_moved_what_the_gate_is_built_on_there_is_none_and_the_result_is_marked(
+    monkeypatch: pytest.MonkeyPatch, moved: str
+) -> None:
+    monkeypatch.setattr(torch_names, moved, tuple if moved == "fetchers" else None)
+    loader = DataLoader(Rows(), num_workers=2, worker_init_fn=own_init)
+    steps = Steps()
+    feed = Feed(steps, lambda *_: pytest.fail("no meter is asked for"), num_passes_before_training=0)
+    steps._wrap_backward(lambda *_: None)(torch.ones(()))  # in this thread
+    feed._gates, feed._num_workers = begun(loader), loader.num_workers
+    assert feed._gates.gate is None and loader.worker_init_fn is own_init
+    assert not feed.open_gate()  # what its workers have built is to be drained
+    assert feed.is_primed
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_queue_that_was_held_back_or_is_none_needs_no_draining(num_workers: int) -> None:
+    loader = DataLoader(Rows(), num_workers=num_workers)
+    steps = Steps()
+    feed = Feed(steps, lambda *_: pytest.fail("no meter is asked for"), num_passes_before_training=0)
+    steps._wrap_backward(lambda *_: None)(torch.ones(()))
+    feed._gates, feed._num_workers = begun(loader), num_workers
+    assert feed.open_gate()
+    assert not feed.is_primed
+    assert feed._gates.gate is None or feed._gates.gate.event.is_set()
