@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from autotune.trial.observing.observer import Observer
 
 NUM_WATCHED_PARAMETERS = 4
-"""Parameters compared at the end with their values after the first step: training must change them."""
+"""Smallest parameters, and smallest matrices, that are compared at the end with their values after the first step:
+training must change one of them. Matrices have values near zero, which move under any learning rate; in half precision
+a norm's factors near one may stay what they are, and of some language models these are the smallest parameters."""
+MAX_WATCHED_VALUES = 4096
+"""Of each, from all over it: a copy of the whole would show in the peak of memory."""
 
 
 class TrialReport:
@@ -93,9 +97,11 @@ class TrialReport:
         """Remembers some of the parameters after the first step."""
         if self._watched:
             return
-        moving = [p for p in parameters_of(optimizer) if p.grad is not None]
-        smallest = sorted(moving, key=lambda p: p.numel())[:NUM_WATCHED_PARAMETERS]
-        self._watched = [(p, p.detach().clone()) for p in smallest]
+        moving = [p for p in parameters_of(optimizer) if p.grad is not None and _part(p).numel()]
+        smallest = sorted(moving, key=lambda p: p.numel())
+        matrices = [p for p in smallest if p.dim() > 1]
+        chosen = {id(p): p for p in (*smallest[:NUM_WATCHED_PARAMETERS], *matrices[:NUM_WATCHED_PARAMETERS])}
+        self._watched = [(p, _part(p).clone()) for p in chosen.values()]
 
     def write_error(self, error: BaseException) -> None:
         """Writes that the script ended with an exception."""
@@ -142,7 +148,7 @@ class TrialReport:
             first_losses=self._losses.first_losses,
             start_digest=self._losses.start_digest,
             is_loss_finite=self._losses.is_finite,
-            has_changed_parameters=self._has_changed_parameters(),
+            has_changed_parameters=self.has_changed_parameters,
             num_steps=self._steps.num_steps,
             num_skipped_steps=self._steps.num_skipped,
             observation=self.observer.observation() if self.observer is not None else None,
@@ -150,21 +156,36 @@ class TrialReport:
         rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 
     @property
-    def _has_trained(self) -> bool:
-        return self._steps.num_backwards > 0
-
-    def _has_changed_parameters(self) -> bool:
+    def has_changed_parameters(self) -> bool:
         """Whether a watched parameter moved; a learning rate of 0 moves nothing, and that is the schedule's affair."""
         optimizer = self._steps.primary
         if optimizer is None or not self._watched or self._steps.num_steps < 2:
             return True
         if all(float(group.get("lr", 1.0)) == 0.0 for group in optimizer.param_groups):
             return True
-        return any(not torch.equal(now, before) for now, before in self._watched)
+        return any(not torch.equal(_part(now), before) for now, before in self._watched)
+
+    @property
+    def _has_trained(self) -> bool:
+        return self._steps.num_backwards > 0
 
     def _durations(self) -> dict[str, float]:
         """Seconds by part; the last one's is the time until now."""
         return self._times.until_now(self.meter.entered_at if self.meter is not None else {})
+
+
+def _part(parameter: torch.Tensor) -> torch.Tensor:
+    """Some of its rows from all over it, or all of it where it is small: a view, whatever its memory format.
+
+    Of one that is spread over ranks it is this rank's share: to ask for the others' would wait for them.
+    """
+    values = parameter.detach()
+    if hasattr(values, "to_local"):
+        values = values.to_local()
+    if values.numel() <= MAX_WATCHED_VALUES:
+        return values
+    num_rows = max(1, MAX_WATCHED_VALUES // (values.numel() // values.shape[0]))
+    return values[:: -(-values.shape[0] // num_rows)]
 
 
 def _accumulation(blocks: Iterable[Block]) -> dict[str, str]:
