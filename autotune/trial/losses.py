@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 import zlib
 from typing import Any
@@ -44,7 +45,7 @@ class LossWatch:
         """Whether a loss was seen."""
         self._last: torch.Tensor | None = None
         """The last loss outside the window."""
-        self._total = 0.0
+        self._total: complex = 0.0
         """Sum of the window's losses that are on the host: one that is not finite makes it so for good."""
         self._totals: dict[torch.device, torch.Tensor] = {}
         """The same of those that are on a device, on that device."""
@@ -84,7 +85,7 @@ class LossWatch:
     def is_finite(self) -> bool:
         """Whether the last loss and all losses of the window are finite; waits for the device."""
         seen = [*self._totals.values(), *([self._last] if self._last is not None else [])]
-        return math.isfinite(self._total) and all(bool(torch.isfinite(value).all()) for value in seen)
+        return cmath.isfinite(self._total) and all(bool(torch.isfinite(value).all()) for value in seen)
 
     @property
     def start_digest(self) -> str | None:
@@ -114,16 +115,16 @@ class LossWatch:
             try:
                 self._total += loss.item()
             except (RuntimeError, ValueError):  # more than one element, whose sum half precision may not hold
-                self._total += loss.data.sum(dtype=torch.float32).item()
+                self._total += _sum_of(loss.data, torch.float64).item()
             return
         self._num_on_device += 1
-        if self._num_on_device >= DEVICE_STRIDE:
+        if self._num_on_device >= DEVICE_STRIDE and not self._is_at_start:
             self._steps.let_pass(DEVICE_STRIDE)
         self._add_on_device(loss.data)
 
     def _add_on_device(self, loss: torch.Tensor) -> None:
-        if loss.dim():
-            loss = loss.sum(dtype=torch.float32)
+        if loss.dim() or loss.is_complex():
+            loss = _sum_of(loss, torch.float32)
         total = self._totals.get(loss.device)
         if total is None:
             total = self._totals[loss.device] = torch.zeros((), device=loss.device)
@@ -135,7 +136,7 @@ class LossWatch:
             self._note_start()
         if loss.numel() == 1:
             self._drop_skipped()
-            self._first.append(loss.clone())
+            self._first.append(loss.real.clone() if loss.is_complex() else loss.clone())
             self._is_at_start = len(self._first) < NUM_FIRST_LOSSES
 
     def _drop_skipped(self) -> None:
@@ -152,6 +153,11 @@ class LossWatch:
         now = _random_state()
         if before is not None and len(before) == len(now) and all(map(torch.equal, before, now)):
             self._weights_digest = digest(self._steps.parameters())
+
+
+def _sum_of(loss: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Of absolute values, which real and complex losses have alike, in a format that holds those of the loss's own."""
+    return loss.abs().sum(dtype=dtype)
 
 
 def digest(tensors: list[torch.Tensor]) -> int | None:

@@ -128,7 +128,7 @@ class Witness:
         if len(self._backward_ends) < BY_HAND_BACKWARDS:
             self._backward_ends.append(time.monotonic())
         if loss is not None and loss.numel() == 1 and len(self.first_losses) < FIRST_LOSSES:
-            value = float(loss.detach())
+            value = loss.detach().abs().item() if loss.is_complex() else float(loss.detach())
             if math.isfinite(value):
                 self.first_losses.append(value)
 

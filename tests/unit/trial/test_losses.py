@@ -84,6 +84,22 @@ def test_losses_of_any_shape_are_finite() -> None:
     assert watch_of(*losses).is_finite
 
 
+WAVES = torch.tensor(0.5 + 0.5j, requires_grad=True), torch.tensor([0.5j, 2.0], requires_grad=True)
+
+
+@pytest.mark.parametrize("where", [lambda loss: loss, lambda loss: elsewhere(loss)])
+@pytest.mark.parametrize("wave", WAVES)
+def test_complex_losses_are_looked_at_as_well(wave: torch.Tensor, where) -> None:
+    watch = watch_of(*[where(wave)] * 10)
+    assert watch.is_finite
+    assert watch.first_losses == ((0.5,) * 8 if wave.dim() == 0 else ())
+    assert not watch_of(where(wave), where(wave.detach() * complex(0.0, math.inf)), *[where(wave)] * 10).is_finite
+
+
+def test_a_sum_beyond_single_precision_is_finite() -> None:
+    assert watch_of(torch.full((4,), 1e39, dtype=torch.float64)).is_finite
+
+
 def test_before_the_window_the_last_loss_alone_counts() -> None:
     assert watch_of(BROKEN, FINE, is_measuring=False).is_finite
     assert not watch_of(FINE, BROKEN, is_measuring=False).is_finite
@@ -95,6 +111,7 @@ def test_a_loss_from_before_the_window_does_not_count_once_that_runs() -> None:
     assert watch.is_finite
 
 
-def test_the_first_losses_are_kept_though_the_window_begins_with_them() -> None:
-    watch = watch_of(*[FINE] * 20)
-    assert watch.first_losses == (0.5,) * 8
+@pytest.mark.parametrize("where", [lambda loss: loss, lambda loss: elsewhere(loss)])
+def test_the_first_losses_are_kept_though_the_window_begins_with_them(where) -> None:
+    losses = [torch.tensor(float(number)) for number in range(20)]
+    assert watch_of(*map(where, losses)).first_losses == tuple(map(float, range(8)))
