@@ -90,6 +90,9 @@ class AppliedSettings:
         result = observed.process_settings(self._job.device)
         result.update(observed.model_settings(self.roots.modules, self._operands.precision))
         result.update(self._loader_settings)
+        if self._natural.compile and self._job.settings is not None and self._job.settings.compile:
+            # Of what a script compiles by itself, in place, a part of its model or a function, its roots show nothing.
+            result.pop("compile", None)
         if self._gradients is not None and self._gradients.are_changed_by_script:
             result["grad_accum_steps"] = "1, since the script clears or changes its gradients by hand"
         return result

@@ -9,6 +9,8 @@ from autotune.settings import Precision
 from autotune.trial import torch_names
 from autotune.trial.observed import model_settings
 from autotune.trial.precision import OperandWitness
+from tests.integration.trial import loops
+from tests.integration.trial.ground import Ground
 
 
 class Own(torch.nn.Module):
@@ -70,3 +72,13 @@ def test_a_root_whose_compilation_built_nothing_does_not_count_as_compiled(monke
     monkeypatch.setattr(torch_names, "num_compiled_graphs", lambda: 0)
     torch_names.compile_in_place(model)
     assert model_settings([model], None)["compile"] == "False"
+
+
+def test_a_script_that_compiles_a_function_or_its_model_in_place_is_measured(ground: Ground) -> None:
+    """Nothing of that is to be seen at the module that it calls."""
+    loop = loops.PLAIN.replace("loader =", 'model.compile(backend="eager")\nloader =')
+    path = ground.script(loops.PRELUDE + loop)
+    facts = ground.probe(path)
+    assert facts.own_compile
+    run = ground.trial(path, facts)
+    assert run.outcome == "ok", run.verdict
