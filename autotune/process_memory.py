@@ -10,7 +10,8 @@ from pathlib import Path
 
 from autotune.host import PROC, SHARED_MEMORY
 
-_HELD_KEYS = (b"Pss_Anon:", b"Pss_Shmem:", b"Private_Dirty:")
+_HELD_KEYS = (b"Pss:", b"Pss_Anon:", b"Pss_Shmem:", b"Private_Dirty:", b"Anonymous:")
+_RESIDENT_KEYS = (b"VmRSS:", b"RssAnon:", b"RssShmem:")
 
 
 def held_memory_bytes(pids: Iterable[int], proc: Path = PROC, *, servers: Iterable[int] = ()) -> int:
@@ -18,6 +19,7 @@ def held_memory_bytes(pids: Iterable[int], proc: Path = PROC, *, servers: Iterab
 
     The sum of resident sizes counts pages that forked workers share again and again (measured: 3.8 times too much).
     Batches on their way from a worker to the training process are mapped by nobody, but their files are open.
+    Where the kernel does not say what a process has of shared pages, all of them count, so that a cap holds there too.
 
     Args:
         pids: The processes.
@@ -26,9 +28,8 @@ def held_memory_bytes(pids: Iterable[int], proc: Path = PROC, *, servers: Iterab
             there are several, what these share among themselves alone counts as well.
     """
     tree = tuple(pids)
-    held = [_rollup(proc / str(pid)) for pid in tree]
-    anonymous = sum(each.get(b"Pss_Anon:", 0) for each in held)
-    mapped = sum(each.get(b"Pss_Shmem:", 0) for each in held)
+    held = [_shares(proc / str(pid)) for pid in tree]
+    anonymous, mapped = sum(share for share, _ in held), sum(share for _, share in held)
     for pid in servers:
         server = _rollup(proc / str(pid))
         anonymous += max(0, server.get(b"Pss_Anon:", 0) - server.get(b"Private_Dirty:", 0))
@@ -44,6 +45,14 @@ def open_shared_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
     for pid in pids:
         opened.update(_open_files(proc / str(pid), device))
     return sum(opened.values())
+
+
+def resident_bytes(process: Path) -> tuple[int, int]:
+    """Anonymous and shared pages of a process, each in full; all of its pages and 0 where they are not told apart."""
+    values = _values(process / "status", _RESIDENT_KEYS)
+    if b"RssAnon:" not in values:
+        return values.get(b"VmRSS:", 0), 0
+    return values[b"RssAnon:"], values.get(b"RssShmem:", 0)
 
 
 def private_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
@@ -65,11 +74,7 @@ class ResidentMemory:
 
 def resident_memory(process: Path = PROC / "self") -> ResidentMemory | None:
     """The counters of this process; None where the kernel keeps none."""
-    try:
-        lines = (process / "status").read_bytes().splitlines()
-    except OSError:
-        return None
-    values = {line.split()[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith((b"Rss", b"VmHWM:"))}
+    values = _values(process / "status", (b"Rss", b"VmHWM:"))
     try:
         held_bytes = values[b"RssAnon:"] + values[b"RssShmem:"]
         return ResidentMemory(held_bytes=held_bytes, file_bytes=values[b"RssFile:"], peak_bytes=values[b"VmHWM:"])
@@ -83,12 +88,30 @@ def forget_peak(process: Path = PROC / "self") -> None:
         (process / "clear_refs").write_bytes(b"5")
 
 
+def _shares(process: Path) -> tuple[int, int]:
+    """A process's shares of the anonymous and of the shared pages that it has mapped, or the most that they can be.
+
+    Kernels before 5.4 tell its share of all pages alone; some sandboxes, and who may not be asked, tell none.
+    """
+    rollup = _rollup(process)
+    if b"Pss_Anon:" in rollup:
+        return rollup[b"Pss_Anon:"], rollup.get(b"Pss_Shmem:", 0)
+    anonymous, shared = resident_bytes(process)
+    share = rollup.get(b"Pss:", anonymous + shared)
+    return min(share, rollup.get(b"Anonymous:", anonymous)), min(share, shared)
+
+
 def _rollup(process: Path) -> dict[bytes, int]:
+    return _values(process / "smaps_rollup", _HELD_KEYS)
+
+
+def _values(path: Path, keys: tuple[bytes, ...]) -> dict[bytes, int]:
+    """Bytes by name, of the lines that begin so; empty where the file cannot be read."""
     try:
-        lines = (process / "smaps_rollup").read_bytes().splitlines()
+        lines = path.read_bytes().splitlines()  # Bytes: the name of a process, which is in there, is any.
     except OSError:
         return {}
-    return {line.split()[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith(_HELD_KEYS)}
+    return {line.split()[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith(keys)}
 
 
 def _shared_memory_device() -> int | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.host import PROC, SHARED_MEMORY
-from autotune.process_memory import held_memory_bytes, open_shared_bytes
+from autotune.process_memory import held_memory_bytes, open_shared_bytes, resident_bytes
 
 NEAR_CAP = 0.85
 """Share of the cap at which the cheap bound no longer suffices."""
@@ -23,12 +23,11 @@ NEAR_EVERY_S = 0.3
 """And this often near it: a tree of forked workers can be near by the cheap bound for all of its window."""
 SHARED_MEMORY_RESERVE = 0.02
 """Share of /dev/shm that is left alone: where it is full, writers are killed by SIGBUS, the user's other jobs too."""
-_CHEAP_KEYS = (b"RssAnon:", b"RssShmem:")
 
 
 def upper_bound_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
     """More than the mapped part of `held_memory_bytes`, and cheap: shared pages are counted in every process."""
-    return sum(_read(proc / str(pid) / "status", _CHEAP_KEYS) for pid in pids)
+    return sum(sum(resident_bytes(proc / str(pid))) for pid in pids)
 
 
 def num_killed_by_kernel(proc: Path = PROC) -> int | None:
@@ -38,14 +37,6 @@ def num_killed_by_kernel(proc: Path = PROC) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith(b"oom_kill ")), None)
-
-
-def _read(path: Path, keys: tuple[bytes, ...]) -> int:
-    try:
-        lines = path.read_bytes().splitlines()  # Bytes: the name of a process, which is in there, is any.
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(keys))
 
 
 @dataclass(frozen=True, slots=True)

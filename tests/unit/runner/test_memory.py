@@ -72,6 +72,43 @@ def test_the_name_of_a_process_may_be_any_bytes(proc: Proc) -> None:
     assert upper_bound_bytes([1], proc.folder) == 100 * KIB
 
 
+def test_where_the_kernel_does_not_say_what_of_a_share_is_anonymous_it_is_the_most_that_it_can_be(proc: Proc) -> None:
+    """Kernels before 5.4: their rollup has the share of all pages, and the anonymous ones in full."""
+    for pid, pss, anonymous in ((1, 500, 300), (2, 200, 800)):
+        proc.put(pid, rss=1000, pss=0)
+        rollup = f"00-ff ---p 00 00:00 0 [rollup]\nPss: {pss} kB\nAnonymous: {anonymous} kB\n"
+        (proc.folder / str(pid) / "smaps_rollup").write_text(rollup)
+    assert held_memory_bytes([1], proc.folder) == (300 + 7) * KIB
+    assert held_memory_bytes([2], proc.folder) == (200 + 7) * KIB
+
+
+def test_where_no_share_can_be_read_all_that_is_resident_counts(proc: Proc) -> None:
+    proc.put(1, rss=100, pss=60)
+    (proc.folder / "1" / "smaps_rollup").unlink()
+    assert held_memory_bytes([1], proc.folder) == 100 * KIB
+    (proc.folder / "1" / "status").write_text("Name:\tpython\nVmRSS:\t900 kB\n")
+    assert held_memory_bytes([1], proc.folder) == upper_bound_bytes([1], proc.folder) == 900 * KIB
+    (proc.folder / "1" / "status").write_text("Name:\tzombie\n")
+    assert held_memory_bytes([1], proc.folder) == upper_bound_bytes([1], proc.folder) == 0
+
+
+def test_what_is_shared_with_a_server_is_not_counted_twice_where_no_share_can_be_read(proc: Proc) -> None:
+    for pid in (1, 2):
+        proc.put(pid, rss=500, pss=60)
+        (proc.folder / str(pid) / "smaps_rollup").unlink()
+    assert held_memory_bytes([1], proc.folder, servers=[2]) == 500 * KIB
+
+
+def test_a_cap_holds_where_no_share_can_be_read(proc: Proc) -> None:
+    watched = Watched(proc)
+    assert not watched.check(rss=100, pss=0)
+    (proc.folder / "1" / "smaps_rollup").unlink()
+    watched.time_s = COSTLY_EVERY_S
+    (proc.folder / "1" / "status").write_text("Name:\tpython\nVmRSS:\t1100 kB\n")
+    assert watched.memory.check([1], is_quiet=True)
+    assert watched.memory.peak_bytes == 1100 * KIB
+
+
 def test_kills_by_the_kernel_are_counted_where_it_says_so(tmp_path: Path) -> None:
     assert num_killed_by_kernel(tmp_path) is None
     (tmp_path / "vmstat").write_text("nr_free_pages 7\noom_kill 3\noom_killer_other 9\n")
