@@ -138,6 +138,7 @@ class EndlessBatchSampler(BatchSampler):
             batch_size=getattr(inner, "batch_size", None),
             drop_last=getattr(inner, "drop_last", False),
             latest_sizes=deque(),
+            notes_sizes=False,
             is_ending=False,
             _may_repeat=may_repeat,
             _num_backwards=num_backwards,
@@ -147,24 +148,27 @@ class EndlessBatchSampler(BatchSampler):
     inner: Any
     latest_sizes: deque[int]
     """Sizes of the batches that the latest pass has asked for and that were not taken from here yet."""
+    notes_sizes: bool
+    """Whether a pass that begins notes them: where nobody takes them they would be more with every step."""
     is_ending: bool
     """Set to end the latest pass here, wherever it is in its epoch."""
     _may_repeat: Callable[[int], bool]
     _num_backwards: Callable[[], int]
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Batches of indices; each size is queued when its batch is asked for."""
+        """Batches of indices; each size is queued when its batch is asked for, if sizes are noted."""
         self.latest_sizes, self.is_ending = deque(), False
-        return self._batches(self.latest_sizes, self._num_backwards())
+        return self._batches(self.latest_sizes if self.notes_sizes else None, self._num_backwards())
 
-    def _batches(self, sizes: deque[int], num_backwards_before: int) -> Iterator[list[int]]:
+    def _batches(self, sizes: deque[int] | None, num_backwards_before: int) -> Iterator[list[int]]:
         while True:
             num_batches = 0
             for indices in self.inner:
                 if self.is_ending:
                     return
                 num_batches += 1
-                sizes.append(len(indices))
+                if sizes is not None:
+                    sizes.append(len(indices))
                 yield indices
             if num_batches == 0 or not self._may_repeat(num_backwards_before):
                 return

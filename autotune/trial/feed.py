@@ -112,6 +112,7 @@ class Feed:
             if self._meter.phase is not Phase.RESTART:  # which begins an iteration in place of the script
                 self.epoch.left()
             self._meter.pass_begins()
+        self.epoch.begins(loader)
         self._gates.iteration_begins(
             loader,
             is_early=self._is_early,

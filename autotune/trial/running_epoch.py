@@ -48,6 +48,13 @@ class RunningEpoch:
         """Batches after which the script leaves its iterations, where it does so before their end."""
         self._original: Callable[[Any], Any] = next
 
+    def begins(self, loader: Any) -> None:
+        """Prepares a loader for an iteration: batches that come in order have the sizes that were asked for."""
+        sampler = getattr(loader, "batch_sampler", None)
+        if isinstance(sampler, EndlessBatchSampler):
+            # Batches that come as they are ready are told apart by their tensors alone.
+            vars(sampler)["notes_sizes"] = getattr(loader, "in_order", True)
+
     def began(self, loader: Any, iterator: Any, *, is_held_back: bool) -> None:
         """Notes that the script began an iteration.
 
@@ -65,9 +72,8 @@ class RunningEpoch:
         self._length = length if length is not None else math.inf
         is_endless = isinstance(sampler, EndlessBatchSampler)
         self.num_until_end = self._length if is_held_back and not is_endless else math.inf
-        # Batches that come as they are ready are told apart by their tensors alone.
-        is_in_order = getattr(loader, "in_order", True)
-        iterator._autotune_sizes = vars(sampler)["latest_sizes"] if is_in_order and is_endless else None
+        notes_sizes = is_endless and vars(sampler)["notes_sizes"]
+        iterator._autotune_sizes = vars(sampler)["latest_sizes"] if notes_sizes else None
 
     def left(self) -> None:
         """Notes that the script begins another iteration while it trains, wherever this one is.

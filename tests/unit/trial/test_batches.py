@@ -45,8 +45,11 @@ class Buckets(BatchSampler):
         self.width = width
 
 
-def test_batches_begin_again_and_their_sizes_are_noted() -> None:
+def test_batches_begin_again_and_their_sizes_are_noted_where_somebody_takes_them() -> None:
     made = endless(BatchSampler(range(5), 2, drop_last=False), num_passes=2)
+    assert list(made) == [[0, 1], [2, 3], [4], [0, 1], [2, 3], [4]] and not made.latest_sizes
+    made = endless(BatchSampler(range(5), 2, drop_last=False), num_passes=2)
+    made.notes_sizes = True
     assert list(made) == [[0, 1], [2, 3], [4], [0, 1], [2, 3], [4]]
     assert list(made.latest_sizes) == [2, 2, 1, 2, 2, 1]
     assert len(made) == 3

@@ -70,6 +70,7 @@ class Window:
         self.feed._meter = self.meter
         loader = DataLoader(dataset, batch_sampler=Uneven())
         self.feed.make_endless(loader)
+        self.feed.epoch.begins(loader)
         self.iterator = iter(loader)
         self.feed.iterated(None, loader, self.iterator)  # type: ignore[arg-type]
 

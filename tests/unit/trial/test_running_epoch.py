@@ -28,6 +28,7 @@ class Passes:
         for number, length in enumerate(lengths):
             if number:
                 self.epoch.left()
+            self.epoch.begins(self.loader)
             self.iterator = iter(self.loader)
             self.epoch.began(self.loader, self.iterator, is_held_back=False)
             self.epoch.taken_by(self._take)
@@ -70,3 +71,13 @@ def test_an_epoch_that_a_script_sees_through_is_taken_to_its_end() -> None:
     passes.run((10, 4))
     assert passes.epoch.end() is not None
     assert next(passes.iterator, None) is None
+
+
+@pytest.mark.parametrize("is_in_order", [True, False])
+def test_sizes_of_batches_are_noted_where_they_come_in_order_and_nowhere_else(is_in_order: bool) -> None:
+    passes = Passes()
+    passes.loader.in_order = is_in_order
+    passes.run((9,))
+    sizes = passes.iterator._autotune_sizes  # type: ignore[attr-defined]
+    assert (sizes is not None) == is_in_order
+    assert len(passes.loader.batch_sampler.latest_sizes) == (9 if is_in_order else 0)  # type: ignore[union-attr]
