@@ -139,6 +139,9 @@ class ScriptFacts:
     """All modules from installed packages that were imported by the end of the probe."""
     early_environment: tuple[str, ...] = ()
     """Variables that the script changed before it imported torch."""
+    imported_after_freeze: str = ""
+    """A module from an installed package that was imported after the script had frozen its heap; empty where none
+    was."""
     cuda_devices: VisibleDevices | None = None
     """None where the process could not ask."""
     torch_version: str

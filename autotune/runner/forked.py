@@ -264,6 +264,8 @@ def why_cold(job: TrialJob, facts: ScriptFacts) -> str:
         return "the command names no script"
     if facts.early_environment:
         return f"the script sets {facts.early_environment[0]} before it imports torch"
+    if facts.imported_after_freeze:
+        return f"the script freezes its heap before it imports {facts.imported_after_freeze}"
     if not hasattr(os, "pidfd_open"):
         return "this system has no descriptors of processes"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import site
 import sys
@@ -28,6 +29,21 @@ def installed_modules() -> tuple[str, ...]:
         if isinstance(origin, str) and os.path.realpath(origin).startswith(places) and not name.startswith("autotune"):
             names.append(name)
     return tuple(sorted(names))
+
+
+def imported_after_freeze() -> str:
+    """The first of the imported modules from packages that came after the script had frozen its heap by `gc.freeze`.
+
+    Empty where it froze nothing, or all of them. In a process that has them all beforehand it would freeze them, too,
+    and its collections would be shorter than they are. For a process that was started, whose main module is as old as
+    itself.
+    """
+    walked = {id(found) for found in gc.get_objects()}  # Frozen objects are not among them.
+    if id(sys.modules.get("__main__")) in walked:
+        return ""
+    installed = set(installed_modules())
+    late = (name for name, module in sys.modules.copy().items() if name in installed and id(module) in walked)
+    return next(late, "")
 
 
 def early_environment() -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from autotune.settings import Group, OmpWaitPolicy, Precision
 from autotune.trial import schedulers, torch_names
 from autotune.trial.arguments import ArgumentWitness
 from autotune.trial.gradients import gradient_norm
-from autotune.trial.imports import early_environment, installed_modules, launcher_sets_threads
+from autotune.trial.imports import early_environment, imported_after_freeze, installed_modules, launcher_sets_threads
 from autotune.trial.known_devices import ask
 from autotune.trial.loader_witness import LoaderWitness, usual_growth
 from autotune.trial.loaders import Loaders
@@ -185,6 +185,7 @@ class Witness:
             modules=tuple(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)),
             imports=installed_modules(),
             early_environment=self._early_environment,
+            imported_after_freeze=imported_after_freeze(),
             cuda_devices=ask(),
             torch_version=str(torch.__version__),
             num_parameters=sum(p.numel() for p in parameters),

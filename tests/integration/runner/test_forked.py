@@ -231,6 +231,7 @@ def test_a_killed_tuner_leaves_no_process_and_no_folder(ground: Ground) -> None:
     [
         (("-X", "dev", "obeys.py"), FACTS, "-X"),
         (("obeys.py",), replace(FACTS, early_environment=("OMP_NUM_THREADS",)), "OMP_NUM_THREADS"),
+        (("obeys.py",), replace(FACTS, imported_after_freeze="torch"), "freezes its heap before it imports torch"),
         (("obeys.py",), replace(FACTS, imports=("starts_a_thread",)), "the thread"),
         (("obeys.py",), replace(FACTS, imports=("keeps_a_file_open",)), "open"),
     ],

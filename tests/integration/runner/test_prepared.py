@@ -88,6 +88,15 @@ def test_settings_that_a_script_asks_for_matter_where_it_does(ground: Ground) ->
 
 
 @pytest.mark.slow
+def test_a_script_that_freezes_its_heap_before_its_imports_gets_a_cold_start(ground: Ground) -> None:
+    study = opened(ground, "freezes.py")
+    with study.runner() as runner:
+        result = run(runner, study.job())
+    assert result.start == "cold" and "freezes its heap before it imports numpy" in result.start_reason
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+
+
+@pytest.mark.slow
 def test_a_script_that_fails_after_its_beginning_fails_in_its_trial(study: Study) -> None:
     with study.runner() as runner:
         prepared = run(runner, study.job("raises"))

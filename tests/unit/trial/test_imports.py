@@ -1,10 +1,46 @@
-"""Variables that a script changed before it imported torch."""
+"""What a script did before, or between, its imports: variables that it changed, and a heap that it froze."""
 
 from __future__ import annotations
 
+import gc
+import importlib.machinery
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator
+
 import pytest
 
-from autotune.trial.imports import early_environment
+from autotune.trial.imports import early_environment, imported_after_freeze
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+def import_later(monkeypatch: pytest.MonkeyPatch, name: str, folder: str) -> None:
+    """A module of that name is there from now on."""
+    module = types.ModuleType(name)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=f"{folder}/{name}.py")
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_module_that_is_imported_after_the_heap_was_frozen_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = sysconfig.get_path("purelib")
+    import_later(monkeypatch, "imported_before", packages)
+    assert imported_after_freeze() == ""
+    gc.freeze()
+    assert imported_after_freeze() == ""
+    import_later(monkeypatch, "of_the_script", "/project")
+    assert imported_after_freeze() == ""
+    import_later(monkeypatch, "imported_later", packages)
+    import_later(monkeypatch, "a_last_one", packages)
+    assert imported_after_freeze() == "imported_later"
+    gc.unfreeze()
+    assert imported_after_freeze() == ""
 
 
 def test_a_variable_that_an_import_may_have_read_is_told_and_one_that_is_read_when_asked_is_not(
