@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from autotune.measure.block import Phase
 from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
 from autotune.model.result import RaisedError, RankStatus
@@ -170,9 +171,11 @@ def test_what_does_not_hold_is_invalid_with_its_reason(changes: dict[str, Any], 
     assert reason in verdict.reason
 
 
-def test_a_few_skipped_steps_are_no_fault() -> None:
-    blocks = (*(block(),) * 19, block(num_skipped_steps=5))
-    assert judge(job(), ending(), [rank(blocks=blocks)]).outcome is Outcome.OK
+@pytest.mark.parametrize(("num_skipped", "outcome"), [(10, Outcome.OK), (11, Outcome.INVALID)])
+def test_a_twentieth_of_the_windows_steps_may_be_skipped_and_no_more(num_skipped: int, outcome: Outcome) -> None:
+    early = block(phase=Phase.WARMUP, num_skipped_steps=10)  # there the scale is found
+    late = (block(num_skipped_steps=min(num_skipped, 10)), block(num_skipped_steps=num_skipped - min(num_skipped, 10)))
+    assert judge(job(), ending(), [rank(blocks=(early, *(block(),) * 18, *late))]).outcome is outcome
 
 
 def test_a_peak_that_only_a_validation_comes_to_is_told_apart() -> None:

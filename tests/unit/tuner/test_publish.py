@@ -1,0 +1,47 @@
+"""What a search publishes of its finals: the rate over whole epochs, the steady one beside it, and what binds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.runner.function import evaluate
+from autotune.settings import Settings
+from autotune.units import GIB
+from tests.unit.tuner.whole_search import by_workers, folder
+
+__all__ = ["folder"]
+
+
+def with_restarts(settings: Settings):
+    """Epochs of 9 seconds, which take a second to begin."""
+    result = evaluate(by_workers, settings, 4 * GIB)
+    return replace(result, measurement=replace(result.measurement, restart_s=1.0, epoch_s=9.0))
+
+
+def test_the_rate_over_whole_epochs_is_published_with_the_steady_one_beside_it(folder):
+    folder.runner.measure = with_restarts
+    result = folder.search()
+    for contender in (result.best, result.baseline):
+        assert contender.steady_samples_per_second == pytest.approx(contender.samples_per_second * 10 / 9)
+    # Of what it does within an epoch: the start of one is no bottleneck of the steps.
+    assert result.ceiling_fraction == pytest.approx(result.baseline.samples_per_second * 10 / 9 / 400.0)
+    assert result.ceiling_samples_per_second == 400.0
+
+
+def test_where_epochs_begin_at_no_cost_there_is_one_rate(folder):
+    result = folder.search()
+    assert result.best.steady_samples_per_second is result.baseline.steady_samples_per_second is None
+    assert result.ceiling_fraction == pytest.approx(result.baseline.samples_per_second / 400.0)
+
+
+@pytest.mark.parametrize(("wait", "kind"), [(0.5, "loader"), (0.01, "cpu_contention")])
+def test_what_binds_follows_from_the_direct_and_the_differential_stall(folder, wait, kind):
+    """Half of what the device could do is lost: to waiting for data, or to workers that take its cores."""
+    folder.runner.measure = lambda settings: replace(
+        by_workers(settings), data_wait_fraction=wait, compute_samples_per_second=2 * 100.0
+    )
+    result = folder.search(max_trials=1)
+    assert (result.bottleneck, result.data_wait_fraction) == (kind, pytest.approx(wait))
+    assert result.ceiling_fraction == pytest.approx(0.5)
