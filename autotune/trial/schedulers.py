@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import torch
@@ -47,8 +49,9 @@ def wrap_steps(make: Make) -> None:
 def keep_last_rate() -> None:
     """Lets a trial go on past the end of the script's schedule: the rates stay what they were.
 
-    A trial may take more steps than the script would. A schedule that then raises, or gives a negative rate, has ended;
-    one that raises before it has made a step is broken, and raises as ever. Never to be used in real training.
+    A trial may take more steps than the script would. A schedule that then raises has ended, or gives what is no rate:
+    below zero, not a number, or complex, as a root of what falls below zero is. One that does so before it has made a
+    step is broken, and goes on as ever. Never to be used in real training.
     """
     wrap_steps(_keeping_last_rate)
 
@@ -60,15 +63,24 @@ def _keeping_last_rate(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = original(scheduler, *args, **kwargs)
         except PAST_THE_END:
-            if getattr(scheduler, "last_epoch", 0) <= 1:
+            if not _has_moved(scheduler):
                 raise
             return None
         for group, rate in zip(groups, rates, strict=True):
-            if isinstance(group["lr"], float) and group["lr"] < 0:
+            if not _is_rate(group["lr"]) and _has_moved(scheduler):
                 group["lr"] = rate
         return result
 
     return step
+
+
+def _has_moved(scheduler: Any) -> bool:
+    return bool(getattr(scheduler, "last_epoch", 0) > 1)
+
+
+def _is_rate(value: Any) -> bool:
+    """Whether an optimizer can go on with it; of a tensor, which may be on a device, nobody asks."""
+    return isinstance(value, torch.Tensor) or (isinstance(value, Real) and 0 <= float(value) < math.inf)
 
 
 class HeldSchedulers:
