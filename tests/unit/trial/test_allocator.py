@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from autotune.measure.block import Phase
+from autotune.settings import Settings
 from autotune.trial import torch_names
 from autotune.trial.allocator import AllocatorWatch, ValidationWatch, limit_share
+from autotune.trial.environment_seams import apply_memory
 
 
 class Cuda:
@@ -113,6 +115,22 @@ def test_the_share_is_set_when_cuda_starts_and_on_every_device_taken_later(cuda:
     assert cuda.fractions == {0: 0.5}
     torch.cuda.set_device(2)
     assert cuda.fractions == {0: 0.5, 2: 0.5}
+
+
+@pytest.mark.parametrize(
+    ("asked", "cap", "share"), [(0.9, 0.5, 0.5), (0.4, 0.5, 0.4), (1.0, 0.5, 0.5), (0.4, 1.0, 0.4)]
+)
+def test_the_share_in_force_is_the_smaller_of_the_settings_and_the_caps(
+    cuda: Cuda, asked: float, cap: float, share: float
+) -> None:
+    apply_memory(Settings(memory_fraction=asked), cap)
+    cuda.start()
+    assert cuda.fractions == {0: share}
+
+
+def test_without_a_cap_and_a_setting_no_share_is_set(cuda: Cuda) -> None:
+    apply_memory(Settings(), 1.0)
+    assert cuda.queued == []
 
 
 def test_setting_the_share_is_not_taken_for_the_scripts_own_doing(cuda: Cuda) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import pytest
 import torch
@@ -115,3 +116,46 @@ def test_a_loss_from_before_the_window_does_not_count_once_that_runs() -> None:
 def test_the_first_losses_are_kept_though_the_window_begins_with_them(where) -> None:
     losses = [torch.tensor(float(number)) for number in range(20)]
     assert watch_of(*map(where, losses)).first_losses == tuple(map(float, range(8)))
+
+
+def start_of(weights: torch.Tensor, batch: torch.Tensor, *, draws: bool = False) -> str | None:
+    """What is said of a run that begins with these."""
+    steps = Steps()
+    watch = LossWatch(steps, Roots())
+    watch.install()
+    optimizer = torch.optim.SGD([torch.nn.Parameter(weights)], lr=0.1)
+    steps._built.append(weakref.ref(optimizer))
+    watch.first_batch({"x": batch})
+    watch._before_forward(torch.nn.Identity())
+    if draws:
+        torch.rand(1)
+    steps._wrap_backward(lambda *_: None)(FINE)
+    return watch.start_digest
+
+
+def test_a_start_is_known_by_its_weights_and_its_batch() -> None:
+    weights, batch = torch.arange(6.0).reshape(2, 3), torch.ones(4, 3)
+    same = start_of(weights, batch)
+    assert same is not None and same == start_of(weights.clone(), batch.clone())
+    assert start_of(weights + 1, batch) != same
+    assert start_of(weights, batch + 1) != same
+    assert start_of(weights.reshape(3, 2), batch) != same
+
+
+def test_a_start_in_which_random_numbers_are_drawn_is_not_known() -> None:
+    assert start_of(torch.ones(2), torch.ones(2), draws=True) is None
+
+
+def test_losses_of_steps_that_the_scaler_skipped_are_none_of_the_first_ones() -> None:
+    """Under fp16 the first steps go into finding the scale: their losses come again."""
+    steps = Steps()
+    watch = LossWatch(steps, Roots())
+    watch.install()
+    backward = steps._wrap_backward(lambda *_: None)
+    for loss, is_skipped in ((3.0, True), (3.0, True), (3.0, False), (2.0, True), (2.0, False), (1.0, False)):
+        backward(torch.tensor(loss))
+        if is_skipped:
+            steps.skipped()
+        else:
+            steps.stepped(None)
+    assert watch.first_losses == (3.0, 2.0, 1.0)

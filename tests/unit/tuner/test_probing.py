@@ -7,6 +7,7 @@ import pytest
 from autotune.errors import NoFeasibleSettingsError
 from autotune.host import cpu_device
 from autotune.model.facts import LossReduction
+from autotune.model.job import Mode
 from autotune.model.result import ProbeResult
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.probing import classify_reduction, probe_script
@@ -94,3 +95,23 @@ def test_a_device_that_is_shared_is_never_probed_above_the_cap():
     with pytest.raises(NoFeasibleSettingsError, match="It held too much"):
         probe_under("100MiB", runner, share_gpu=True)
     assert runner.caps == [100 * MIB]
+
+
+class Split:
+    """A runner of a script whose loss is the mean of its parts'; whether their targets differ, as either run says."""
+
+    def __init__(self, *, whole_varies=False, parts_vary=False):
+        self.whole_varies, self.parts_vary = whole_varies, parts_vary
+
+    def start(self, job):
+        if job.mode is Mode.PROBE:
+            return OneRun(ProbeResult(facts=script_facts(loss_targets_vary=self.whole_varies)))
+        facts = script_facts(loss_targets_vary=self.parts_vary)
+        return OneRun(ProbeResult(facts=facts, first_losses=(2.2, 2.4)))
+
+
+@pytest.mark.parametrize(("whole_varies", "parts_vary"), [(True, False), (False, True)])
+def test_a_mean_over_tokens_is_told_from_one_over_samples(whole_varies, parts_vary):
+    runner = Split(whole_varies=whole_varies, parts_vary=parts_vary)
+    assert probe_under("1GiB", runner).loss_reduction is LossReduction.TOKEN_MEAN
+    assert probe_under("1GiB", Split()).loss_reduction is LossReduction.MEAN

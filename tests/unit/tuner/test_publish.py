@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.runner.function import evaluate
+from autotune.runner.parity import NOT_CLAIMED
 from autotune.settings import Settings
 from autotune.units import GIB
 from tests.unit.tuner.whole_search import by_workers, folder
@@ -45,3 +46,16 @@ def test_what_binds_follows_from_the_direct_and_the_differential_stall(folder, w
     result = folder.search(max_trials=1)
     assert (result.bottleneck, result.data_wait_fraction) == (kind, pytest.approx(wait))
     assert result.ceiling_fraction == pytest.approx(0.5)
+
+
+def test_that_parity_of_the_winner_is_not_claimed_is_said_once(folder):
+    note = f"{NOT_CLAIMED}: the forward pass draws random numbers, or its start could not be seen."
+
+    def measure(settings):
+        result = evaluate(by_workers, settings, 4 * GIB)
+        return replace(result, notes=(note, "Something else.")) if settings.num_workers == 2 else result
+
+    folder.runner.measure = measure
+    result = folder.search()
+    assert result.best.settings.num_workers == 2
+    assert [said for said in result.notes if said in (note, "Something else.")] == [note]
