@@ -1,0 +1,143 @@
+"""What the seams keep of each step while the clock runs: nothing. All that is kept is kept per block."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from autotune.measure.block import Phase
+from autotune.measure.stopping import WindowRule
+from autotune.model.facts import LossReduction
+from autotune.trial import torch_names
+from autotune.trial.clock import Clock, HostClock
+from autotune.trial.feed import Feed
+from autotune.trial.gradients import Gradients
+from autotune.trial.losses import LossWatch
+from autotune.trial.measuring_plan import Plan
+from autotune.trial.meter import Meter
+from autotune.trial.ranks import Agreement, Progress
+from autotune.trial.roots import Roots
+from autotune.trial.steps import Steps
+from tests.unit.trial.test_step_marks import STEP_S, Device
+
+OURS = (tracemalloc.Filter(True, "*/autotune/trial/*"), tracemalloc.Filter(True, "*/autotune/measure/*"))
+MICRO_BATCHES_PER_BLOCK = 1000
+NUM_BLOCKS = 3
+POINTER_BYTES = 8
+"""Least that one more entry of a list takes."""
+PLAN = Plan(
+    rule=WindowRule(half_width_ratio=0.05, min_window_s=1e6, max_window_s=1e7),
+    has_loader=True,
+    num_workers=0,
+    num_queued=0,
+    micro_batches_per_step=1,
+    incumbent_samples_per_second=None,
+    samples_per_step=None,
+)
+
+
+class OnDevice(torch.Tensor):
+    """A loss that is there."""
+
+    is_cpu = False  # type: ignore[assignment]
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class Optimizer:
+    """Has no parameters."""
+
+
+class Window:
+    """A script in its window, with all that is attached to a step; its model and its optimizer do nothing."""
+
+    def __init__(self, folder: Path, clock: Clock, loss: torch.Tensor, grad_accum_steps: int) -> None:
+        self.loss, self.steps = loss, Steps()
+        self.losses = LossWatch(self.steps, Roots())
+        self.losses.install()
+        gradients = Gradients(self.steps, grad_accum_steps=grad_accum_steps, reduction=LossReduction.MEAN, scaler=None)
+        self.steps.policy = gradients._step
+        self.backward = self.steps._wrap_backward(gradients._wrap_backward(lambda *_: None))
+        self.update = self.steps._wrap_step(lambda _: None)
+        self.optimizer: Any = Optimizer()
+        feed = Feed(self.steps, lambda *_: self.meter, num_passes_before_training=0)
+        self.meter = Meter(
+            PLAN,
+            steps=self.steps,
+            clock=clock,
+            agreement=Agreement(Progress(folder / "progress"), 0, 1),
+            open_gate=feed.open_gate,
+            finish=lambda _: pytest.fail("the window ended"),
+            at_phase=lambda phase: self.losses.measure(phase is Phase.WINDOW),
+        )
+        feed._meter = self.meter
+        loader = DataLoader(torch.zeros(64, 2), batch_size=4)  # type: ignore[arg-type]
+        feed.make_endless(loader)
+        feed.epoch.begins(loader)
+        self.iterator = iter(loader)
+        self.meter._enter(Phase.WINDOW, MICRO_BATCHES_PER_BLOCK)
+        feed.iterated(None, loader, self.iterator)  # type: ignore[arg-type]
+        self.take = feed.next_batch
+
+    def train(self, num_micro_steps: int, after_step: Callable[[], None]) -> None:
+        following = type(self.iterator).__next__
+        for _ in range(num_micro_steps):
+            self.take(self.iterator, following)
+            self.backward(self.loss)
+            self.update(self.optimizer)
+            after_step()
+
+
+def kept_bytes() -> int:
+    """What lives of all that the seams have made."""
+    gc.collect()
+    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(OURS).traces)
+
+
+def on_host(_: pytest.MonkeyPatch) -> tuple[Clock, torch.Tensor, Callable[[], None]]:
+    clock, marks = HostClock(), count()
+    clock.mark = lambda: float(next(marks))  # type: ignore[method-assign]
+    return clock, torch.tensor(0.5, requires_grad=True), lambda: None
+
+
+def on_device(patch: pytest.MonkeyPatch) -> tuple[Clock, torch.Tensor, Callable[[], None]]:
+    """One that is three steps behind its host."""
+    device = Device(patch)
+    patch.setattr(torch_names, "is_cuda_on", lambda: False)
+
+    def work() -> None:
+        device.queued_s += STEP_S
+        device.now_s = max(0.0, device.queued_s - 3 * STEP_S)
+
+    return device.clock, torch.tensor(0.5).as_subclass(OnDevice), work
+
+
+@pytest.mark.parametrize("grad_accum_steps", [1, 2])
+@pytest.mark.parametrize("where", [on_host, on_device])
+def test_nothing_grows_with_the_steps_of_a_window(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: Callable[..., tuple[Clock, torch.Tensor, Callable[[], None]]],
+    grad_accum_steps: int,
+) -> None:
+    clock, loss, work = where(monkeypatch)
+    window = Window(tmp_path, clock, loss, grad_accum_steps)
+    tracemalloc.start()
+    try:
+        window.train(2 * MICRO_BATCHES_PER_BLOCK, work)
+        before, num_blocks = kept_bytes(), window.meter._recorder.num_blocks[Phase.WINDOW]
+        window.train(NUM_BLOCKS * MICRO_BATCHES_PER_BLOCK, work)
+        grown_bytes = kept_bytes() - before
+    finally:
+        tracemalloc.stop()
+    assert window.meter._recorder.num_blocks[Phase.WINDOW] - num_blocks == NUM_BLOCKS
+    num_steps = NUM_BLOCKS * MICRO_BATCHES_PER_BLOCK // grad_accum_steps
+    assert grown_bytes < num_steps * POINTER_BYTES, grown_bytes
+    assert window.losses.is_finite
