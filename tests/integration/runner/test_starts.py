@@ -33,14 +33,22 @@ def arguments(request: pytest.FixtureRequest) -> tuple[str, ...]:
     return tuple(request.param)
 
 
+@pytest.fixture(scope="module", params=["either", pytest.param("redirected", marks=pytest.mark.slow)])
+def has_layers(request: pytest.FixtureRequest, are_layers_permitted: bool) -> bool:
+    """Whether the user's files are kept by layers, where the system permits them."""
+    if request.param == "redirected" and not are_layers_permitted:
+        pytest.skip("either way the writes are redirected: this system permits no overlay mounts")
+    return request.param == "either" and are_layers_permitted
+
+
 @pytest.fixture(scope="module")
-def trials(arguments: tuple[str, ...], are_layers_permitted: bool) -> Iterator[dict[str, TrialResult]]:
+def trials(arguments: tuple[str, ...], has_layers: bool) -> Iterator[dict[str, TrialResult]]:
     """One script under its own settings, started in each way; it says what it sees."""
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reports, "LOG_TAIL_CHARS", LONG_LOG_CHARS)
         patch.setenv("HOME", os.environ.get("HOME", "/"))
-        study = opened(Ground(root, has_layers=are_layers_permitted), "draws.py")
+        study = opened(Ground(root, has_layers=has_layers), "draws.py")
         job = study.job(*arguments)
         with study.runner(least_preparation_s=math.inf) as forked, study.runner() as prepared:
             runners = zip(STARTS, (study.cold, forked, prepared), strict=True)
