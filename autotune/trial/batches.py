@@ -9,7 +9,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler
+from torch.utils.data import BatchSampler, IterableDataset
 
 NO_DATA = (type, ModuleType, FunctionType)
 """What an object may refer to, an enumeration's member to its class, that is no part of a batch."""
@@ -182,3 +182,15 @@ class EndlessBatchSampler(BatchSampler):
         if "inner" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+
+def make_endless(loader: Any, *, may_repeat: Callable[[int], bool], num_backwards: Callable[[], int]) -> None:
+    """Lets the epoch of a built loader go on for the length of the trial; the arguments are the sampler's.
+
+    A stream ends when its dataset says so: an epoch of it cannot be repeated from outside.
+    """
+    sampler = getattr(loader, "batch_sampler", None)
+    if hasattr(sampler, "__iter__") and not isinstance(loader.dataset, IterableDataset):
+        # The loader refuses a new sampler by its setter; its length and the sampler it shows stay the same.
+        endless = EndlessBatchSampler.over(sampler, may_repeat=may_repeat, num_backwards=num_backwards)
+        vars(loader)["batch_sampler"] = endless

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from torch.utils.data import IterableDataset
-
 from autotune.measure.block import Phase
 from autotune.trial.batch_probe import repeated
-from autotune.trial.batches import EndlessBatchSampler, SampleCount, clone_batch
+from autotune.trial.batches import SampleCount, clone_batch, make_endless
 from autotune.trial.build_log import Built
 from autotune.trial.gate import WorkerGates
 from autotune.trial.loaders import LoaderRecord
+from autotune.trial.looks import Looks
 from autotune.trial.meter import Meter
 from autotune.trial.running_epoch import RunningEpoch
 from autotune.trial.steps import Steps
@@ -48,7 +46,7 @@ class Feed:
         self.first_batch_s = 0.0
         """From asking for the iteration that trains first until its first batch: the workers were started in it."""
         self._pass_began = 0.0
-        self.epoch = RunningEpoch()
+        self.epoch, self._looks = RunningEpoch(), Looks(steps)
         self._steps = steps
         self._start_meter = start_meter
         self._num_passes_before_training = num_passes_before_training
@@ -93,16 +91,8 @@ class Feed:
         self._on_first_batch.append(action)
 
     def make_endless(self, loader: Any) -> None:
-        """Lets the epoch of a built loader go on for the length of the trial.
-
-        A stream ends when its dataset says so: an epoch of it cannot be repeated from outside.
-        """
-        sampler = getattr(loader, "batch_sampler", None)
-        if hasattr(sampler, "__iter__") and not isinstance(loader.dataset, IterableDataset):
-            # The loader refuses a new sampler by its setter; its length and the sampler it shows stay the same.
-            vars(loader)["batch_sampler"] = EndlessBatchSampler.over(
-                sampler, may_repeat=self._may_repeat, num_backwards=lambda: self._steps.num_backwards
-            )
+        """Lets the epoch of a built loader go on for the length of the trial."""
+        make_endless(loader, may_repeat=self._may_repeat, num_backwards=lambda: self._steps.num_backwards)
 
     def iterates(self, record: LoaderRecord, loader: Any) -> None:
         """Prepares the gate for the workers of an iteration that begins."""
@@ -110,6 +100,7 @@ class Feed:
         self._num_passes += 1
         if self._meter is not None:
             if self._meter.phase is not Phase.RESTART:  # which begins an iteration in place of the script
+                self._looks.begins(self.epoch, self._meter.tally)
                 self.epoch.left()
             self._meter.pass_begins()
         self.epoch.begins(loader)
@@ -133,7 +124,8 @@ class Feed:
 
     def phase_began(self, phase: Phase) -> None:
         """Takes the short way while nothing but real batches is given."""
-        is_plain = phase in (Phase.RAMP, Phase.WINDOW) and not self._on_next and math.isinf(self.epoch.num_until_end)
+        is_real = phase in (Phase.RAMP, Phase.WINDOW) and math.isinf(self.epoch.num_until_end)
+        is_plain = is_real and not self._on_next and self._looks.waiting is None
         self._tally = self._meter.tally if is_plain and self._meter is not None else None
 
     def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
@@ -204,7 +196,11 @@ class Feed:
         """The next batch of whatever kind the phase wants: the cached one, a real one, or what takes their place."""
         for action in self._on_next:
             action()
-        meter, epoch = self._meter, self.epoch
+        meter = self._meter
+        if meter is not None and self._looks.waiting is not None:
+            self.epoch = self._looks.taken_from(iterator, self.epoch, meter.tally)
+            self.phase_began(meter.phase)
+        epoch = self.epoch
         try:
             if epoch.num_given >= epoch.num_until_end:
                 raise StopIteration
@@ -256,8 +252,7 @@ class Feed:
         assert self._meter is not None
         began = perf_counter()
         batch = clone_batch(self._given)
-        elapsed_s = perf_counter() - began
-        self.given_s += elapsed_s
+        self.given_s += (elapsed_s := perf_counter() - began)
         self._meter.tally.delivered(self._samples.of(batch), elapsed_s)
         return batch
 
@@ -279,7 +274,7 @@ class Feed:
 
     def _taken(self, iterator: Any, original: Callable[[Any], Any]) -> tuple[Any, float]:
         """The loader's next batch, and its samples: as many as indices were asked for, or its leading size."""
-        sizes: deque[int] | None = iterator._autotune_sizes
+        sizes = iterator._autotune_sizes
         try:
             batch = original(iterator)
         except StopIteration:
@@ -300,4 +295,5 @@ class Feed:
         for action in self._on_epoch_end:
             action()
         if self._meter is not None:
+            self._looks.end(self._meter.tally)
             self._meter.epoch_ended()

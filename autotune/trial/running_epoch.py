@@ -75,6 +75,10 @@ class RunningEpoch:
         notes_sizes = is_endless and vars(sampler)["notes_sizes"]
         iterator._autotune_sizes = vars(sampler)["latest_sizes"] if notes_sizes else None
 
+    def is_of(self, iterator: object) -> bool:
+        """Whether it is the iteration of this iterator."""
+        return self._iterator is not None and self._iterator() is iterator
+
     def left(self) -> None:
         """Notes that the script begins another iteration while it trains, wherever this one is.
 

@@ -35,10 +35,12 @@ class Tally:
         "_num_ahead",
         "_num_backwards",
         "_num_skipped_before",
+        "_num_taken_before",
         "_num_updates_before",
         "_num_used",
         "_num_used_before",
         "_samples_per_step",
+        "_samples_taken_before",
         "_samples_used",
         "_samples_used_before",
         "_steps",
@@ -77,6 +79,8 @@ class Tally:
         self._num_ahead = 0
         """Batches that the script holds beyond those of its step, having taken so many before the pass's first step."""
         self._is_pass_new = False
+        self._num_taken_before, self._samples_taken_before = 0, 0.0
+        """Of the batches taken, those before the running pass."""
         self._block_end = 1
         self.begin_block()
 
@@ -116,12 +120,17 @@ class Tally:
             is_read_ahead: Whether a thread reads for the one that trains: what it has read by the end of a pass waits
                 in a queue of the script's, and is used later.
         """
+        self._num_taken_before, self._samples_taken_before = self.num_taken, self.samples_taken
         if is_left:
             self._num_used -= self._num_ahead
             self._samples_used -= self._num_ahead * self.latest_num_samples
         if is_left or not is_read_ahead:
             self.num_taken, self.samples_taken = self._num_used, self._samples_used
         self._is_pass_new, self._num_ahead = True, 0
+
+    def end_look(self) -> None:
+        """The running pass was only read, and the one before may go on: with it the batches that it has in hand."""
+        self.num_taken, self.samples_taken = self._num_taken_before, self._samples_taken_before
 
     def begin_block(self, num_micro_batches: int = 1) -> None:
         """A block of at least so many micro-batches begins with the next step."""

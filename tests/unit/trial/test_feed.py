@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,18 +67,48 @@ class Window:
             phase=Phase.WINDOW,
             uses_token=False,
             arrive=self.tally.arrive,
+            pass_begins=lambda: self.tally.begin_pass(
+                is_left=False, is_read_ahead=self.steps.thread != threading.get_ident()
+            ),
+            epoch_ended=lambda: None,
         )
         self.feed._meter = self.meter
-        loader = DataLoader(dataset, batch_sampler=Uneven())
-        self.feed.make_endless(loader)
-        self.feed.epoch.begins(loader)
-        self.iterator = iter(loader)
-        self.feed.iterated(None, loader, self.iterator)  # type: ignore[arg-type]
+        self.steps.thread = threading.get_ident()
+        self.loader = DataLoader(dataset, batch_sampler=Uneven())
+        self.feed.make_endless(self.loader)
+        self.iterator = self.begin()
 
-    def step(self) -> None:
-        self.feed.next_batch(self.iterator, type(self.iterator).__next__)
+    def begin(self) -> Any:
+        record: Any = SimpleNamespace(is_iterated=False)
+        self.feed.iterates(record, self.loader)
+        iterator = iter(self.loader)
+        self.feed.iterated(record, self.loader, iterator)
+        return iterator
+
+    def read(self, iterator: Any) -> None:
+        self.feed.next_batch(iterator, type(iterator).__next__)
+
+    def train(self) -> None:
         self.steps.num_backwards += 1
         self.steps.num_updates += 1
+
+    def step(self) -> None:
+        self.read(self.iterator)
+        self.train()
+
+    def look(self, num_batches: int) -> None:
+        """Reads so many batches by another iteration, and asks for one more than there are in the last."""
+        iterator = self.begin()
+        for _ in range(num_batches):
+            self.read(iterator)
+        if num_batches == len(SIZES):
+            with pytest.raises(StopIteration):
+                self.read(iterator)
+
+    @property
+    def samples_used(self) -> float:
+        self.tally.arrive()
+        return self.tally._samples_used
 
 
 def test_samples_are_those_of_the_batches_whatever_their_sizes() -> None:
@@ -124,3 +155,47 @@ def test_a_phase_that_ends_within_a_block_ends_the_short_way_at_once() -> None:
     window.step()
     window.step()
     assert window.tally.latest_num_samples == 7
+
+
+@pytest.mark.parametrize("num_batches", [1, len(SIZES)])
+def test_what_is_only_read_while_an_iteration_waits_is_not_taken_for_trained_on(num_batches: int) -> None:
+    """As an evaluation on the training data in mid-epoch, of which nothing says that it is left."""
+    window = Window(Rows())
+    for _ in range(2):
+        window.step()
+        for _ in range(2):
+            window.look(num_batches)
+    window.step()
+    window.step()
+    assert window.samples_used == sum(SIZES)
+    assert window.feed.epoch.num_given == 4
+    assert window.feed._tally is not None, "the short way is not taken again"
+
+
+def test_a_batch_in_hand_is_counted_though_all_was_read_before_it_was_trained_on() -> None:
+    window = Window(Rows())
+    window.step()
+    window.read(window.iterator)
+    window.look(len(SIZES))
+    window.train()
+    window.step()
+    assert window.samples_used == sum(SIZES[:3])
+
+
+def test_two_iterations_that_are_trained_on_in_turns_are_both_counted() -> None:
+    window = Window(Rows())
+    other = window.begin()
+    for _ in SIZES:
+        window.read(other)
+        window.step()
+    assert window.samples_used == 2 * sum(SIZES)
+
+
+def test_what_another_thread_reads_before_anything_is_trained_on_is_used_later() -> None:
+    window = Window(Rows())
+    window.step()
+    window.steps.thread = 0
+    window.look(len(SIZES))
+    window.begin()
+    window.train()
+    assert window.samples_used == SIZES[0] + sum(SIZES)
