@@ -6,12 +6,14 @@ import ctypes
 import mmap
 import os
 import sys
+import threading
 import types
 from pathlib import Path
 
 import pytest
+import torch
 
-from autotune.trial import hazards
+from autotune.trial import hazards, torch_names
 
 
 class Nvml:
@@ -80,3 +82,98 @@ def test_a_mapped_file_may_have_a_name_of_any_bytes(tmp_path: Path) -> None:
     with mmap.mmap(descriptor, mmap.PAGESIZE):
         assert hazards.mapped_libraries("libown") == [os.fsdecode(path)]
     os.close(descriptor)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of which forks are sound, whatever else pytest has started."""
+    monkeypatch.setattr(hazards, "_tasks", lambda: [Path("/proc/self/task/0")])
+    monkeypatch.setattr(hazards, "_said_of", lambda task, what: "")
+    monkeypatch.setattr(hazards, "descriptors", lambda: [(0, "/dev/null")])
+    monkeypatch.setattr(hazards, "_mappings", lambda: ["7f00-7f01 r--p 0 00:01 1 /lib/libc.so"])
+    monkeypatch.setattr(hazards, "fork_and_wait", lambda work: 0)
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()])
+
+
+def found(**changes: int) -> str:
+    """What is said of this process."""
+    return hazards.why_not("an import", is_known=lambda number, _: number == 0, **changes)
+
+
+@pytest.mark.usefixtures("alone")
+def test_where_nothing_is_alive_nothing_is_said() -> None:
+    assert found() == ""
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_can_be_ended_is_ended_before_anything_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("release_openmp", "release_nvml", "reap_forgotten"):
+        monkeypatch.setattr(hazards, name, lambda name=name: done.append(name))
+    monkeypatch.setattr(hazards, "fork_and_wait", lambda work: done.append("a fork") or 0)
+    monkeypatch.setattr(hazards, "_tasks", lambda: done.append("a look") or [])
+    assert found() == ""
+    assert done == ["release_openmp", "release_nvml", "reap_forgotten", "a fork", "a look", "a fork"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_thread_of_pythons_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = threading.Thread(name="prefetch")
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), other])
+    assert found() == "an import has started the thread prefetch"
+
+
+@pytest.mark.usefixtures("alone")
+def test_threads_outside_of_python_are_told_beyond_those_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hazards, "_tasks", lambda: [Path(f"/proc/self/task/{n}") for n in range(3)])
+    said = "an import has started 2 threads (PTThreadPool) outside of Python"
+    monkeypatch.setattr(hazards, "_said_of", lambda task, what: "PTThreadPool" if what == "comm" else "")
+    assert found() == found(num_known_tasks=2) == said
+    assert found(num_known_tasks=3) == ""
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_process_of_any_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hazards, "_said_of", lambda task, what: "4711" if what == "children" else "")
+    assert found() == "an import has started a process"
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("target", ["socket:[7]", "anon_inode:[io_uring]", "anon_inode:[eventfd]", "/dev/nvidiactl"])
+def test_what_is_open_and_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    monkeypatch.setattr(hazards, "descriptors", lambda: [(0, "/dev/null"), (7, target)])
+    assert found() == f"an import keeps {target} open"
+
+
+@pytest.mark.usefixtures("alone")
+def test_memory_that_others_see_is_told_beyond_known_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
+    semaphore, array = "7f00-7f01 rw-s 0 00:19 5 /dev/shm/sem.x", "7f02-7f03 rw-s 0 00:19 6 /data/array.npy"
+    monkeypatch.setattr(hazards, "_mappings", lambda: [semaphore])
+    assert "/dev/shm/sem.x" in found() and found(num_known_semaphores=1) == ""
+    monkeypatch.setattr(hazards, "_mappings", lambda: [semaphore, array])
+    assert found(num_known_semaphores=1) == "an import shares the memory /data/array.npy"
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (None, "hangs as soon as it computes"),
+        (hazards.CUDA_LOST, "an import has asked the CUDA driver for its devices"),
+        (hazards.CANNOT_TRAIN, "cannot train"),
+        (-11, "ends with status -11"),
+    ],
+)
+def test_a_canary_that_dies_says_of_what(monkeypatch: pytest.MonkeyPatch, status: int | None, reason: str) -> None:
+    monkeypatch.setattr(hazards, "fork_and_wait", lambda work: status if work is hazards._canary else 0)
+    assert reason in found()
+
+
+def test_a_canary_trains_also_where_gradients_are_switched_off() -> None:
+    with torch.no_grad():
+        assert hazards._canary() == 0
+
+
+def test_a_canary_says_that_cuda_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_names, "is_cuda_lost", lambda: True)
+    assert hazards._canary() == hazards.CUDA_LOST

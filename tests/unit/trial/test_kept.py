@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import random
+import signal
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autotune.trial.kept import Kept, is_known, reopened
+from autotune.trial.kept import Kept, is_known, reopened, why_not_kept
 
 
 def test_a_file_is_opened_again_at_its_place_and_shares_it_with_nobody(tmp_path: Path) -> None:
@@ -63,3 +68,68 @@ def test_a_descriptor_that_is_opened_later_is_not_kept_open(tmp_path: Path) -> N
         kept = Kept()
         with (tmp_path / "later.txt").open("w") as later:
             assert words.fileno() in kept.numbers and later.fileno() not in kept.numbers
+
+
+def set_a_timer() -> Callable[[], object]:
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1000.0)
+    return lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+
+
+def wait_for_signals() -> Callable[[], object]:
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing)
+    return lambda: (signal.set_wakeup_fd(-1), os.close(reading), os.close(writing))
+
+
+def lock_a_file() -> Callable[[], object]:
+    locked = tempfile.TemporaryFile()  # noqa: SIM115  what stays open is the point
+    fcntl.lockf(locked, fcntl.LOCK_EX)
+    return locked.close
+
+
+def lose_the_folder() -> Callable[[], object]:
+    before, folder = Path.cwd(), tempfile.mkdtemp()
+    os.chdir(folder)
+    os.rmdir(folder)
+    return lambda: os.chdir(before)
+
+
+@pytest.mark.parametrize(
+    ("does", "reason"),
+    [
+        (set_a_timer, "has set a timer"),
+        (wait_for_signals, "waits for signals in an event loop"),
+        (lock_a_file, "holds a lock on a file"),
+        (lose_the_folder, "is in a folder that was removed"),
+    ],
+)
+def test_what_cannot_be_restored_is_told(does: Callable[[], Callable[[], object]], reason: str) -> None:
+    assert why_not_kept() == ""
+    undo = does()
+    try:
+        assert why_not_kept() == reason
+    finally:
+        undo()
+    assert why_not_kept() == ""
+
+
+def test_a_signal_that_a_library_handles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    assert why_not_kept() == "handles a signal outside of Python"
+
+
+def test_numbers_handlers_and_the_folder_are_what_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def handler(*_: object) -> None: ...
+
+    before = signal.signal(signal.SIGUSR2, handler)
+    try:
+        monkeypatch.chdir(tmp_path)
+        kept = Kept()
+        drawn = random.random()
+        random.seed(7)
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        os.chdir("/")
+        kept.restore()
+        assert random.random() == drawn and signal.getsignal(signal.SIGUSR2) is handler and Path.cwd() == tmp_path
+    finally:
+        signal.signal(signal.SIGUSR2, before)
