@@ -93,13 +93,16 @@ def probed_facts(ranks: Sequence[RankResult]) -> ScriptFacts | None:
 
 
 def _bound(ranks: Sequence[RankResult]) -> Measurement | None:
-    """The upper bound of a trial that was stopped before its window: its fastest step on the cached batch."""
+    """The upper bound of a trial that was stopped before its window: its fastest step on the cached batch.
+
+    Of several ranks it is the slowest one's, which all wait for.
+    """
     if any(rank.status is not RankStatus.RACED_OUT for rank in ranks):
         return None
-    compute = [block for rank in ranks for block in rank.blocks if block.phase is Phase.COMPUTE]
-    if not compute:
+    compute = [[block for block in rank.blocks if block.phase is Phase.COMPUTE] for rank in ranks]
+    if not all(compute):
         return None
-    fastest = max(block.num_samples / max(block.duration_s - block.data_wait_s, 1e-9) for block in compute)
+    fastest = min(max(block.num_samples / _busy_s(block) for block in blocks) for blocks in compute) * len(ranks)
     mean = _compute(ranks) or fastest
     return Measurement(
         samples_per_second=fastest,
@@ -113,6 +116,11 @@ def _bound(ranks: Sequence[RankResult]) -> Measurement | None:
         data_wait_fraction=0.0,
         compute_samples_per_second=_compute(ranks),
     )
+
+
+def _busy_s(block: Block) -> float:
+    """Time of a block outside `next()`: copying the cached batch is not training."""
+    return max(block.duration_s - block.data_wait_s, 1e-9)
 
 
 def _window(rank: RankResult) -> list[Block]:

@@ -19,6 +19,7 @@ class Plan:
     """Batches that the loader may hold ready: workers times prefetch. Of another kind of loader, what it may be."""
     micro_batches_per_step: int
     incumbent_samples_per_second: float | None
+    """The rate that this rank has to beat: ranks make alike steps together, so it is an even share of the best one."""
     samples_per_step: float | None
     """Samples of one optimizer step, where the user declared them or nobody can count them."""
     epoch_micro_batches: int | None = None

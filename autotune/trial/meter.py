@@ -172,7 +172,12 @@ class Meter:
             self._leave_warm_up()
 
     def _after_compute(self, is_block_end: bool) -> None:
-        if self._changes(Mark.OPEN, is_block_end and self._is_over()):
+        is_over = is_block_end and self._is_over()
+        if is_over and self._is_open(Mark.OPEN):
+            self._recorder.finish()
+            if phase_rules.is_compute_too_slow(self._recorder.blocks(Phase.COMPUTE), self._plan):
+                self._agreement.tell(Mark.RACED)
+        if self._changes(Mark.OPEN, is_over):
             self._leave_compute()
 
     def _after_ramp(self, is_block_end: bool) -> None:
@@ -180,13 +185,9 @@ class Meter:
             self._enter_window()
 
     def _after_window(self, is_block_end: bool) -> None:
-        reason = None
         recorder, phase = self._recorder, self.phase
-        if is_block_end and may_end(recorder.num_blocks[phase], recorder.elapsed_s[phase], self._plan.rule):
-            reason = self._decide()
-        if self._changes(Mark.STOP, reason is not None):
-            is_converged = self._agreement.is_told(Mark.CONVERGED)
-            self._reason = StopReason.CONVERGED if is_converged else reason or StopReason.TIME_LIMIT
+        is_look = is_block_end and may_end(recorder.num_blocks[phase], recorder.elapsed_s[phase], self._plan.rule)
+        if self._changes(Mark.STOP, is_look and self._is_open(Mark.STOP) and self._decides()):
             self._leave_window()
 
     def _after_restart(self, is_block_end: bool) -> None:
@@ -200,14 +201,16 @@ class Meter:
         if self._changes(Mark.OBSERVED, is_block_end and self._watcher is not None and self._watcher.stepped()):
             self._finish(self._reason)
 
-    def _decide(self) -> StopReason | None:
-        """Why the window ends now, told to all ranks."""
-        reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._incumbent)
+    def _decides(self) -> bool:
+        """Whether the window ends now, and why, which all ranks are told."""
+        reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._plan.incumbent_samples_per_second)
         if reason is StopReason.CONVERGED:
             self._agreement.tell(Mark.CONVERGED)
-        if reason not in (None, StopReason.RACED_OUT) and self._is_restart_of_use():
+        if reason is StopReason.RACED_OUT:
+            self._agreement.tell(Mark.RACED)
+        elif reason is not None and self._is_restart_of_use():
             self._agreement.tell(Mark.RESTART)
-        return reason
+        return reason is not None
 
     def _is_restart_of_use(self) -> bool:
         """Whether the cost of an epoch's start is worth a look; rank 0 decides for all."""
@@ -217,6 +220,10 @@ class Meter:
 
     def _leave_window(self) -> None:
         """Begins an epoch on purpose, once the window is over, or ends the trial."""
+        if self._agreement.is_told(Mark.CONVERGED):
+            self._reason = StopReason.CONVERGED
+        elif self._agreement.is_told(Mark.RACED):
+            self._reason = StopReason.RACED_OUT
         is_wanted = self._agreement.is_told(Mark.RESTART)
         if is_wanted:
             self.entered_at[Phase.RESTART] = time.monotonic()  # what the loader has ready is taken out before its clock
@@ -241,10 +248,9 @@ class Meter:
     def _changes(self, mark: Mark, wanted: bool) -> bool:
         return self._agreement.reached(mark, wanted=wanted, num_steps=self.tally.num_updates, since=self._entered_step)
 
-    @property
-    def _incumbent(self) -> float | None:
-        """The rate to beat; ranks do not race, since one does not know the others' rates."""
-        return None if self._agreement.is_shared else self._plan.incumbent_samples_per_second
+    def _is_open(self, mark: Mark) -> bool:
+        """Whether its step is still to be found: what is told later may come too late for other ranks."""
+        return not self._agreement.is_agreed(mark, since=self._entered_step)
 
     def _is_over(self) -> bool:
         """Whether the phase before the window is."""
@@ -275,11 +281,9 @@ class Meter:
         blocks = self._recorder.blocks(Phase.COMPUTE)
         if blocks:
             self.compute_samples_per_second = sum(b.num_samples for b in blocks) / sum(busy_s(b) for b in blocks)
-            fastest = max(block.num_samples / busy_s(block) for block in blocks)
-            is_slow = self._incumbent is not None and fastest < self._incumbent * self._plan.rule.race_margin
-            if is_slow or self._plan.is_compute_only:
-                self._finish(StopReason.RACED_OUT)
-                return
+        if self._agreement.is_told(Mark.RACED) or self._plan.is_compute_only:
+            self._finish(StopReason.RACED_OUT)
+            return
         self._begin_real_batches()
 
     def _begin_real_batches(self) -> None:

@@ -44,6 +44,14 @@ def has_ceiling(num_blocks: int, elapsed_s: float, plan: Plan, num_updates: int)
     return is_enough or elapsed_s >= MAX_COMPUTE_S or _has_taken(EARLY_SHARE, plan, num_updates)
 
 
+def is_compute_too_slow(blocks: Sequence[Block], plan: Plan) -> bool:
+    """Whether even the fastest block on the cached batch loses its race: the loader can only make it slower."""
+    to_beat = plan.incumbent_samples_per_second
+    if to_beat is None or not blocks:
+        return False
+    return max(block.num_samples / busy_s(block) for block in blocks) < to_beat * plan.rule.race_margin
+
+
 def is_steady(blocks: Sequence[Block], plan: Plan, num_updates: int, *, is_queue_empty: bool) -> bool:
     """Whether the ramp is over: every worker has begun, or a queue that was full has been emptied.
 

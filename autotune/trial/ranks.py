@@ -41,6 +41,8 @@ class Mark(IntEnum):
     """Microseconds for which rank 0 has waited for data until then."""
     OBSERVED = 9
     """Step at which the look at the loop is over."""
+    RACED = 10
+    """1 when the trial ends because it cannot be the fastest."""
 
 
 class Progress:
@@ -87,6 +89,10 @@ class Agreement:
             at = num_steps + self._lead_steps
             self._progress.put(mark, at)
         return since < at <= num_steps
+
+    def is_agreed(self, mark: Mark, *, since: int) -> bool:
+        """Whether the step of the change to `mark` is known: what goes with it must have been told before."""
+        return self._progress.get(mark) > since
 
     def tell(self, mark: Mark) -> None:
         """Tells the other ranks something that holds from the next change on."""

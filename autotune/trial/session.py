@@ -133,13 +133,14 @@ class MeasuredSession:
         rank, world_size = self._told.note_rank()
         facts, settings = self._job.facts, self._job.settings
         assert facts is not None and settings is not None
+        incumbent = self._job.incumbent_samples_per_second
         plan = Plan(
             rule=self._job.window,
             has_loader=self._has_loader,
             num_workers=num_workers,
             num_queued=num_queued,
             micro_batches_per_step=max(settings.grad_accum_steps, facts.num_micro_batches_per_step),
-            incumbent_samples_per_second=self._job.incumbent_samples_per_second,
+            incumbent_samples_per_second=incumbent / world_size if incumbent is not None else None,
             samples_per_step=self._declared_samples(),
             batches_vary=facts.loader is not None and facts.loader.batches_vary,
             is_compute_only=self._job.batch_probe_factor > 1,

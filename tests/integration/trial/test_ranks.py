@@ -37,7 +37,7 @@ from tests.integration.trial.ground import INJECT, QUICK, SCRIPTS
 class Rank:
     """A meter that is told its steps, and notes at which of them it changed phase."""
 
-    def __init__(self, number: int, path: Path, *, step_s: float, num_ranks: int = 2) -> None:
+    def __init__(self, number: int, path: Path, *, step_s: float, num_ranks: int = 2, **of_plan: Any) -> None:
         self.steps = Steps()
         self.steps.num_backwards = self.steps.num_updates = self.steps.num_steps = 1
         self.changes: list[tuple[int, str]] = []
@@ -46,17 +46,17 @@ class Rank:
         self.step_s = step_s
         clock = HostClock()
         clock.mark = lambda: self.now  # type: ignore[method-assign]
-        plan = Plan(
-            rule=QUICK,
-            has_loader=True,
-            num_workers=2,
-            num_queued=4,
-            micro_batches_per_step=1,
-            incumbent_samples_per_second=None,
-            samples_per_step=None,
-        )
+        values: dict[str, Any] = {
+            "rule": QUICK,
+            "has_loader": True,
+            "num_workers": 2,
+            "num_queued": 4,
+            "micro_batches_per_step": 1,
+            "incumbent_samples_per_second": None,
+            "samples_per_step": None,
+        }
         self.meter = Meter(
-            plan,
+            Plan(**{**values, **of_plan}),
             steps=self.steps,
             clock=clock,
             agreement=Agreement(Progress(path), number, num_ranks),
@@ -125,6 +125,41 @@ def test_two_ranks_that_come_to_an_epochs_end_go_on_together(tmp_path: Path, qui
             rank.step()
     assert [phase for _, phase in ranks[0].changes] == ["window", "stopped"]
     assert ranks[0].changes == ranks[1].changes
+
+
+@pytest.mark.parametrize(
+    ("incumbent", "phases"),
+    [(10_000.0, ["compute", "stopped"]), (8_500.0, ["compute", "ramp", "window", "stopped"])],
+    ids=["by compute alone", "in the window"],
+)
+def test_two_ranks_that_have_lost_their_race_stop_at_the_same_step(
+    tmp_path: Path, quick_phases: None, incumbent: float, phases: list[str]
+) -> None:
+    """Each does at most 8 samples per millisecond, and a ninth more without its loader."""
+    patient = replace(QUICK, half_width_ratio=1e-6)
+    plan = {"incumbent_samples_per_second": incumbent, "rule": patient}
+    ranks = [Rank(number, tmp_path / "progress", step_s=0.001, **plan) for number in (0, 1)]
+    while any(rank.stopped is None for rank in ranks):
+        for rank in ranks:
+            is_slow = rank.phase is Phase.WINDOW and rank.steps.num_steps // 10 % 3 == 0
+            rank.step_s = 0.0012 if is_slow else 0.001
+            if rank.stopped is None:
+                rank.step()
+    assert [phase for _, phase in ranks[0].changes] == phases
+    assert ranks[0].changes == ranks[1].changes
+    assert {rank.stopped for rank in ranks} == {StopReason.RACED_OUT}
+
+
+def test_a_rank_that_thinks_it_has_lost_stops_nobody(tmp_path: Path, quick_phases: None) -> None:
+    """Whatever a rank finds after the first one has decided, or by itself, all go on together."""
+    lead = Rank(0, tmp_path / "progress", step_s=0.001)
+    other = Rank(1, tmp_path / "progress", step_s=0.001, incumbent_samples_per_second=1e9)
+    while lead.stopped is None or other.stopped is None:
+        for rank in (lead, other):
+            if rank.stopped is None:
+                rank.step()
+    assert other.changes == lead.changes
+    assert other.stopped is lead.stopped is StopReason.CONVERGED
 
 
 def test_the_meters_own_work_is_not_done_after_every_short_step(tmp_path: Path, quick_phases: None) -> None:
@@ -249,3 +284,25 @@ def test_the_rank_that_runs_out_of_memory_is_believed(tmp_path: Path, way: str) 
     verdict = judge(job, Ending(exit_code=code, signal=None), reports)
     assert verdict.outcome is Outcome.OUT_OF_MEMORY, (verdict, reports)
     assert "rank 1 has no more" in verdict.reason
+
+
+@pytest.mark.slow
+def test_a_data_parallel_job_that_cannot_win_ends_before_its_loaders_build_anything(tmp_path: Path) -> None:
+    command = started_by("torchrun")
+    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    facts = reports[0].facts
+    assert facts is not None
+    natural = natural_settings(facts)
+    values = {"mode": Mode.TRIAL, "settings": natural, "natural": natural, "facts": facts}
+    (job, code), reports = run(command, tmp_path / "alone", **values)
+    own = judge(job, Ending(exit_code=code, signal=None), reports)
+    assert own.outcome is Outcome.OK and own.measurement is not None, own
+    # More than either rank does, and much less than both of them together: no reason to end.
+    beaten = {**values, "incumbent_samples_per_second": 0.6 * own.measurement.samples_per_second}
+    (job, code), reports = run(command, tmp_path / "beaten", **beaten)
+    assert judge(job, Ending(exit_code=code, signal=None), reports).outcome is Outcome.OK
+    (job, code), reports = run(command, tmp_path / "lost", **{**values, "incumbent_samples_per_second": 1e9})
+    lost = judge(job, Ending(exit_code=code, signal=None), reports)
+    assert lost.outcome is Outcome.RACED_OUT, lost
+    assert [report.status for report in reports] == [RankStatus.RACED_OUT] * 2
+    assert {block.phase for report in reports for block in report.blocks} == {Phase.WARMUP, Phase.COMPUTE}

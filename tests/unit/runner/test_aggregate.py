@@ -68,6 +68,19 @@ def test_a_race_lost_before_the_window_leaves_the_rate_of_the_fastest_step_as_a_
     assert measured.num_blocks == 0
 
 
+def test_ranks_that_lost_a_race_together_are_bounded_by_the_slowest_of_them() -> None:
+    ranks = []
+    for number, durations_s in enumerate(((0.1, 0.08), (0.2, 0.18))):
+        blocks = tuple(block(phase=Phase.COMPUTE, duration_s=s, data_wait_s=0.0) for s in durations_s)
+        lost = {"status": RankStatus.RACED_OUT, "blocks": blocks, "compute_samples_per_second": 640 / durations_s[0]}
+        ranks.append(rank(rank=number, world_size=2, **lost))
+    measured = measurement_of(ranks)
+    assert measured is not None
+    assert measured.samples_per_second == pytest.approx(2 * 640 / 0.18)
+    assert measured.compute_samples_per_second == pytest.approx(2 * 640 / 0.2)
+    assert measured.low == pytest.approx(2 * 640 / 0.2 * (1 - RACED_MARGIN))
+
+
 def test_a_race_lost_without_a_compute_block_leaves_nothing() -> None:
     assert measurement_of([rank(status=RankStatus.RACED_OUT, blocks=())]) is None
 
