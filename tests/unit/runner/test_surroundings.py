@@ -11,6 +11,7 @@ from autotune.host import DeviceInfo
 from autotune.model.surroundings import Surroundings
 from autotune.plain import from_plain, to_plain
 from autotune.runner import device as devices
+from autotune.runner import surroundings
 from autotune.runner.device import DeviceState
 from autotune.runner.pressure import Counters
 from autotune.runner.surroundings import COUNTERS_EVERY_S, SurroundingsWatch
@@ -89,6 +90,14 @@ def test_shares_are_of_the_time_between_the_first_and_the_last_reading() -> None
     assert found.cpu_pressure == pytest.approx(0.4)
     assert found.quota_throttled == pytest.approx(0.25)
     assert found.io_pressure is None
+
+
+def test_each_pressure_and_the_page_cache_are_written_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surroundings, "page_cache_bytes", lambda: 3 * GIB)
+    found = Machine(cpu_pressure_s=0.4, io_pressure_s=0.3, memory_pressure_s=0.2).run(3.0).found
+    pressures = (found.cpu_pressure, found.io_pressure, found.memory_pressure)
+    assert pressures == (pytest.approx(0.4), pytest.approx(0.3), pytest.approx(0.2))
+    assert found.page_cache_bytes == 3 * GIB
 
 
 def test_others_keep_busy_what_is_busy_and_not_ours() -> None:

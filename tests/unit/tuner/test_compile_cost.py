@@ -9,11 +9,13 @@ import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.model.summary import Status
 from autotune.runner.aggregate import measurement_of
-from autotune.search.history import FinishedTrial
+from autotune.search.history import FinishedTrial, History
 from autotune.settings import Settings
 from autotune.store.records import TrialRecord
 from autotune.tuner.compile_cost import compile_note
+from autotune.tuner.notes import notes_of
 from tests.unit.runner.samples import block, rank
 
 EAGER = Settings(batch_size=64)
@@ -91,3 +93,11 @@ def test_what_an_earlier_trial_compiled_is_not_taken_for_cheap() -> None:
         record(2, COMPILED, build_s=3.0, block_s=0.05),
     ]
     assert note(*trials) == "Compiling the model takes 30 s at the start of a run, and pays after 6000 steps."
+
+
+def test_the_user_is_told_with_the_result() -> None:
+    trials = [record(0, EAGER, build_s=1.0, block_s=0.1), record(1, COMPILED, build_s=31.0, block_s=0.05)]
+    history = History([finished(0, EAGER), finished(1, COMPILED)], EAGER)
+    notes = notes_of(Status.IMPROVED, history, history.get(COMPILED), trials, None)
+    assert notes == ("Compiling the model takes 30 s at the start of a run, and pays after 6000 steps.",)
+    assert notes_of(Status.IMPROVED, history, history.get(EAGER), trials, None) == ()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
-from autotune.runner.function import evaluate
+from autotune.model.surroundings import Surroundings
+from autotune.runner.function import Measured, evaluate
 from autotune.runner.parity import NOT_CLAIMED
 from autotune.settings import Settings
+from autotune.store.records import FinalRecord
+from autotune.tuner.publish import bottleneck_of
 from autotune.units import GIB
 from tests.unit.tuner.whole_search import by_workers, folder
 
 __all__ = ["folder"]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def with_restarts(settings: Settings):
@@ -59,3 +65,28 @@ def test_that_parity_of_the_winner_is_not_claimed_is_said_once(folder):
     result = folder.search()
     assert result.best.settings.num_workers == 2
     assert [said for said in result.notes if said in (note, "Something else.")] == [note]
+
+
+@pytest.mark.parametrize(
+    ("utilisations", "device_is_cpu", "kind"),
+    [
+        ((0.3, 0.4), False, "host"),
+        ((0.9, 0.95), False, "compute"),
+        ((0.3, 0.4), True, "compute"),
+        ((None,), False, "compute"),
+    ],
+)
+def test_a_device_that_is_idle_while_nobody_waits_for_data_is_held_up_by_the_host(utilisations, device_is_cpu, kind):
+    """By what its finals saw of it; what its own trial saw is not asked then."""
+    finals = [
+        FinalRecord(round=number, number=1, settings=Settings(), result=seen_at(utilisation), finished_at=NOW)
+        for number, utilisation in enumerate(utilisations)
+    ]
+    assert bottleneck_of(1, finals, (), device_is_cpu=device_is_cpu).kind == kind
+
+
+def seen_at(utilisation):
+    """A run at its ceiling, with that share of its window in which the device ran some kernel."""
+    measured = Measured(samples_per_second=100.0, compute_samples_per_second=100.0)
+    around = Surroundings(window_s=3.0, device_utilization=utilisation)
+    return replace(evaluate(lambda _: measured, Settings(), 4 * GIB), surroundings=around)
