@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from autotune.trial.graphs import keep_out_compiler
 from autotune.trial.patching import wrap
 
 StepPolicy = Callable[[torch.optim.Optimizer, Callable[[], Any]], tuple[Any, bool]]
@@ -119,6 +120,7 @@ class Steps:
         wrap(torch.autograd, "backward", self._wrap_backward)
         self.watch_optimizers()
         wrap(torch.amp.GradScaler, "step", self._wrap_scaler_step)
+        keep_out_compiler()
 
     def _alive(self) -> list[torch.optim.Optimizer]:
         return [optimizer for optimizer in (built() for built in self._built) if optimizer is not None]

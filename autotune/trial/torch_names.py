@@ -86,6 +86,20 @@ def compile_in_place(module: Any) -> None:
     _compiled_roots.add(module)
 
 
+def leave_uncompiled(code: Any) -> None:
+    """Makes torch's compiler run the function of this code as it is, and go on with what that calls.
+
+    Nothing where torch has no way to say so: such a function is compiled with those that call it, and slower for it.
+    """
+    from torch._C._dynamo import eval_frame
+
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        action = eval_frame._FrameAction
+        eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT))
+    elif hasattr(eval_frame, "skip_code"):
+        eval_frame.skip_code(code)
+
+
 def num_compiled_graphs() -> int | None:
     """Graphs that torch's compiler has built in this process; None where it does not say."""
     utils = sys.modules.get("torch._dynamo.utils")

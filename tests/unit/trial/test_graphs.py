@@ -1,0 +1,40 @@
+"""A training step that the script compiles runs through the seams without being compiled together with them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from autotune.trial.graphs import keep_out_compiler
+from autotune.trial.losses import LossWatch
+from autotune.trial.roots import Roots
+from autotune.trial.steps import Steps
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_compiled_training_step_is_built_as_often_as_without_the_seams(monkeypatch: pytest.MonkeyPatch) -> None:
+    def frames_of(num_steps: int) -> int:
+        torch.compiler.reset()
+        counters = torch._dynamo.utils.counters
+        counters.clear()
+        weight = torch.ones(4, requires_grad=True)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            loss = (weight * x).sum()
+            loss.backward()
+            return x + 1.0
+
+        compiled = torch.compile(step, backend="eager")
+        for _ in range(num_steps):
+            compiled(torch.ones(4))
+        return int(counters["frames"]["total"])
+
+    plain = frames_of(12)
+    steps = Steps()
+    watch = LossWatch(steps, Roots())
+    watch.install()
+    keep_out_compiler()
+    monkeypatch.setattr(torch.autograd, "backward", steps._wrap_backward(torch.autograd.backward))
+    assert frames_of(12) == plain
+    assert steps.num_backwards == 12
+    assert watch.first_losses == (4.0,) * 8
