@@ -223,7 +223,7 @@ class MemoryModel:
         """Batches that wait in the queues of the workers; they are in the host's memory."""
         if not self._space.device_is_cpu:
             return 0.0
-        num_batches = settings.num_workers * settings.prefetch_factor
+        num_batches = self._space.world_size * settings.num_workers * settings.prefetch_factor
         return num_batches * _micro_batch(settings) * self._space.sample_bytes
 
     def _needs_at_least(self, settings: Settings, trial: FinishedTrial) -> bool:

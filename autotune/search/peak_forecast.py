@@ -126,7 +126,8 @@ class PeakForecast:
         activations = _size(settings) * math.exp(per_sample + half * is_half + compiled * settings.compile)
         if not self._is_cpu:
             return kept, activations, 0.0, 0.0
-        waiting = settings.num_workers * settings.prefetch_factor * _size(settings) * self._space.sample_bytes
+        num_waiting = self._space.world_size * settings.num_workers * settings.prefetch_factor
+        waiting = num_waiting * _size(settings) * self._space.sample_bytes
         return kept, activations, settings.num_workers * math.exp(worker), waiting
 
     def _log_peak(self, settings: Settings, parts: Array) -> float:

@@ -96,7 +96,7 @@ class _Derivation:
             world_size=self._facts.world_size,
             batch_per_device=self._batch if self._is_fixed_batch else None,
             shm_free_bytes=self._machine.shm_free_bytes,
-            sample_bytes=loader.batch_bytes / batch_size if loader is not None and batch_size else 0.0,
+            sample_bytes=loader.batch_bytes / (batch_size or 1) if loader is not None else 0.0,
         )
 
     def _own_values(self) -> tuple[dict[str, list[Value]], dict[str, list[Value]]]:

@@ -61,7 +61,7 @@ class SearchSpace:
     """Samples per optimizer step on one device in fixed mode; None where the batch is free or unknown."""
     shm_free_bytes: int | None = None
     sample_bytes: float = 0.0
-    """Bytes of one sample as the loader delivers it."""
+    """Bytes of one sample as the loader delivers it; of one batch, where nobody knows how many samples it has."""
 
     def __post_init__(self) -> None:
         """Refuses a space without its own baseline's parameters."""
@@ -135,11 +135,12 @@ class SearchSpace:
         return self.batch_per_device
 
     def _shared_memory_lack(self, settings: Settings) -> str | None:
-        """The loader holds W x P batches in the queues, W in the making and about two in the training process."""
-        if self.shm_free_bytes is None or settings.num_workers == 0 or settings.batch_size is None:
+        """Each rank's loader holds W x P batches in its queues, W in the making and about two in the rank's process."""
+        if self.shm_free_bytes is None or settings.num_workers == 0:
             return None
-        num_batches = settings.num_workers * settings.prefetch_factor + settings.num_workers + 2
-        need_bytes = num_batches * settings.batch_size * self.sample_bytes * SHM_SAFETY
+        of_rank = settings.num_workers * settings.prefetch_factor + settings.num_workers + 2
+        num_batches = self.world_size * of_rank
+        need_bytes = num_batches * (settings.batch_size or 1) * self.sample_bytes * SHM_SAFETY
         if need_bytes <= self.shm_free_bytes:
             return None
         return f"{num_batches} batches need {need_bytes:.0f} bytes of /dev/shm, {self.shm_free_bytes} are free."

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.errors import SearchSpaceError
@@ -290,6 +292,23 @@ def test_little_shared_memory_rules_out_long_queues():
     greedy = Settings(num_workers=4, prefetch_factor=4, batch_size=64, intra_op_threads=2)
     assert space.why_not(ample) is None
     assert "/dev/shm" in (space.why_not(greedy) or "")
+
+
+def test_every_rank_of_a_host_has_queues_of_its_own_in_shared_memory():
+    settings = Settings(num_workers=1, prefetch_factor=2, batch_size=64, intra_op_threads=2)
+    for world_size, fits in ((1, True), (2, False)):
+        machine = cpu_machine(shm_free_bytes=8 * 64 * 1000)
+        space = space_of(script_facts(world_size=world_size), machine=machine)
+        assert (space.why_not(settings) is None) is fits
+
+
+@pytest.mark.parametrize(("num_workers", "fits"), [(1, True), (4, False)])
+def test_batches_that_the_dataset_makes_need_shared_memory_too(num_workers, fits):
+    facts = script_facts(loader=loader_facts(batch_size=None, batch_bytes=64 * 1000))
+    space = space_of(facts, machine=cpu_machine(shm_free_bytes=8 * 64 * 1000))
+    settings = replace(space.natural, num_workers=num_workers)
+    assert space.natural.batch_size is None
+    assert ("/dev/shm" not in (space.why_not(settings) or "")) is fits
 
 
 def test_settings_outside_the_allowed_values_say_which():
