@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import Any
@@ -17,12 +18,16 @@ from autotune.trial.patching import wrap
 StepPolicy = Callable[[torch.optim.Optimizer, Callable[[], Any]], tuple[Any, bool]]
 """Decides about one call of `step`: runs it or not; gives back its result and whether parameters were updated."""
 
+MAX_OTHER_STEPS = 128
+"""Steps of another optimizer in a row after which the one that is counted is taken to have had its time, as that of a
+head that is trained before all else is: scripts with several make no hundred of one's for each of another's."""
+
 
 class Steps:
     """Counts of what really happened to gradients and parameters.
 
     A step counts when the first optimizer that ever stepped updates its parameters; scripts with several optimizers
-    step them in turn, once per iteration each.
+    step them in turn, once per iteration each. When that is gone, or steps no more, the next one takes its place.
     """
 
     def __init__(self) -> None:
@@ -54,6 +59,8 @@ class Steps:
         self._is_watching = False
         self._built: list[weakref.ref[torch.optim.Optimizer]] = []
         self._seen: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._num_of_others, self._num_updates_before = Counter[int](), 0
+        """Steps of each other optimizer since the counted one's last, and how many of its own there were then."""
         self._primary: Callable[[], torch.optim.Optimizer | None] = lambda: None
         """Gives the optimizer whose steps are counted, as a weak reference does."""
 
@@ -91,7 +98,7 @@ class Steps:
         primary = self._primary()
         if optimizer is not primary and optimizer is not None:
             self._seen.add(optimizer)
-            if primary is None:
+            if primary is None or self._is_over(optimizer):
                 primary = optimizer
                 self._primary = weakref.ref(optimizer)
         if optimizer is primary:
@@ -99,6 +106,19 @@ class Steps:
             self.num_updates += 1
         for listener in self.on_step:
             listener(optimizer)
+
+    def _is_over(self, other: torch.optim.Optimizer) -> bool:
+        """Whether the counted optimizer steps no more, asked at each step of another; its steps since count then."""
+        if self._num_updates_before != self.num_updates:
+            self._num_updates_before = self.num_updates
+            self._num_of_others.clear()
+        num_before = self._num_of_others[id(other)]
+        self._num_of_others[id(other)] += 1
+        if num_before < MAX_OTHER_STEPS:
+            return False
+        self.num_steps += num_before
+        self.num_updates += num_before
+        return True
 
     def let_pass(self, num_backwards: int) -> None:
         """Tells the listeners of `on_backward` of the one of that number from now on, and of none before."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.trial.steps import Steps
+from autotune.trial.steps import MAX_OTHER_STEPS, Steps
 
 
 def watched() -> tuple[Steps, list[tuple[tuple[Any, ...], dict[str, Any]]], Any]:
@@ -55,3 +55,23 @@ def test_where_parameters_are_updated_by_hand_every_pass_is_a_step_and_none_is_l
     for _ in range(4):
         backward(torch.ones(()))
     assert steps.num_updates == (4 if is_by_hand else 0)
+
+
+def optimizers(num: int) -> list[torch.optim.Optimizer]:
+    return [torch.optim.SGD([torch.ones(1, requires_grad=True)]) for _ in range(num)]
+
+
+def test_an_optimizer_that_the_script_keeps_and_steps_no_more_gives_way_to_the_next() -> None:
+    steps, (head, whole) = Steps(), optimizers(2)
+    for optimizer in [head] * 10 + [whole] * (MAX_OTHER_STEPS + 20):
+        steps.stepped(optimizer)
+    assert steps.primary is whole
+    assert steps.num_steps == steps.num_updates == 10 + MAX_OTHER_STEPS + 20
+
+
+def test_optimizers_that_step_more_often_than_the_counted_one_do_not_take_its_place() -> None:
+    steps, (generator, critic) = Steps(), optimizers(2)
+    for optimizer in ([generator] + [critic] * MAX_OTHER_STEPS) * 3:
+        steps.stepped(optimizer)
+    assert steps.primary is generator
+    assert steps.num_updates == 3
