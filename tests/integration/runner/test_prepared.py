@@ -141,6 +141,15 @@ def test_a_beginning_that_asks_for_the_threads_does_for_settings_that_leave_them
 
 
 @pytest.mark.slow
+def test_a_beginning_that_draws_a_bar_does_and_no_trial_waits_for_anothers_lock(study: Study) -> None:
+    pytest.importorskip("tqdm", reason="the script draws its bar by it")
+    with study.runner() as runner:
+        result = run(runner, study.job("bar"))
+    assert result.start == "prepared", result.start_reason
+    assert "bars take turns by another lock: True" in result.log_tail
+
+
+@pytest.mark.slow
 def test_only_the_beginning_asks_for_devices_in_a_way_that_spares_the_driver(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:

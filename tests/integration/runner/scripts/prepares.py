@@ -58,9 +58,19 @@ def leave_behind():
         return torch.get_num_threads()
     elif HOW == "native":
         return _thread.start_new_thread(sleep_as_a_library_would, ())
+    elif HOW == "bar":
+        return lock_of_bars()
     elif HOW == "devices":
         print("asked for devices by NVML:", os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
     return None
+
+
+def lock_of_bars():
+    """What all processes that draw bars take turns by, once one is drawn, which starts a thread as well."""
+    import tqdm
+
+    list(tqdm.tqdm(range(2), disable=False))
+    return tqdm.std.TqdmDefaultWriteLock.mp_lock
 
 
 def sleep_as_a_library_would():
@@ -100,6 +110,8 @@ def main():
     os.kill(os.getpid(), signal.SIGUSR1)
     os.kill(os.getpid(), signal.SIGHUP)
     say(note, reader, first, journal)
+    if HOW == "bar":
+        print("bars take turns by another lock:", lock_of_bars() is not left)
     if HOW == "devices":
         print("then by NVML:", os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
     if HOW == "raises":
