@@ -13,12 +13,14 @@ import pytest
 
 from autotune.model.facts import ScriptFacts
 from autotune.model.job import Mode, TrialJob, TrialPaths
+from autotune.model.outcome import Outcome
 from autotune.runner import forked
 from autotune.runner.forked import MAX_SERVERS, ForkRunner, why_cold
+from autotune.runner.forkserver import ForkServerError
 from autotune.runner.prepared import BY_CALL
 from autotune.runner.start import Start
 from tests.unit.facts import script_facts
-from tests.unit.runner.test_prepared import FACTS, FASTER, job
+from tests.unit.runner.test_prepared import FACTS, FASTER, ended, job
 
 
 class FullDisk:
@@ -141,3 +143,131 @@ def test_a_server_that_has_died_is_replaced(servers: Servers) -> None:
         servers.started[0].close()
         starts.append(runner.start(job()))
     assert [start.server_pids for start in starts] == [(0,), (1,)]
+
+
+class Beginning:
+    """The script's beginning, run by now."""
+
+    place, launch, pid = "train.py:9, where CUDA starts", "goes on", 99
+
+    def __init__(self, job: TrialJob, *, prepared_s: float = 2.0, reason: str = "") -> None:
+        self.command, self.prepared_s, self.reason = job.command, prepared_s, reason
+        self.is_open = True
+
+    def is_alive(self) -> bool:
+        return self.is_open and not self.reason
+
+    def why_not(self, job: TrialJob) -> str:
+        return "its beginning asks for threads" if job.environment else ""
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class Beginnings:
+    """Those that were run, in order."""
+
+    def __init__(self) -> None:
+        self.run: list[Beginning] = []
+        self.how: dict[str, Any] = {}
+
+    def prepare(self, _: object, server: object, job: TrialJob) -> Beginning:
+        self.run.append(Beginning(job, **self.how))
+        return self.run[-1]
+
+
+@pytest.fixture
+def beginnings(monkeypatch: pytest.MonkeyPatch) -> Beginnings:
+    made = Beginnings()
+    monkeypatch.setattr(forked, "Preparation", made.prepare)
+    monkeypatch.setattr(forked, "PreparingRun", lambda _, go_on: go_on())
+    return made
+
+
+def started(servers: Servers, *jobs: TrialJob, facts: ScriptFacts = FACTS) -> list[Any]:
+    """How these trials start, one after the other."""
+    cold: Any = servers
+    with ForkRunner(cold, facts) as runner:
+        return [runner.start(each) for each in jobs]
+
+
+def test_trials_go_on_from_one_beginning_and_say_what_they_saved(servers: Servers, beginnings: Beginnings) -> None:
+    starts = started(servers, job(), job(FASTER))
+    assert [(start.kind, start.server_pids, start.saved_s) for start in starts] == [("prepared", (99, 0), 3.0)] * 2
+    assert all("train.py:9, where CUDA starts" in start.reason for start in starts)
+    assert [start.server_s > 0 for start in starts] == [True, False]
+    (beginning,) = beginnings.run
+    assert not beginning.is_open
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [({"prepared_s": 0.1}, "takes 0.10 s"), ({"reason": "it keeps a socket open"}, "it keeps a socket open")],
+)
+def test_a_beginning_of_no_use_is_run_once_and_its_trials_are_forked_with_the_reason(
+    servers: Servers, beginnings: Beginnings, how: dict[str, Any], reason: str
+) -> None:
+    beginnings.how = how
+    starts = started(servers, job(), job(FASTER))
+    assert [(start.kind, start.saved_s) for start in starts] == [("forked", 1.0)] * 2
+    assert all(reason in start.reason for start in starts)
+    assert len(beginnings.run) == 1
+
+
+@pytest.mark.parametrize(
+    ("each", "facts", "reason"),
+    [
+        (job(), script_facts(first_step_s=1.2), "its first step came after 1.2 s, imports included"),
+        (job(FASTER, mapped=("num_workers",)), FACTS, "num_workers is an argument"),
+    ],
+)
+def test_a_beginning_that_can_be_of_no_use_is_not_run(
+    servers: Servers, beginnings: Beginnings, each: TrialJob, facts: ScriptFacts, reason: str
+) -> None:
+    (start,) = started(servers, each, facts=facts)
+    assert start.kind == "forked" and reason in start.reason and not beginnings.run
+
+
+def test_a_trial_that_cannot_go_on_from_it_is_forked_and_others_do(servers: Servers, beginnings: Beginnings) -> None:
+    threads = job(environment=(("OMP_NUM_THREADS", "1"),))
+    starts = started(servers, job(), threads, job())
+    assert [start.kind for start in starts] == ["prepared", "forked", "prepared"]
+    assert starts[1].reason == "its beginning asks for threads" and len(beginnings.run) == 1
+
+
+def test_where_it_is_gone_trials_are_forked(
+    servers: Servers, beginnings: Beginnings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_with(job: TrialJob, launch: object, start: Start) -> Start:
+        if launch == Beginning.launch:
+            raise ForkServerError("it ended")
+        return start
+
+    monkeypatch.setattr(servers, "start_with", start_with)
+    starts = started(servers, job(), job())
+    assert [(start.kind, start.reason) for start in starts] == [
+        ("forked", "the process that had run its beginning is gone: it ended")
+    ] * 2
+
+
+def test_another_command_has_a_beginning_of_its_own_and_the_one_used_least_gives_way(
+    servers: Servers, beginnings: Beginnings
+) -> None:
+    commands = [("python", "train.py", word) for word in ("a", "b", "a", "c", "b")]
+    starts = started(servers, *(job(command=command) for command in commands))
+    assert {start.kind for start in starts} == {"prepared"}
+    assert [beginning.command[2] for beginning in beginnings.run] == ["a", "b", "c", "b"]
+
+
+def test_what_became_of_a_prepared_trial_decides_how_later_ones_start(servers: Servers, beginnings: Beginnings) -> None:
+    cold: Any = servers
+    with ForkRunner(cold, FACTS) as runner:
+        first: Any = runner.start(job(FASTER))
+        first.judged(ended("prepared", Outcome.CRASHED))
+        again: Any = runner.start(job(FASTER))
+        assert (again.kind, again.reason) == ("forked", "a prepared trial failed under these settings")
+        other: Any = runner.start(job())
+        assert other.kind == "prepared"
+        again.judged(ended("forked", Outcome.OK))
+        last: Any = runner.start(job())
+    assert (last.kind, last.reason) == ("forked", "a prepared trial failed where another did not")
