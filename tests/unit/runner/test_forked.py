@@ -268,6 +268,6 @@ def test_what_became_of_a_prepared_trial_decides_how_later_ones_start(servers: S
         assert (again.kind, again.reason) == ("forked", "a prepared trial failed under these settings")
         other: Any = runner.start(job())
         assert other.kind == "prepared"
-        again.judged(ended("forked", Outcome.OK))
+        again.judged(ended("forked", Outcome.OVER_CAP))
         last: Any = runner.start(job())
     assert (last.kind, last.reason) == ("forked", "a prepared trial failed where another did not")
