@@ -21,10 +21,14 @@ class Looks:
 
     def __init__(self, steps: Steps) -> None:
         self.waiting: RunningEpoch | None = None
-        """The iteration that was trained on before the latest one, until that is trained on, too."""
+        """The iteration before the latest one, until that is trained on."""
+        self._was_trained_on = False
+        """Whether the one that waits was."""
         self._steps = steps
         self._num_backwards = _TRAINED_ON
         """Backward passes when the latest iteration began."""
+        self._is_over = False
+        """Whether that has come to its end."""
 
     @property
     def is_look(self) -> bool:
@@ -36,13 +40,16 @@ class Looks:
 
     def begins(self, latest: RunningEpoch, tally: Tally) -> None:
         """Notes that the script begins an iteration, while this one is the latest."""
-        if not self.is_look:
-            self.waiting = copy.copy(latest)
-        self.end(tally)
-        self._num_backwards = self._steps.num_backwards
+        if self.is_look and (self._is_over or not latest.is_held):
+            tally.end_look()
+        else:
+            # One that nothing was trained on yet may have its first batch in hand.
+            self.waiting, self._was_trained_on = copy.copy(latest), not self.is_look
+        self._num_backwards, self._is_over = self._steps.num_backwards, False
 
     def end(self, tally: Tally) -> None:
-        """Notes that the latest iteration came to its end, or is left for the one that waits."""
+        """Notes that the latest iteration is over: it came to its end, or the one that waits goes on."""
+        self._is_over = True
         if self.is_look:
             tally.end_look()
 
@@ -50,7 +57,8 @@ class Looks:
         """The iteration that a batch is asked of: the latest one, or that which waited for it."""
         waiting = self.waiting
         if waiting is not None and waiting.is_of(iterator) and not latest.is_of(iterator):
-            self.end(tally)
+            if self._was_trained_on:
+                self.end(tally)
             self.waiting, self._num_backwards = None, _TRAINED_ON
             return waiting
         if self._steps.num_backwards != self._num_backwards:

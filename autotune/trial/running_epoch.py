@@ -79,6 +79,11 @@ class RunningEpoch:
         """Whether it is the iteration of this iterator."""
         return self._iterator is not None and self._iterator() is iterator
 
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody can still ask it for a batch."""
+        return self._iterator is not None and self._iterator() is not None
+
     def left(self) -> None:
         """Notes that the script begins another iteration while it trains, wherever this one is.
 

@@ -67,9 +67,7 @@ class Window:
             phase=Phase.WINDOW,
             uses_token=False,
             arrive=self.tally.arrive,
-            pass_begins=lambda: self.tally.begin_pass(
-                is_left=False, is_read_ahead=self.steps.thread != threading.get_ident()
-            ),
+            pass_begins=self.pass_begins,
             epoch_ended=lambda: None,
         )
         self.feed._meter = self.meter
@@ -77,6 +75,10 @@ class Window:
         self.loader = DataLoader(dataset, batch_sampler=Uneven())
         self.feed.make_endless(self.loader)
         self.iterator = self.begin()
+
+    def pass_begins(self) -> None:
+        self.tally.arrive()
+        self.tally.begin_pass(is_left=False, is_read_ahead=self.steps.thread != threading.get_ident())
 
     def begin(self) -> Any:
         record: Any = SimpleNamespace(is_iterated=False)
@@ -172,14 +174,21 @@ def test_what_is_only_read_while_an_iteration_waits_is_not_taken_for_trained_on(
     assert window.feed._tally is not None, "the short way is not taken again"
 
 
-def test_a_batch_in_hand_is_counted_though_all_was_read_before_it_was_trained_on() -> None:
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_a_batch_in_hand_is_counted_though_all_was_read_before_it_was_trained_on(num_before: int) -> None:
+    """Though it is the first one of its iteration, too, before which nothing tells that from a look."""
     window = Window(Rows())
     window.step()
+    window.iterator = window.begin()
+    for _ in range(num_before):
+        window.step()
     window.read(window.iterator)
-    window.look(len(SIZES))
+    for _ in range(2):
+        window.look(len(SIZES))
     window.train()
     window.step()
-    assert window.samples_used == sum(SIZES[:3])
+    assert window.samples_used == SIZES[0] + sum(SIZES[: num_before + 2])
+    assert window.feed.epoch.num_given == num_before + 2
 
 
 def test_two_iterations_that_are_trained_on_in_turns_are_both_counted() -> None:
