@@ -1,4 +1,4 @@
-"""What the seams keep of each step while the clock runs: nothing. All that is kept is kept per block."""
+"""Of a step while the clock runs the seams keep nothing, and wait for nothing: all that is kept is kept per block."""
 
 from __future__ import annotations
 
@@ -45,10 +45,15 @@ PLAN = Plan(
 
 
 class OnDevice(torch.Tensor):
-    """A loss that is there."""
+    """A loss that is there: who asks for its value waits for the device."""
 
     is_cpu = False  # type: ignore[assignment]
     __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def _wait(self, *_: object) -> Any:
+        pytest.fail("a step waits for the device")
+
+    item = tolist = cpu = __bool__ = __float__ = _wait
 
 
 class Optimizer:
@@ -101,6 +106,12 @@ def kept_bytes() -> int:
     return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(OURS).traces)
 
 
+def device_of(patch: pytest.MonkeyPatch) -> Device:
+    """In place of CUDA."""
+    patch.setattr(torch_names, "is_cuda_on", lambda: False)
+    return Device(patch)
+
+
 def on_host(_: pytest.MonkeyPatch) -> tuple[Clock, torch.Tensor, Callable[[], None]]:
     clock, marks = HostClock(), count()
     clock.mark = lambda: float(next(marks))  # type: ignore[method-assign]
@@ -109,8 +120,7 @@ def on_host(_: pytest.MonkeyPatch) -> tuple[Clock, torch.Tensor, Callable[[], No
 
 def on_device(patch: pytest.MonkeyPatch) -> tuple[Clock, torch.Tensor, Callable[[], None]]:
     """One that is three steps behind its host."""
-    device = Device(patch)
-    patch.setattr(torch_names, "is_cuda_on", lambda: False)
+    device = device_of(patch)
 
     def work() -> None:
         device.queued_s += STEP_S
@@ -141,3 +151,19 @@ def test_nothing_grows_with_the_steps_of_a_window(
     num_steps = NUM_BLOCKS * MICRO_BATCHES_PER_BLOCK // grad_accum_steps
     assert grown_bytes < num_steps * POINTER_BYTES, grown_bytes
     assert window.losses.is_finite
+
+
+@pytest.mark.parametrize("grad_accum_steps", [1, 2])
+def test_no_step_of_a_window_waits_for_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grad_accum_steps: int
+) -> None:
+    device = device_of(monkeypatch)
+
+    def work() -> None:
+        device.queued_s += STEP_S
+
+    window = Window(tmp_path, device.clock, torch.tensor(0.5).as_subclass(OnDevice), grad_accum_steps)
+    num_synchronised = device.num_synchronised
+    window.train(2 * MICRO_BATCHES_PER_BLOCK + 1, work)
+    assert (device.num_synchronised, device.waited) == (num_synchronised, [])
+    assert len(window.meter.blocks()) == 2
