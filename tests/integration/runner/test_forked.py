@@ -168,6 +168,9 @@ def test_an_ending_has_its_outcome(ground: Ground, script: str, how: str, outcom
     assert result.start == "forked"
     assert result.outcome is outcome, f"{result.reason} {result.log_tail}"
     assert reason in result.reason and "autotune" not in result.log_tail
+    parts = {name: seconds for name, seconds in result.durations_s.items() if name != "server"}
+    assert ("start" in parts) == ("ending" in parts) == ("unreported" not in parts)
+    assert sum(parts.values()) == pytest.approx(result.wall_s, abs=0.001)
     check(ground, how)
 
 
