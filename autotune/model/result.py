@@ -79,7 +79,9 @@ class RankResult:
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     held_host_bytes: int | None = None
-    """Anonymous and shared host memory of the process and its workers when the window ended."""
+    """Anonymous and shared host memory of the process and its workers when the window ended, between two steps."""
+    passing_host_bytes: int | None = None
+    """How much more the process alone held at its most until then, in the middle of a step for instance."""
     reserved_bytes: int | None = None
     """Held by the caching allocator when the report was written."""
     device_free_bytes: int | None = None

@@ -134,7 +134,8 @@ class TrialMemory:
         if facts is not None and at_the_end:
             is_smaller = self._has_smaller_batch()
             validation = host_bytes_of_validation(facts, at_the_end, is_batch_smaller=is_smaller)
-        return max(self._seen_before_looking().host_bytes, at_the_end, validation) or None
+        at_most = at_the_end + sum(rank.passing_host_bytes or 0 for rank in ranks)
+        return max(self._seen_before_looking().host_bytes, at_most, validation) or None
 
     def _has_smaller_batch(self) -> bool:
         """Whether the trial's micro-batch is smaller than the script's own, which the probe had."""

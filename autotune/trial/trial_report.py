@@ -16,7 +16,7 @@ from autotune.trial.applied import AppliedSettings
 from autotune.trial.durations import PartTimes
 from autotune.trial.failure import describe
 from autotune.trial.feed import Feed
-from autotune.trial.host_memory import held_bytes
+from autotune.trial.host_memory import held_bytes, passing_bytes
 from autotune.trial.losses import LossWatch
 from autotune.trial.meter import Meter
 from autotune.trial.steps import parameters_of
@@ -70,7 +70,7 @@ class TrialReport:
         self._watched: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._allocated: dict[str, Any] | None = None
         """The allocator's figures when the window ended; None where nothing was done after it."""
-        self._held_host_bytes: int | None = None
+        self._host_memory: dict[str, Any] | None = None
         """When the window ended; None while it has not."""
         self._is_written = False
 
@@ -86,11 +86,11 @@ class TrialReport:
 
     def note_held_memory(self) -> None:
         """Reads what is held in host memory, while the queues are full."""
-        self._held_host_bytes = held_bytes()
+        self._host_memory = _host_memory()
 
     def note_memory(self) -> None:
         """Reads what is held, unless that was done, and the allocator: what comes now is not the script's."""
-        self._held_host_bytes = self._held_host_bytes or held_bytes()
+        self._host_memory = self._host_memory or _host_memory()
         self._allocated = self._allocator.figures()
 
     def watch_parameters(self, optimizer: torch.optim.Optimizer) -> None:
@@ -137,7 +137,7 @@ class TrialReport:
             is_primed=self._feed.is_primed or self.has_unseen_queue,
             compute_samples_per_second=meter.compute_samples_per_second if meter is not None else None,
             observed=observed,
-            held_host_bytes=self._held_host_bytes or held_bytes(),
+            **(self._host_memory or _host_memory()),
             **(self._allocated or self._allocator.figures()),
             epoch_micro_batches=self._feed.epoch.num_batches if self._has_loader else None,
             num_epoch_ends=meter.num_epoch_ends if meter is not None else 0,
@@ -172,6 +172,11 @@ class TrialReport:
     def _durations(self) -> dict[str, float]:
         """Seconds by part; the last one's is the time until now."""
         return self._times.until_now(self.meter.entered_at if self.meter is not None else {})
+
+
+def _host_memory() -> dict[str, Any]:
+    """The host's part of the report."""
+    return {"held_host_bytes": held_bytes(), "passing_host_bytes": passing_bytes()}
 
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:

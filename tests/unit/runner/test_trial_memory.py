@@ -112,6 +112,19 @@ def test_what_ranks_held_at_the_end_counts_though_nobody_looked_then() -> None:
     assert watched.memory.peaks(ranks).memory_bytes == 4 * GIB
 
 
+def test_what_ranks_held_for_a_moment_in_their_steps_counts_on_top() -> None:
+    """Activations are gone between two steps, and nobody looks at the tree while the window is open."""
+    watched = Watched(CPU)
+    watched.look(host=1 * GIB)
+    ranks = [rank(rank=n, world_size=2, held_host_bytes=2 * GIB, passing_host_bytes=n * GIB) for n in range(2)]
+    peaks = watched.memory.peaks(ranks)
+    assert (peaks.memory_bytes, peaks.trained_bytes) == (5 * GIB, 5 * GIB)
+    # A validation comes on top of what is held between two steps, and not of what is gone by then.
+    facts = script_facts(validation_host_bytes=GIB, validation_host_growth_bytes=2 * GIB)
+    peaks = Watched(CPU, facts=facts).memory.peaks([rank(held_host_bytes=2 * GIB, passing_host_bytes=GIB)])
+    assert (peaks.memory_bytes, peaks.trained_bytes) == (4 * GIB, 3 * GIB)
+
+
 def test_what_a_diagnosis_takes_for_its_looks_is_none_of_the_scripts() -> None:
     watched = Watched(GPU)
     watched.look(host=2 * GIB, device=3 * GIB)

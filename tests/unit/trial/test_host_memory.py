@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from autotune.process_memory import ResidentMemory, forget_peak, private_bytes, resident_memory
-from autotune.trial.host_memory import EVERY_STEP, WORKERS_EVERY_S, HostValidation, HostValidationWatch, OwnMemory
+from autotune.trial import host_memory
+from autotune.trial.host_memory import (
+    EVERY_STEP,
+    WORKERS_EVERY_S,
+    HostValidation,
+    HostValidationWatch,
+    OwnMemory,
+    passing_bytes,
+)
 
 
 class Process(OwnMemory):
@@ -165,6 +173,17 @@ def test_a_process_knows_its_own_memory_where_the_kernel_counts_it(tmp_path: Pat
     forget_peak(tmp_path)
     assert (tmp_path / "clear_refs").read_bytes() == b"5"
     forget_peak(tmp_path / "gone")
+
+
+@pytest.mark.parametrize(("peak", "passing"), [(900, 530), (370, 0)])
+def test_what_passed_is_the_peak_without_what_is_held_and_without_files(
+    monkeypatch: pytest.MonkeyPatch, peak: int, passing: int
+) -> None:
+    now = ResidentMemory(held_bytes=300, file_bytes=70, peak_bytes=peak)
+    monkeypatch.setattr(host_memory, "resident_memory", lambda: now)
+    assert passing_bytes() == passing
+    monkeypatch.setattr(host_memory, "resident_memory", lambda: None)
+    assert passing_bytes() is None
 
 
 def test_memory_of_a_worker_is_what_goes_with_it(tmp_path: Path) -> None:
