@@ -189,8 +189,8 @@ class Feed:
 
     def _may_repeat(self, num_backwards_before: int) -> bool:
         """Whether a pass that came to its end goes on: while it trains, and not where it only reads."""
-        num_backwards = self._steps.num_backwards
-        return num_backwards > num_backwards_before or (num_backwards == 0 and self._holds_back)
+        num_backwards, may_train = self._steps.num_backwards, self._num_ahead <= MAX_AHEAD
+        return num_backwards > num_backwards_before or (num_backwards == 0 and may_train and self._holds_back)
 
     def _next_of_any(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """The next batch of whatever kind the phase wants: the cached one, a real one, or what takes their place."""

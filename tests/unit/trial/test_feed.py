@@ -208,3 +208,10 @@ def test_what_another_thread_reads_before_anything_is_trained_on_is_used_later()
     window.begin()
     window.train()
     assert window.samples_used == SIZES[0] + sum(SIZES)
+
+
+def test_what_only_reads_before_anything_was_trained_on_comes_to_its_end() -> None:
+    """As an evaluation before the first step of an epoch that has begun: as many iterations as the probe saw."""
+    window = Window(Rows())
+    window.feed._meter = None
+    window.look(len(SIZES))
