@@ -122,6 +122,18 @@ def test_an_iteration_that_was_left_lets_its_workers_go_and_the_next_has_a_gate_
     assert loader.worker_init_fn.user_init is own_init  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_workers_that_go_on_finish_what_they_were_asked_for_and_wait_again(is_closed: bool) -> None:
+    loader = DataLoader(Rows(), num_workers=2, persistent_workers=True)
+    gates, iterator = begun(loader), SimpleNamespace()
+    gate: Any = gates.gate
+    gates.iteration_begins(loader, is_early=True, is_closed=is_closed, has_workers=True)
+    assert gates.gate is gate and gate.event.is_set()
+    gates.iteration_began(iterator, is_closed=is_closed)
+    assert iterator._autotune_gate is gate
+    assert gate.event.is_set() is not is_closed
+
+
 @pytest.mark.parametrize("moved", ["fetchers", "WORKERS_ITERATOR"])
 def test_where_torch_has_moved_what_the_gate_is_built_on_there_is_none_and_the_result_is_marked(
     monkeypatch: pytest.MonkeyPatch, moved: str
