@@ -81,7 +81,8 @@ class RankResult:
     held_host_bytes: int | None = None
     """Anonymous and shared host memory of the process and its workers when the window ended, between two steps."""
     passing_host_bytes: int | None = None
-    """How much more the process alone held at its most until then, in the middle of a step for instance."""
+    """How much more the process alone held at its most since its training began, in the middle of a step for instance;
+    None where the kernel does not say, and before."""
     reserved_bytes: int | None = None
     """Held by the caching allocator when the report was written."""
     device_free_bytes: int | None = None

@@ -36,16 +36,6 @@ def held_bytes() -> int | None:
     return held_memory_bytes((os.getpid(), *_children()), servers=servers) or None
 
 
-def passing_bytes() -> int | None:
-    """How much more this process has held at its most than it does now, mapped files not counted.
-
-    Between two steps activations are gone, and who looks now and then misses what is held for a moment: the kernel's
-    own peak does not. None where it keeps none.
-    """
-    now = resident_memory()
-    return max(0, now.peak_bytes - now.file_bytes - now.held_bytes) if now is not None else None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostValidation:
     """What a validation took of the host's memory."""
@@ -74,6 +64,29 @@ class OwnMemory:
     def workers_bytes(self, pids: Sequence[int]) -> int:
         """What these of them hold beside what they share with it, batches on their way included."""
         return private_bytes(pids) + open_shared_bytes(pids)
+
+
+class PassingWatch:
+    """What this process holds for a moment, from here on: activations, between two steps gone, or a first step's need.
+
+    Who looks now and then misses it; the kernel's own peak does not. What was before, imports and the script's
+    preparation, is left out: a trial that was forked after it has none of it.
+
+    Args:
+        memory: Readings of this process.
+    """
+
+    def __init__(self, memory: OwnMemory | None = None) -> None:
+        self._memory = memory or OwnMemory()
+        self._memory.forget_peak()
+        self._before = self._memory.resident()
+
+    def most_bytes(self) -> int | None:
+        """How much more it has held at its most than it does now; None where the kernel keeps no peak."""
+        before, now = self._before, self._memory.resident()
+        if before is None or now is None:
+            return None
+        return max(0, _peak_since(before, now) - now.held_bytes)
 
 
 class HostValidationWatch:
@@ -124,10 +137,7 @@ class HostValidationWatch:
         before, now = self._before, self._memory.resident()
         if before is None or now is None:
             return
-        # Unless the peak is higher than it was at the beginning, it may be of the time before. Mapped files are none of
-        # it: of those that came or went meanwhile the most is taken off.
-        peak = now.peak_bytes - max(before.file_bytes, now.file_bytes) if now.peak_bytes > before.peak_bytes else 0
-        peak = max(peak, now.held_bytes, before.held_bytes) + self._workers_bytes
+        peak = max(_peak_since(before, now), now.held_bytes, before.held_bytes) + self._workers_bytes
         found = self._found or HostValidation(peak_bytes=0, growth_bytes=0)
         self._found = HostValidation(
             peak_bytes=max(found.peak_bytes, peak),
@@ -149,6 +159,15 @@ class HostValidationWatch:
     def _look_at_workers(self) -> None:
         new = [pid for pid in self._memory.children() if pid not in self._children_before]
         self._workers_bytes = max(self._workers_bytes, self._memory.workers_bytes(new))
+
+
+def _peak_since(before: ResidentMemory, now: ResidentMemory) -> int:
+    """Most that a process held between two readings, mapped files not counted; 0 where the kernel's peak is older.
+
+    Unless the peak is higher than at the first reading, it may be of the time before that. Of the files that came or
+    went meanwhile the most is taken off.
+    """
+    return now.peak_bytes - max(before.file_bytes, now.file_bytes) if now.peak_bytes > before.peak_bytes else 0
 
 
 def _children() -> list[int]:

@@ -17,14 +17,11 @@ from autotune.trial import phase_rules
 from autotune.trial.build_log import Built
 from autotune.trial.clock import Clock
 from autotune.trial.measuring_plan import Epochs, Plan, Watcher
-from autotune.trial.phase_rules import LAST_WARMUP_STEPS, busy_s
+from autotune.trial.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
 from autotune.trial.ranks import MAX_STEPS_AHEAD, Agreement, Mark
 from autotune.trial.recorder import Recorder
 from autotune.trial.steps import Steps
 from autotune.trial.tally import Tally
-
-COMPUTE_BLOCK_S = 0.02
-"""Shortest block of the compute-only rate: ended after every step, the meter's own work would slow down small steps."""
 
 
 class Meter:
@@ -278,9 +275,7 @@ class Meter:
 
     def _leave_compute(self) -> None:
         self._recorder.finish()
-        blocks = self._recorder.blocks(Phase.COMPUTE)
-        if blocks:
-            self.compute_samples_per_second = sum(b.num_samples for b in blocks) / sum(busy_s(b) for b in blocks)
+        self.compute_samples_per_second = phase_rules.ceiling(self._recorder.blocks(Phase.COMPUTE))
         if self._agreement.is_told(Mark.RACED) or self._plan.is_compute_only:
             self._finish(StopReason.RACED_OUT)
             return

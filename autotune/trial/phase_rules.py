@@ -17,6 +17,8 @@ STEADY_WARMUP_STEPS = 10
 """After so long and so many steps nothing is left to warm; the noise of a shared host alone keeps it from settling."""
 LAST_WARMUP_STEPS = 6
 """Steps of the warm-up that tell whether it has settled, and how long a step takes."""
+COMPUTE_BLOCK_S = 0.02
+"""Shortest block of the compute-only rate: ended after every step, the meter's own work would slow down small steps."""
 MIN_COMPUTE_BLOCKS = 5
 MIN_COMPUTE_S = 0.4
 MAX_COMPUTE_S = 3.0
@@ -42,6 +44,13 @@ def has_ceiling(num_blocks: int, elapsed_s: float, plan: Plan, num_updates: int)
     """Whether the compute-only rate is known."""
     is_enough = num_blocks >= MIN_COMPUTE_BLOCKS and elapsed_s >= MIN_COMPUTE_S
     return is_enough or elapsed_s >= MAX_COMPUTE_S or _has_taken(EARLY_SHARE, plan, num_updates)
+
+
+def ceiling(blocks: Sequence[Block]) -> float | None:
+    """Samples per second of blocks on the cached batch: the rate if no loader were needed; None without blocks."""
+    if not blocks:
+        return None
+    return sum(block.num_samples for block in blocks) / sum(map(busy_s, blocks))
 
 
 def is_compute_too_slow(blocks: Sequence[Block], plan: Plan) -> bool:

@@ -85,6 +85,7 @@ class MeasuredSession:
         self._feed.before_next(*self._applied.before_batch)
         self._feed.at_epoch_end(self._applied.epoch_ends)
         self._losses.install()
+        self._feed.at_first_batch(lambda _: self._told.training_begins())
         self._feed.at_first_batch(self._losses.first_batch)
         self._steps.on_step.append(self._stepped)
         self._beginning.session = self
@@ -186,6 +187,7 @@ class MeasuredSession:
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:
             return
+        self._told.training_begins()  # where no batch of the loader has said so
         if optimizer is not None:
             self._told.watch_parameters(optimizer)
         if self._steps.num_steps == 1 and rank_report.identity()[0] == 0:

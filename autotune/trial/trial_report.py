@@ -16,7 +16,7 @@ from autotune.trial.applied import AppliedSettings
 from autotune.trial.durations import PartTimes
 from autotune.trial.failure import describe
 from autotune.trial.feed import Feed
-from autotune.trial.host_memory import held_bytes, passing_bytes
+from autotune.trial.host_memory import PassingWatch, held_bytes
 from autotune.trial.losses import LossWatch
 from autotune.trial.meter import Meter
 from autotune.trial.steps import parameters_of
@@ -72,6 +72,8 @@ class TrialReport:
         """The allocator's figures when the window ended; None where nothing was done after it."""
         self._host_memory: dict[str, Any] | None = None
         """When the window ended; None while it has not."""
+        self._passing: PassingWatch | None = None
+        """Since training began; None while it has not."""
         self._is_written = False
 
     @property
@@ -84,13 +86,17 @@ class TrialReport:
         self._rank, self.world_size = rank_report.identity()
         return self._rank, self.world_size
 
+    def training_begins(self) -> None:
+        """From here on what is held for a moment counts, too."""
+        self._passing = self._passing or PassingWatch()
+
     def note_held_memory(self) -> None:
         """Reads what is held in host memory, while the queues are full."""
-        self._host_memory = _host_memory()
+        self._host_memory = self._read_host_memory()
 
     def note_memory(self) -> None:
         """Reads what is held, unless that was done, and the allocator: what comes now is not the script's."""
-        self._host_memory = self._host_memory or _host_memory()
+        self._host_memory = self._host_memory or self._read_host_memory()
         self._allocated = self._allocator.figures()
 
     def watch_parameters(self, optimizer: torch.optim.Optimizer) -> None:
@@ -137,7 +143,7 @@ class TrialReport:
             is_primed=self._feed.is_primed or self.has_unseen_queue,
             compute_samples_per_second=meter.compute_samples_per_second if meter is not None else None,
             observed=observed,
-            **(self._host_memory or _host_memory()),
+            **(self._host_memory or self._read_host_memory()),
             **(self._allocated or self._allocator.figures()),
             epoch_micro_batches=self._feed.epoch.num_batches if self._has_loader else None,
             num_epoch_ends=meter.num_epoch_ends if meter is not None else 0,
@@ -173,10 +179,9 @@ class TrialReport:
         """Seconds by part; the last one's is the time until now."""
         return self._times.until_now(self.meter.entered_at if self.meter is not None else {})
 
-
-def _host_memory() -> dict[str, Any]:
-    """The host's part of the report."""
-    return {"held_host_bytes": held_bytes(), "passing_host_bytes": passing_bytes()}
+    def _read_host_memory(self) -> dict[str, Any]:
+        passing = self._passing.most_bytes() if self._passing is not None else None
+        return {"held_host_bytes": held_bytes(), "passing_host_bytes": passing}
 
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from autotune.process_memory import ResidentMemory, forget_peak, private_bytes, resident_memory
-from autotune.trial import host_memory
 from autotune.trial.host_memory import (
     EVERY_STEP,
     WORKERS_EVERY_S,
     HostValidation,
     HostValidationWatch,
     OwnMemory,
-    passing_bytes,
+    PassingWatch,
 )
 
 
@@ -175,15 +174,39 @@ def test_a_process_knows_its_own_memory_where_the_kernel_counts_it(tmp_path: Pat
     forget_peak(tmp_path / "gone")
 
 
-@pytest.mark.parametrize(("peak", "passing"), [(900, 530), (370, 0)])
-def test_what_passed_is_the_peak_without_what_is_held_and_without_files(
-    monkeypatch: pytest.MonkeyPatch, peak: int, passing: int
+@pytest.mark.parametrize(("can_forget", "expected"), [(True, 150), (False, 0)])
+def test_what_passed_is_what_training_took_for_a_moment_on_top_of_what_it_holds(
+    can_forget: bool, expected: int
 ) -> None:
-    now = ResidentMemory(held_bytes=300, file_bytes=70, peak_bytes=peak)
-    monkeypatch.setattr(host_memory, "resident_memory", lambda: now)
-    assert passing_bytes() == passing
-    monkeypatch.setattr(host_memory, "resident_memory", lambda: None)
-    assert passing_bytes() is None
+    """Where the kernel forgets no peak, that of the preparation is not taken for one of training."""
+    process = Process(can_forget=can_forget)
+    process.takes(900)  # before training
+    watch = PassingWatch(process)
+    process.takes(200)
+    process.held += 50
+    assert watch.most_bytes() == expected
+    process.takes(5000)
+    assert watch.most_bytes() == 5000
+
+
+def test_files_that_were_mapped_for_a_while_did_not_pass() -> None:
+    process = Process()
+    process.files += 7000
+    watch = PassingWatch(process)
+    process.takes(300)
+    process.files -= 7000
+    assert watch.most_bytes() == 300
+
+
+def test_what_passes_is_not_known_where_the_kernel_keeps_no_peak() -> None:
+    class Blind(OwnMemory):
+        def resident(self) -> ResidentMemory | None:
+            return None
+
+        def forget_peak(self) -> None:
+            """There is none."""
+
+    assert PassingWatch(Blind()).most_bytes() is None
 
 
 def test_memory_of_a_worker_is_what_goes_with_it(tmp_path: Path) -> None:
