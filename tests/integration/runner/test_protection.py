@@ -236,3 +236,4 @@ def test_a_workspace_whose_opening_was_killed_is_opened_again(ground: Ground, ar
     assert opened.folder == ground.workspace.folder
     assert opened.has_layers == are_layers_permitted
     assert not (opened.folder / "permitted").exists()
+    opened.leave()
