@@ -27,6 +27,10 @@ class Phase(StrEnum):
     """After all that, in a diagnosis: the script goes on with its observers attached. Never part of an estimate."""
 
 
+LEAST_BUSY_S = 1e-9
+"""In place of none at all, by which rates are divided."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
     """A run of consecutive micro-batches with the time they took; impossible values raise `ValueError`."""
@@ -68,6 +72,11 @@ class Block:
             raise ValueError(f"longest_step_s of a block must be finite and positive, not {self.longest_step_s!r}")
         if not 0 <= self.num_skipped_steps <= self.num_steps:
             raise ValueError(f"num_skipped_steps must be 0 to {self.num_steps}, not {self.num_skipped_steps!r}")
+
+    @property
+    def busy_s(self) -> float:
+        """Time outside the loader's `next()`, > 0: on the cached batch, whose copying is not training, of the steps."""
+        return max(self.duration_s - self.data_wait_s, LEAST_BUSY_S)
 
 
 def merge(blocks: Sequence[Block], factor: int) -> tuple[Block, ...]:

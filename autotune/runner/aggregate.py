@@ -102,7 +102,7 @@ def _bound(ranks: Sequence[RankResult]) -> Measurement | None:
     compute = [[block for block in rank.blocks if block.phase is Phase.COMPUTE] for rank in ranks]
     if not all(compute):
         return None
-    fastest = min(max(block.num_samples / _busy_s(block) for block in blocks) for blocks in compute) * len(ranks)
+    fastest = min(max(block.num_samples / block.busy_s for block in blocks) for blocks in compute) * len(ranks)
     mean = _compute(ranks) or fastest
     return Measurement(
         samples_per_second=fastest,
@@ -116,11 +116,6 @@ def _bound(ranks: Sequence[RankResult]) -> Measurement | None:
         data_wait_fraction=0.0,
         compute_samples_per_second=_compute(ranks),
     )
-
-
-def _busy_s(block: Block) -> float:
-    """Time of a block outside `next()`: copying the cached batch is not training."""
-    return max(block.duration_s - block.data_wait_s, 1e-9)
 
 
 def _window(rank: RankResult) -> list[Block]:

@@ -37,7 +37,7 @@ def is_warm(blocks: Sequence[Block], elapsed_s: float, plan: Plan, num_updates: 
     is_long = elapsed_s >= STEADY_WARMUP_S and len(blocks) >= STEADY_WARMUP_STEPS
     if is_long or elapsed_s >= MAX_WARMUP_S or _has_taken(WARM_UP_SHARE, plan, num_updates):
         return True
-    return warmed_up([busy_s(block) for block in blocks[-LAST_WARMUP_STEPS:]])
+    return warmed_up([block.busy_s for block in blocks[-LAST_WARMUP_STEPS:]])
 
 
 def has_ceiling(num_blocks: int, elapsed_s: float, plan: Plan, num_updates: int) -> bool:
@@ -50,7 +50,7 @@ def ceiling(blocks: Sequence[Block]) -> float | None:
     """Samples per second of blocks on the cached batch: the rate if no loader were needed; None without blocks."""
     if not blocks:
         return None
-    return sum(block.num_samples for block in blocks) / sum(map(busy_s, blocks))
+    return sum(block.num_samples for block in blocks) / sum(block.busy_s for block in blocks)
 
 
 def is_compute_too_slow(blocks: Sequence[Block], plan: Plan) -> bool:
@@ -58,7 +58,7 @@ def is_compute_too_slow(blocks: Sequence[Block], plan: Plan) -> bool:
     to_beat = plan.incumbent_samples_per_second
     if to_beat is None or not blocks:
         return False
-    return max(block.num_samples / busy_s(block) for block in blocks) < to_beat * plan.rule.race_margin
+    return max(block.num_samples / block.busy_s for block in blocks) < to_beat * plan.rule.race_margin
 
 
 def is_steady(blocks: Sequence[Block], plan: Plan, num_updates: int, *, is_queue_empty: bool) -> bool:
@@ -92,11 +92,6 @@ def is_restart_of_use(window: Sequence[Block], plan: Plan) -> bool:
     )
 
 
-def busy_s(block: Block) -> float:
-    """Time of a block outside `next()`: copying the cached batch is not training."""
-    return max(block.duration_s - block.data_wait_s, 1e-9)
-
-
 def micro_step_s(blocks: Sequence[Block]) -> float:
     """Mean time of a micro-step, with the wait for its batch."""
     return sum(block.duration_s for block in blocks) / sum(block.num_micro_batches for block in blocks)
@@ -104,7 +99,7 @@ def micro_step_s(blocks: Sequence[Block]) -> float:
 
 def busy_micro_step_s(blocks: Sequence[Block]) -> float:
     """Mean time of a micro-step, without the wait for its batch."""
-    return sum(map(busy_s, blocks)) / sum(block.num_micro_batches for block in blocks)
+    return sum(block.busy_s for block in blocks) / sum(block.num_micro_batches for block in blocks)
 
 
 def _has_taken(share: float, plan: Plan, num_updates: int) -> bool:

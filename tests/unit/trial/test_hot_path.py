@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ from autotune.trial.clock import Clock, HostClock
 from autotune.trial.feed import Feed
 from autotune.trial.gradients import Gradients
 from autotune.trial.losses import LossWatch
-from autotune.trial.measuring_plan import Plan
 from autotune.trial.meter import Meter
 from autotune.trial.ranks import Agreement, Progress
 from autotune.trial.roots import Roots
 from autotune.trial.steps import Steps
+from tests.unit.trial import plans
 from tests.unit.trial.test_step_marks import STEP_S, Device
 
 OURS = (tracemalloc.Filter(True, "*/autotune/trial/*"), tracemalloc.Filter(True, "*/autotune/measure/*"))
@@ -33,15 +34,7 @@ MICRO_BATCHES_PER_BLOCK = 1000
 NUM_BLOCKS = 3
 POINTER_BYTES = 8
 """Least that one more entry of a list takes."""
-PLAN = Plan(
-    rule=WindowRule(half_width_ratio=0.05, min_window_s=1e6, max_window_s=1e7),
-    has_loader=True,
-    num_workers=0,
-    num_queued=0,
-    micro_batches_per_step=1,
-    incumbent_samples_per_second=None,
-    samples_per_step=None,
-)
+PLAN = replace(plans.PLAN, rule=WindowRule(half_width_ratio=0.05, min_window_s=1e6, max_window_s=1e7))
 
 
 class OnDevice(torch.Tensor):

@@ -15,16 +15,9 @@ from autotune.trial.measuring_plan import Plan
 from autotune.trial.meter import Meter
 from autotune.trial.ranks import Agreement, Progress
 from autotune.trial.steps import Steps
+from tests.unit.trial import plans
 
-PLAN = Plan(
-    rule=WindowRule(half_width_ratio=0.05),
-    has_loader=True,
-    num_workers=2,
-    num_queued=4,
-    micro_batches_per_step=1,
-    incumbent_samples_per_second=None,
-    samples_per_step=None,
-)
+PLAN = replace(plans.PLAN, rule=WindowRule(half_width_ratio=0.05), num_workers=2, num_queued=4)
 
 
 class Loop:

@@ -7,19 +7,9 @@ from dataclasses import replace
 import pytest
 
 from autotune.measure.block import Block, Phase
-from autotune.measure.stopping import WindowRule
 from autotune.trial import phase_rules
 from autotune.trial.measuring_plan import Plan
-
-PLAN = Plan(
-    rule=WindowRule(half_width_ratio=0.05, min_block_s=0.05),
-    has_loader=True,
-    num_workers=0,
-    num_queued=0,
-    micro_batches_per_step=1,
-    incumbent_samples_per_second=None,
-    samples_per_step=None,
-)
+from tests.unit.trial.plans import PLAN
 
 
 def ramp(*steps_s: float) -> list[Block]:
