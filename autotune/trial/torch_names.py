@@ -91,8 +91,10 @@ def leave_uncompiled(code: Any) -> None:
 
     Nothing where torch has no way to say so: such a function is compiled with those that call it, and slower for it.
     """
-    from torch._C._dynamo import eval_frame
-
+    try:
+        from torch._C._dynamo import eval_frame
+    except ImportError:
+        return
     if hasattr(eval_frame, "set_code_exec_strategy"):
         action = eval_frame._FrameAction
         eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -39,3 +41,18 @@ def test_a_compiled_training_step_is_built_as_often_as_without_the_seams(monkeyp
     assert frames_of(12) == plain
     assert steps.num_backwards == 12
     assert watch.first_losses == (4.0,) * 8
+
+
+def test_an_older_torch_is_told_by_the_name_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._C._dynamo import eval_frame
+
+    told = []
+    monkeypatch.delattr(eval_frame, "set_code_exec_strategy")
+    monkeypatch.setattr(eval_frame, "skip_code", told.append, raising=False)
+    keep_out_compiler()
+    assert Steps.stepped.__code__ in told
+
+
+def test_a_torch_that_keeps_nothing_out_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._C._dynamo", None)
+    keep_out_compiler()
