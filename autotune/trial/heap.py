@@ -26,14 +26,12 @@ def freeze() -> bool:
 
 
 def thaw() -> None:
-    """In the trial: its collections walk through what they would without a server."""
-    gc.unfreeze()
+    """In the trial: its collections walk through what they would without a server.
 
-
-def settle() -> None:
-    """Collects once, before the clock counts: the first time copies whatever pages a trial still shares.
-
-    A script that has switched the collector off is left alone.
+    The first one copies whatever pages hold objects that the trial still shares. It comes here, before the clock counts
+    and before a loader forks its workers: later the workers would go on sharing the old ones with the server, and the
+    heap would count twice. A script that has switched the collector off is left alone.
     """
+    gc.unfreeze()
     if gc.isenabled():
         gc.collect()

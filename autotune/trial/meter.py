@@ -35,7 +35,6 @@ class Meter:
         open_gate: Lets the loader's workers build, and says whether they had not done so before.
         finish: Ends the trial; returns in tests alone.
         at_phase: Called whenever a phase begins.
-        at_warm: Called once the warm-up is over, outside of any block.
         at_block_end: Called whenever a block has ended on the host.
         built: What the loader's workers have built until now; None where nobody sees them.
         epochs: Begins a new epoch after the window; None where nothing is to be learned from one.
@@ -52,7 +51,6 @@ class Meter:
         open_gate: Callable[[], bool],
         finish: Callable[[StopReason], None],
         at_phase: Callable[[Phase], None] = lambda phase: None,
-        at_warm: Callable[[], None] = lambda: None,
         at_block_end: Callable[[Phase], None] = lambda phase: None,
         built: Callable[[], Built | None] = lambda: None,
         epochs: Epochs | None = None,
@@ -66,7 +64,7 @@ class Meter:
         """Whether the script is given the cached batch now."""
         self._plan, self._steps, self._agreement = plan, steps, agreement
         self._open_gate, self._finish = open_gate, finish
-        self._at_phase, self._at_warm, self._at_block_end = at_phase, at_warm, at_block_end
+        self._at_phase, self._at_block_end = at_phase, at_block_end
         self._epochs, self._watcher = epochs, watcher
         self._reason = StopReason.TIME_LIMIT
         """Why the window ended."""
@@ -261,7 +259,6 @@ class Meter:
 
     def _leave_warm_up(self) -> None:
         plan = self._plan
-        self._at_warm()
         if not plan.has_loader:
             self._enter(Phase.RAMP)
             return

@@ -12,7 +12,7 @@ from autotune.measure.stopping import StopReason
 from autotune.model.job import TrialJob, TrialPaths
 from autotune.model.result import RankStatus
 from autotune.settings import Group, Settings
-from autotune.trial import heap, rank_report
+from autotune.trial import rank_report
 from autotune.trial.allocator import AllocatorWatch
 from autotune.trial.applied import AppliedSettings
 from autotune.trial.beginning import Beginning
@@ -157,7 +157,6 @@ class MeasuredSession:
             open_gate=self._feed.open_gate,
             finish=self._finish,
             at_phase=self._phase_began,
-            at_warm=heap.settle,
             at_block_end=self._allocator.block_ended,
             built=self._feed.built,
             epochs=self if num_workers else None,
