@@ -17,7 +17,7 @@ from autotune.search.history import FinishedTrial
 from autotune.settings import Precision
 from autotune.store.records import FinalRecord
 from autotune.store.repository import Repository
-from autotune.tuner.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
+from autotune.tuner.budget import MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
 from autotune.tuner.stop import StopRequest
 from autotune.units import format_seconds
 
@@ -75,10 +75,6 @@ class Finals:
             if round_index >= num_rounds and not self._needs_more(running, baseline):
                 break
             running = self._affordable(running, baseline, num_rounds - round_index)
-            is_spare = LEAST_ROUNDS <= round_index < num_rounds
-            if is_spare and not self._budget.affords_runs(len(running)):
-                num_rounds = round_index
-                break
             self._round(round_index, running, num_rounds)
             if self._stop.level:
                 num_whole = round_index + (self._done(round_index, running) == running.keys())
@@ -88,7 +84,7 @@ class Finals:
         result = self._result(contenders, baseline)
         if result is None:
             return None
-        return replace(result, shortened=self._shortened(num_rounds, len(contenders), len(running)))
+        return replace(result, shortened=self._shortened(len(contenders), len(running)))
 
     def _affordable(
         self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None, num_rounds: int
@@ -105,10 +101,8 @@ class Finals:
         rates = [_rate(record.result) for record in self._records({trial.number: trial})]
         return sum(rates) / len(rates) if rates else trial.samples_per_second or 0.0
 
-    def _shortened(self, num_rounds: int, num_contenders: int, num_kept: int) -> str:
+    def _shortened(self, num_contenders: int, num_kept: int) -> str:
         parts = []
-        if num_contenders > 1 and num_rounds < NUM_ROUNDS:
-            parts.append(f"only {num_rounds} rounds of finals")
         if num_kept < num_contenders:
             parts.append(f"only {num_kept} contenders to the last round")
         over_s = self._budget.spent_s - self._budget.total_s
