@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import cmath
 import math
+import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,10 +18,12 @@ from autotune.trial.steps import Steps
 
 NUM_FIRST_LOSSES = 8
 DEVICE_STRIDE = 7
-"""Of a window's losses that are on a device the first so many are looked at, and then one in so many: to add each to a
-sum there, one more kernel, took 27 us of every step on an H200. A step by a loss that is not finite leaves weights that
-make all later ones so. An odd prime, so that of a script with several losses per step it is not always the same one's
-turn."""
+"""Of a window's losses that are on a device the first so many are looked at, and then, where steps are short, one in so
+many: to add each to a sum there, one more kernel, took 27 us of every step on an H200. A step by a loss that is not
+finite leaves weights that make all later ones so. An odd prime, so that of a script with several losses per step it is
+not always the same one's turn."""
+LONG_STEP_S = 0.009
+"""Where a backward pass comes every so many seconds or less often, every loss is looked at: 27 us are 0.3 % of that."""
 MAX_DIGEST_TENSORS = 32
 MAX_DIGEST_BYTES = 1 << 18
 """Of each tensor: runs that begin with other random numbers differ everywhere."""
@@ -31,10 +35,11 @@ class LossWatch:
     Args:
         steps: Knows the parameters, and tells of backward passes.
         roots: Tell when the first forward pass begins.
+        now: A clock in seconds.
     """
 
-    def __init__(self, steps: Steps, roots: Roots) -> None:
-        self._steps, self._roots = steps, roots
+    def __init__(self, steps: Steps, roots: Roots, now: Callable[[], float] = time.perf_counter) -> None:
+        self._steps, self._roots, self._now = steps, roots, now
         self._is_measuring = False
         self._is_at_start = True
         """Whether first losses are still to be noted."""
@@ -51,6 +56,8 @@ class LossWatch:
         """The same of those that are on a device, on that device."""
         self._num_on_device = 0
         """Of the window's losses, those that were looked at there."""
+        self._looked_at, self._num_backwards = 0.0, 0
+        """Time of the last look that decided about the next, and backward passes by then; before it, of the window."""
         self._batch_digest: int | None = None
         self._weights_digest: int | None = None
         self._random_state: list[torch.Tensor] | None = None
@@ -67,6 +74,7 @@ class LossWatch:
         self._num_on_device = 0
         if is_on:
             self._last = None
+            self._looked_at, self._num_backwards = self._now(), self._steps.num_backwards
         else:
             self._steps.let_pass(0)
 
@@ -119,8 +127,15 @@ class LossWatch:
             return
         self._num_on_device += 1
         if self._num_on_device >= DEVICE_STRIDE and not self._is_at_start:
-            self._steps.let_pass(DEVICE_STRIDE)
+            self._steps.let_pass(self._stride())
         self._add_on_device(loss.data)
+
+    def _stride(self) -> int:
+        """Backward passes until the next loss that is looked at on a device, by how long the latest ones took."""
+        began, num_before = self._looked_at, self._num_backwards
+        self._looked_at, self._num_backwards = self._now(), self._steps.num_backwards
+        is_long = self._looked_at - began >= LONG_STEP_S * (self._num_backwards - num_before)
+        return 1 if is_long else DEVICE_STRIDE
 
     def _add_on_device(self, loss: torch.Tensor) -> None:
         if loss.dim() or loss.is_complex():

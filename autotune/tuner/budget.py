@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 NUM_ROUNDS = 3
 """Rounds of the finals: the fewest that give an interval of a paired ratio worth the name. Where trials take longer
-than they had before, contenders are dropped and windows shortened, but the best and the baseline always have as many."""
+than they had before, contenders are dropped and windows shortened, but best and baseline always have as many."""
 ROUNDS_ALONE = 2
 """Rounds of a single contender, whose figure needs an interval but no comparison."""
 MAX_ROUNDS = 6

@@ -13,9 +13,9 @@ from autotune.trial.roots import Roots
 from autotune.trial.steps import Steps
 
 
-def watch_of(*losses: torch.Tensor, is_measuring: bool = True) -> LossWatch:
+def watch_of(*losses: torch.Tensor, is_measuring: bool = True, step_s: float = 0.001) -> LossWatch:
     steps = Steps()
-    watch = LossWatch(steps, Roots())
+    watch = LossWatch(steps, Roots(), now=lambda: 7.0 + step_s * steps.num_backwards)
     watch.install()
     watch.measure(is_measuring)
     backward = steps._wrap_backward(lambda *_: None)
@@ -78,6 +78,13 @@ def test_on_a_device_few_losses_are_summed() -> None:
     before = Elsewhere.num_sums
     watch_of(*[elsewhere(FINE)] * 10 * DEVICE_STRIDE)
     assert Elsewhere.num_sums - before == DEVICE_STRIDE + 9
+
+
+def test_on_a_device_every_loss_of_long_steps_is_looked_at() -> None:
+    before = Elsewhere.num_sums
+    losses = [*[FINE] * 4 * DEVICE_STRIDE, BROKEN, *[FINE] * 4 * DEVICE_STRIDE]
+    assert not watch_of(*map(elsewhere, losses), step_s=0.01).is_finite
+    assert Elsewhere.num_sums - before == len(losses)
 
 
 def test_losses_of_any_shape_are_finite() -> None:
