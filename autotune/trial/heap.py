@@ -11,6 +11,8 @@ import gc
 
 NUM_FROZEN_AT_START = gc.get_freeze_count()
 """Objects that the interpreter itself has frozen: some hundred in Python 3.12."""
+_shares_heap = False
+"""Whether this is a trial whose heap is the server's still."""
 
 
 def freeze() -> bool:
@@ -26,12 +28,19 @@ def freeze() -> bool:
 
 
 def thaw() -> None:
-    """In the trial: its collections walk through what they would without a server.
-
-    The first one copies whatever pages hold objects that the trial still shares. It comes here, before the clock counts
-    and before a loader forks its workers: later the workers would go on sharing the old ones with the server, and the
-    heap would count twice. A script that has switched the collector off is left alone.
-    """
+    """In the trial: its collections walk through what they would without a server."""
+    global _shares_heap
     gc.unfreeze()
-    if gc.isenabled():
+    _shares_heap = True
+
+
+def settle() -> None:
+    """Collects once in a trial that was thawed, which copies whatever pages hold objects that it still shares.
+
+    To be called before the clock counts, and before a loader forks its workers: they would go on sharing the old pages
+    with the server, and the heap would count twice. A script that has switched the collector off is left alone.
+    """
+    global _shares_heap
+    if _shares_heap and gc.isenabled():
         gc.collect()
+    _shares_heap = False

@@ -12,7 +12,7 @@ from autotune.measure.stopping import StopReason
 from autotune.model.job import TrialJob, TrialPaths
 from autotune.model.result import RankStatus
 from autotune.settings import Group, Settings
-from autotune.trial import rank_report
+from autotune.trial import heap, rank_report
 from autotune.trial.allocator import AllocatorWatch
 from autotune.trial.applied import AppliedSettings
 from autotune.trial.beginning import Beginning
@@ -118,6 +118,8 @@ class MeasuredSession:
             self._feed.make_endless(loader)
 
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
+        if loader.num_workers:
+            heap.settle()
         if self._is_training(record):
             self._applied.note_loader(loader)
             if self._observer is not None:
@@ -131,6 +133,7 @@ class MeasuredSession:
             self._feed.iterated(record, loader, iterator)
 
     def _start_meter(self, num_workers: int, num_queued: int) -> Meter:
+        heap.settle()
         rank, world_size = self._told.note_rank()
         facts, settings = self._job.facts, self._job.settings
         assert facts is not None and settings is not None

@@ -11,7 +11,8 @@ from autotune.trial import heap
 
 
 @pytest.fixture(autouse=True)
-def collector() -> Iterator[None]:
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(heap, "_shares_heap", False)
     yield
     gc.unfreeze()
     gc.enable()
@@ -41,12 +42,24 @@ def cycle(kept: list[object]) -> None:
     part.itself = part  # type: ignore[attr-defined]
 
 
-def test_the_first_collection_comes_with_the_thaw() -> None:
+def test_the_first_collection_of_a_trial_comes_when_it_is_asked_for_and_once() -> None:
     heap.freeze()
     kept: list[object] = []
     cycle(kept)
     heap.thaw()
+    assert kept == []
+    heap.settle()
     assert kept == ["collected"]
+    cycle(kept)
+    heap.settle()
+    assert kept == ["collected"]
+
+
+def test_a_trial_that_shares_no_heap_is_left_alone() -> None:
+    kept: list[object] = []
+    cycle(kept)
+    heap.settle()
+    assert kept == []
 
 
 def test_a_collector_that_the_script_has_switched_off_stays_off() -> None:
@@ -54,4 +67,5 @@ def test_a_collector_that_the_script_has_switched_off_stays_off() -> None:
     gc.disable()
     cycle(kept)
     heap.thaw()
+    heap.settle()
     assert kept == [] and not gc.isenabled()
