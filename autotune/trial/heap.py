@@ -8,6 +8,7 @@ thousands of small objects, they take a fifth of the script's own time, and the 
 from __future__ import annotations
 
 import gc
+import os
 
 NUM_FROZEN_AT_START = gc.get_freeze_count()
 """Objects that the interpreter itself has frozen: some hundred in Python 3.12."""
@@ -28,19 +29,21 @@ def freeze() -> bool:
 
 
 def thaw() -> None:
-    """In the trial: its collections walk through what they would without a server."""
+    """In the trial: its collections walk through what they would without a server, and the first comes in time."""
     global _shares_heap
     gc.unfreeze()
     _shares_heap = True
+    os.register_at_fork(before=settle)
 
 
 def settle() -> None:
     """Collects once in a trial that was thawed, which copies whatever pages hold objects that it still shares.
 
-    To be called before the clock counts, and before a loader forks its workers: they would go on sharing the old pages
-    with the server, and the heap would count twice. A script that has switched the collector off is left alone.
+    To be called before the clock counts. Before a loader forks its workers it comes by itself: they would go on sharing
+    the old pages with the server, and the heap would count twice. While a script has the collector switched off it is
+    left alone.
     """
     global _shares_heap
     if _shares_heap and gc.isenabled():
+        _shares_heap = False
         gc.collect()
-    _shares_heap = False

@@ -56,8 +56,8 @@ class LossWatch:
         """The same of those that are on a device, on that device."""
         self._num_on_device = 0
         """Of the window's losses, those that were looked at there."""
-        self._looked_at, self._num_backwards = 0.0, 0
-        """Time of the last look that decided about the next, and backward passes by then; before it, of the window."""
+        self._began, self._num_backwards = 0.0, 0
+        """Time at which the window began, and backward passes by then."""
         self._batch_digest: int | None = None
         self._weights_digest: int | None = None
         self._random_state: list[torch.Tensor] | None = None
@@ -74,7 +74,7 @@ class LossWatch:
         self._num_on_device = 0
         if is_on:
             self._last = None
-            self._looked_at, self._num_backwards = self._now(), self._steps.num_backwards
+            self._began, self._num_backwards = self._now(), self._steps.num_backwards
         else:
             self._steps.let_pass(0)
 
@@ -131,11 +131,13 @@ class LossWatch:
         self._add_on_device(loss.data)
 
     def _stride(self) -> int:
-        """Backward passes until the next loss that is looked at on a device, by how long the latest ones took."""
-        began, num_before = self._looked_at, self._num_backwards
-        self._looked_at, self._num_backwards = self._now(), self._steps.num_backwards
-        is_long = self._looked_at - began >= LONG_STEP_S * (self._num_backwards - num_before)
-        return 1 if is_long else DEVICE_STRIDE
+        """Backward passes until the next loss that is looked at on a device.
+
+        By how long those of the window took on average: the host may be steps ahead of the device, and one of them then
+        takes it no time.
+        """
+        num_backwards = self._steps.num_backwards - self._num_backwards
+        return 1 if self._now() - self._began >= LONG_STEP_S * num_backwards else DEVICE_STRIDE
 
     def _add_on_device(self, loss: torch.Tensor) -> None:
         if loss.dim() or loss.is_complex():

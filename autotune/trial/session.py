@@ -118,8 +118,6 @@ class MeasuredSession:
             self._feed.make_endless(loader)
 
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
-        if loader.num_workers:
-            heap.settle()
         if self._is_training(record):
             self._applied.note_loader(loader)
             if self._observer is not None:

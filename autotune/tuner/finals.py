@@ -70,21 +70,34 @@ class Finals:
             return None
         num_rounds = NUM_ROUNDS if len(contenders) > 1 else ROUNDS_ALONE
         self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_rounds))
-        running, round_index = dict(contenders), 0
+        running, round_index, num_late = dict(contenders), 0, 0
         for round_index in range(MAX_ROUNDS):
             if round_index >= num_rounds and not self._needs_more(running, baseline):
                 break
-            running = self._affordable(running, baseline, num_rounds - round_index)
+            able = self._able(running, baseline)
+            running = self._affordable(able, baseline, num_rounds - round_index)
+            num_late += len(able) - len(running)
             self._round(round_index, running, num_rounds)
             if self._stop.level:
                 num_whole = round_index + (self._done(round_index, running) == running.keys())
                 if num_whole < num_rounds:
                     return None
                 break
-        result = self._result(contenders, baseline)
+        # Who was dropped has fewer rounds than an interval needs.
+        result = self._result(running, baseline)
         if result is None:
             return None
-        return replace(result, shortened=self._shortened(len(contenders), len(running)))
+        shortened = self._shortened(num_late, len(running))
+        return replace(result, records=self._records(contenders), shortened=shortened)
+
+    def _able(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
+        """The contenders that can still win: whoever failed in a round cannot, and need not run again.
+
+        The script's own settings stay, and so do all where nobody else is left.
+        """
+        failed = {record.number for record in self._records(running) if record.result.outcome is not Outcome.OK}
+        failed -= {baseline.number} if baseline is not None else set()
+        return {number: trial for number, trial in running.items() if number not in failed} or running
 
     def _affordable(
         self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None, num_rounds: int
@@ -101,14 +114,15 @@ class Finals:
         rates = [_rate(record.result) for record in self._records({trial.number: trial})]
         return sum(rates) / len(rates) if rates else trial.samples_per_second or 0.0
 
-    def _shortened(self, num_contenders: int, num_kept: int) -> str:
-        parts = []
-        if num_kept < num_contenders:
-            parts.append(f"only {num_kept} contenders to the last round")
+    def _shortened(self, num_late: int, num_kept: int) -> str:
+        kept = f"The time allowed only {num_kept} contenders to the last round." if num_late else ""
         over_s = self._budget.spent_s - self._budget.total_s
-        if over_s > OVERRUN_SHARE * self._budget.total_s:
-            parts.append(f"not even the shortest finals, which took {format_seconds(over_s)} more")
-        return f"The time allowed {' and '.join(parts)}." if parts else ""
+        if over_s <= OVERRUN_SHARE * self._budget.total_s:
+            return kept
+        over = format_seconds(over_s)
+        if num_late:
+            return f"{kept} Even so the finals took {over} more."
+        return f"The time allowed not even the shortest finals, which took {over} more."
 
     def _round(self, round_index: int, contenders: dict[int, FinishedTrial], num_rounds: int) -> None:
         done = self._done(round_index, contenders)

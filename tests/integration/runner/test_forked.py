@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -263,7 +264,7 @@ def test_what_cannot_be_forked_soundly_gets_a_cold_start_and_the_reason(
 
 
 def held_alone(script: Path, folder: Path, num_workers: int) -> int:
-    """The most that a script was seen to hold while its loader's workers were there, nothing of ours attached."""
+    """Nearly the most that a script held while its loader's workers were there, nothing of ours attached."""
     with subprocess.Popen([sys.executable, str(script)], cwd=folder, start_new_session=True) as child:
         seen: list[int] = []
         try:
@@ -273,8 +274,10 @@ def held_alone(script: Path, folder: Path, num_workers: int) -> int:
                     seen.append(held_memory_bytes(processes))
                 time.sleep(0.05)
         finally:
-            os.killpg(child.pid, signal.SIGKILL)  # its workers, too
-    return max(seen)
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # its workers, too
+    assert seen, child.returncode
+    return sorted(seen)[-len(seen) // 10]  # The very most may hold pages of a worker that ended while they were read.
 
 
 @SLOWLY_REDIRECTED

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,6 +14,7 @@ from autotune.trial import heap
 @pytest.fixture(autouse=True)
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(heap, "_shares_heap", False)
+    gc.collect()  # so that none of its own comes in between
     yield
     gc.unfreeze()
     gc.enable()
@@ -51,6 +53,28 @@ def test_the_first_collection_of_a_trial_comes_when_it_is_asked_for_and_once() -
     heap.settle()
     assert kept == ["collected"]
     cycle(kept)
+    heap.settle()
+    assert kept == ["collected"]
+
+
+def test_it_comes_before_a_process_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[Callable[[], None]] = []
+    monkeypatch.setattr(os, "register_at_fork", lambda *, before: registered.append(before))
+    kept: list[object] = []
+    cycle(kept)
+    heap.thaw()
+    assert kept == []
+    registered[0]()
+    assert kept == ["collected"]
+
+
+def test_once_the_script_has_its_collector_on_again_it_comes_all_the_same() -> None:
+    kept: list[object] = []
+    gc.disable()
+    cycle(kept)
+    heap.thaw()
+    heap.settle()
+    gc.enable()
     heap.settle()
     assert kept == ["collected"]
 

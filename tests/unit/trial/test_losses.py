@@ -13,9 +13,10 @@ from autotune.trial.roots import Roots
 from autotune.trial.steps import Steps
 
 
-def watch_of(*losses: torch.Tensor, is_measuring: bool = True, step_s: float = 0.001) -> LossWatch:
+def watch_of(*losses: torch.Tensor, is_measuring: bool = True, step_s: float = 0.001, num_ahead: int = 1) -> LossWatch:
+    """After these losses; the clock goes on where the host waits for the device, every `num_ahead` steps."""
     steps = Steps()
-    watch = LossWatch(steps, Roots(), now=lambda: 7.0 + step_s * steps.num_backwards)
+    watch = LossWatch(steps, Roots(), now=lambda: 7.0 + step_s * num_ahead * (steps.num_backwards // num_ahead))
     watch.install()
     watch.measure(is_measuring)
     backward = steps._wrap_backward(lambda *_: None)
@@ -85,6 +86,11 @@ def test_on_a_device_every_loss_of_long_steps_is_looked_at() -> None:
     losses = [*[FINE] * 4 * DEVICE_STRIDE, BROKEN, *[FINE] * 4 * DEVICE_STRIDE]
     assert not watch_of(*map(elsewhere, losses), step_s=0.01).is_finite
     assert Elsewhere.num_sums - before == len(losses)
+
+
+def test_on_a_device_that_the_host_is_ahead_of_long_steps_are_known_by_their_mean() -> None:
+    losses = [*[FINE] * 20 * DEVICE_STRIDE, BROKEN, *[FINE] * 4 * DEVICE_STRIDE]
+    assert not watch_of(*map(elsewhere, losses), step_s=0.02, num_ahead=5).is_finite
 
 
 def test_losses_of_any_shape_are_finite() -> None:

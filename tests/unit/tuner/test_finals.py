@@ -178,6 +178,25 @@ def test_where_runs_turn_out_slower_the_slowest_contenders_are_dropped() -> None
     assert bench.now_s <= bench.total_s * 1.02
 
 
+def test_who_is_dropped_for_want_of_time_does_not_win_by_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trial 2 comes within 1 % of the fastest, and holds less."""
+    monkeypatch.setitem(RATES, 2, 149.5)
+    peaks = {0: 100 << 20, 1: 100 << 20, 2: 80 << 20}
+    assert Bench(1000.0, around_s=16.0, peaks=peaks).run(1, 2).winner.number == 2
+    bench = Bench(168.0, around_s=16.0, peaks=peaks)
+    result = bench.run(1, 2)
+    assert bench.rounds(2) == [0, 1] and result.winner.number == 1
+    assert result.shortened == "The time allowed only 2 contenders to the last round."
+    assert {record.number for record in result.records} == {0, 1, 2}
+
+
+def test_who_failed_in_a_round_is_not_run_again() -> None:
+    bench = Bench(1000.0, failing=((0, 1, Outcome.CRASHED),))
+    result = bench.run(1, 2)
+    assert (bench.rounds(1), bench.rounds(2), bench.rounds(0)) == ([0], [0, 1, 2], [0, 1, 2])
+    assert (result.winner.number, result.shortened) == (2, "")
+
+
 @pytest.mark.parametrize("total_s", [110.0, 30.0])
 def test_fewer_than_three_rounds_are_never_run_and_the_overrun_is_said(total_s: float) -> None:
     bench = Bench(total_s=total_s, around_s=20.0)
