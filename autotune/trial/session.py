@@ -131,7 +131,7 @@ class MeasuredSession:
             self._feed.iterated(record, loader, iterator)
 
     def _start_meter(self, num_workers: int, num_queued: int) -> Meter:
-        heap.settle()
+        heap.settle()  # Only now: the first step does not wait for it.
         rank, world_size = self._told.note_rank()
         facts, settings = self._job.facts, self._job.settings
         assert facts is not None and settings is not None

@@ -70,7 +70,7 @@ class Finals:
             return None
         num_rounds = NUM_ROUNDS if len(contenders) > 1 else ROUNDS_ALONE
         self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_rounds))
-        running, round_index, num_late = dict(contenders), 0, 0
+        running, num_late = dict(contenders), 0
         for round_index in range(MAX_ROUNDS):
             if round_index >= num_rounds and not self._needs_more(running, baseline):
                 break
@@ -87,8 +87,7 @@ class Finals:
         result = self._result(running, baseline)
         if result is None:
             return None
-        shortened = self._shortened(num_late, len(running))
-        return replace(result, records=self._records(contenders), shortened=shortened)
+        return replace(result, shortened=self._shortened(num_late, len(running)))
 
     def _able(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
         """The contenders that can still win: whoever failed in a round cannot, and need not run again.

@@ -68,17 +68,6 @@ def test_it_comes_before_a_process_is_forked(monkeypatch: pytest.MonkeyPatch) ->
     assert kept == ["collected"]
 
 
-def test_once_the_script_has_its_collector_on_again_it_comes_all_the_same() -> None:
-    kept: list[object] = []
-    gc.disable()
-    cycle(kept)
-    heap.thaw()
-    heap.settle()
-    gc.enable()
-    heap.settle()
-    assert kept == ["collected"]
-
-
 def test_a_trial_that_shares_no_heap_is_left_alone() -> None:
     kept: list[object] = []
     cycle(kept)
@@ -86,10 +75,13 @@ def test_a_trial_that_shares_no_heap_is_left_alone() -> None:
     assert kept == []
 
 
-def test_a_collector_that_the_script_has_switched_off_stays_off() -> None:
+def test_a_collector_that_the_script_has_switched_off_stays_off_until_it_is_on_again() -> None:
     kept: list[object] = []
     gc.disable()
     cycle(kept)
     heap.thaw()
     heap.settle()
     assert kept == [] and not gc.isenabled()
+    gc.enable()
+    heap.settle()
+    assert kept == ["collected"]

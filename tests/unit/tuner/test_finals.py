@@ -187,7 +187,6 @@ def test_who_is_dropped_for_want_of_time_does_not_win_by_fewer_rounds(monkeypatc
     result = bench.run(1, 2)
     assert bench.rounds(2) == [0, 1] and result.winner.number == 1
     assert result.shortened == "The time allowed only 2 contenders to the last round."
-    assert {record.number for record in result.records} == {0, 1, 2}
 
 
 def test_who_failed_in_a_round_is_not_run_again() -> None:
@@ -197,13 +196,13 @@ def test_who_failed_in_a_round_is_not_run_again() -> None:
     assert (result.winner.number, result.shortened) == (2, "")
 
 
-@pytest.mark.parametrize("total_s", [110.0, 30.0])
-def test_fewer_than_three_rounds_are_never_run_and_the_overrun_is_said(total_s: float) -> None:
+@pytest.mark.parametrize(("total_s", "num_longer"), [(110.0, 2), (30.0, 0)])
+def test_fewer_than_three_rounds_are_never_run_and_the_overrun_is_said(total_s: float, num_longer: int) -> None:
     bench = Bench(total_s=total_s, around_s=20.0)
     result = bench.run(1)
     assert bench.rounds(0) == bench.rounds(1) == list(range(NUM_ROUNDS))
     assert result.comparison is not None and result.comparison.num_rounds == NUM_ROUNDS
-    assert min(bench.limits) == LEAST_FINAL_WINDOW_S
+    assert set(bench.limits[num_longer:]) == {LEAST_FINAL_WINDOW_S}
     assert "not even the shortest finals" in result.shortened
 
 
