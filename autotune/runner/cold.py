@@ -86,6 +86,7 @@ class ColdRunner:
             "command": list(job.command),
             "cwd": job.cwd,
             "layers": self._mounts(job, paths.folder),
+            "writable": self.workspace.confinement(paths.folder),
             "log": str(paths.log),
             "folder": str(paths.folder),
         }

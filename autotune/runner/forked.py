@@ -224,6 +224,7 @@ class ForkRunner:
                 environment={**FORKABLE, **environment},
                 folder=folder,
                 mounts=workspace.mounts(folder, is_probe=False) if workspace.has_layers else [],
+                writable=workspace.confinement(None),
                 imports=self._facts.imports,
                 own_modules=own_modules(job),
             )

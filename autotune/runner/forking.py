@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.runner import layers, warden
+from autotune.runner import landlock, layers, warden
 from autotune.runner.descendants import PR_SET_PDEATHSIG, prctl, send
 
 ENTRY = "autotune.trial.forked"
@@ -33,8 +33,9 @@ def main(spec_path: str, descriptor: int, there: frozenset[str] = frozenset()) -
     """Prepares the process and serves until the tuner is gone.
 
     Args:
-        spec_path: JSON with `folder` (of this server), `layers` (mounts), `imports` (modules to import), `own_modules`
-            (names that the script has modules of its own by).
+        spec_path: JSON with `folder` (of this server), `layers` (mounts), `writable` (where Landlock is to let it
+            write, or null), `imports` (modules to import), `own_modules` (names that the script has modules of its own
+            by).
         descriptor: The socket to the tuner.
         there: Names of the modules that every interpreter has before it runs anything.
     """
@@ -70,6 +71,8 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) 
         if spec["layers"]:
             layers.enter(spec["layers"])
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
+        if spec["writable"] is not None:
+            landlock.restrict(spec["writable"])
         os.chdir("/")
         entry = importlib.import_module(ENTRY)
         entry.preload(spec["imports"])

@@ -70,6 +70,7 @@ class ForkServer:
         environment: Of the server; its trials differ from it only in what their specs say.
         folder: A folder of the server's own, which goes with it.
         mounts: Its copy-on-write layers.
+        writable: Where Landlock is to let it, and all that it forks, write; None = everywhere.
         imports: Modules that it imports.
         own_modules: Names that the script has modules of its own by.
 
@@ -84,15 +85,15 @@ class ForkServer:
         environment: Mapping[str, str],
         folder: Path,
         mounts: list[dict[str, object]],
+        writable: list[str] | None = None,
         imports: tuple[str, ...],
         own_modules: tuple[str, ...],
     ) -> None:
         self.folder = folder
         self.environment = dict(environment)
         spec = folder / "server.json"
-        spec.write_text(
-            json.dumps({"folder": str(folder), "layers": mounts, "imports": imports, "own_modules": own_modules})
-        )
+        told = {"folder": str(folder), "layers": mounts, "writable": writable}
+        spec.write_text(json.dumps({**told, "imports": imports, "own_modules": own_modules}))
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         options = ["-X", "utf8"] if sys.flags.utf8_mode else []
         with (folder / "server.log").open("wb") as log, theirs:

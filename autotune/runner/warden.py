@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotune.runner import layers, shared_files
+from autotune.runner import landlock, layers, shared_files
 from autotune.runner.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Descendants, prctl, send
 from autotune.runner.terminal import BoundedLog, Terminal, open_terminal
 
@@ -103,6 +103,8 @@ def _become_command(spec: dict[str, Any], slave: int, error_write: int, origin: 
         if spec["layers"]:
             layers.enter(spec["layers"], origin.replaced if origin is not None else ())
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
+        if spec.get("writable") is not None:
+            landlock.restrict(spec["writable"])
         if os.getppid() != warden:
             os._exit(127)
         os.chdir(spec["cwd"])

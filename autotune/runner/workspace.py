@@ -13,9 +13,12 @@ from pathlib import Path
 
 from autotune.errors import HostError
 from autotune.model.job import TrialPaths
+from autotune.model.protection import Protection, ProtectionWish
 from autotune.runner import layers
 from autotune.runner.claims import COMPLETE, TRIALS, Claim, claim, is_ours, sweep
 from autotune.runner.covered import covered_folders
+from autotune.runner.protection import choose
+from autotune.runner.redirected import redirection
 from autotune.runner.tree import end_strays
 
 FREE_SPACE = "Free some space, or set TMPDIR."
@@ -39,17 +42,39 @@ class Workspace:
     Args:
         folder: Where it is, or is to be made.
         covered: Folders of the user's that trials must not change; none of them contains this one.
-        has_layers: Whether this system permits overlay mounts; what trials write is redirected otherwise.
+        protection: What keeps trials from the user's files.
+        writable: Places of the user's that trials may write to for real.
     """
 
-    def __init__(self, folder: Path, covered: tuple[Covered, ...], *, has_layers: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        covered: tuple[Covered, ...],
+        *,
+        protection: Protection = Protection.LAYERS,
+        writable: tuple[Path, ...] = (),
+    ) -> None:
         self.folder = folder
         self.covered = covered
-        self.has_layers = has_layers
+        self.protection = protection
+        self.writable = writable
         self._claim: Claim | None = None
 
+    @property
+    def has_layers(self) -> bool:
+        """Whether trials write to overlay mounts; what they write is redirected otherwise."""
+        return self.protection is Protection.LAYERS
+
     @classmethod
-    def open(cls, folder: Path | None, *, cwd: Path, command: tuple[str, ...], study_id: str = "") -> Workspace:
+    def open(
+        cls,
+        folder: Path | None,
+        *,
+        cwd: Path,
+        command: tuple[str, ...],
+        study_id: str = "",
+        wish: ProtectionWish | None = None,
+    ) -> Workspace:
         """The study's workspace: the one of an earlier run where it still exists, otherwise a new one.
 
         Args:
@@ -58,22 +83,25 @@ class Workspace:
             command: What starts the script.
             study_id: Names the new folder, so that a tuner that was killed before it noted the folder's name leaves
                 nothing behind that its resume would not find; without one the name is random.
+            wish: What the user said of the protection of files; None = nothing.
 
         Raises:
             HostError: The working directory cannot be protected, or no temporary folder outside of the user's folders
-                can be written.
+                can be written, or the system permits no protection and the user has not said to go on.
         """
+        wish = wish or ProtectionWish()
         folders = covered_folders(cwd, command)
         sweep(_bases())
         folder, claimed = _claimed(folder, folders, study_id)
         scratch = folder / "permitted"
         try:
-            has_layers = layers.is_permitted(scratch, folders)
+            protection = choose(wish, scratch, folders)
         except OSError as error:
             raise HostError(f"{folder} cannot be written: {error}.", FREE_SPACE) from error
         finally:
             layers.remove_tree(scratch)
-        workspace = cls(folder, tuple(map(Covered, folders)), has_layers=has_layers)
+        writable = tuple((cwd / path).resolve() for path in wish.writable)
+        workspace = cls(folder, tuple(map(Covered, folders)), protection=protection, writable=writable)
         workspace._claim = claimed
         return workspace
 
@@ -119,14 +147,29 @@ class Workspace:
 
     def redirection(self, trial: Path, *, is_probe: bool, over: Path | None = None) -> dict[str, list[str]]:
         """The same where writes are redirected instead of mounted over, as `autotune.trial.redirect` takes it."""
-        covered = [str(covered.folder) for covered in self.covered]
-        layers = [str(self.redirected)]
+        layers = [self.redirected]
         if over is not None:
-            covered.append(str(TrialPaths(over).temporary))
-            layers.insert(0, str(TrialPaths(over).layer))
+            layers.insert(0, TrialPaths(over).layer)
         if not is_probe:
-            layers.insert(0, str(TrialPaths(trial).layer))
-        return {"covered": covered, "layers": layers}
+            layers.insert(0, TrialPaths(trial).layer)
+        return redirection(layers, own=self._own(trial))
+
+    def confinement(self, trial: Path | None) -> list[str] | None:
+        """Where the kernel lets a trial write; None where Landlock does not confine it.
+
+        Args:
+            trial: Its folder; None for a process that trials are forked from, which writes to all of theirs.
+        """
+        if self.protection is not Protection.LANDLOCK:
+            return None
+        places = self._own(trial or self.folder / TRIALS)
+        for folder in places[: -len(self.writable) or None]:
+            folder.mkdir(parents=True, exist_ok=True)  # A rule holds for what is there when it is made.
+        return [str(path) for path in places]
+
+    def _own(self, trial: Path) -> list[Path]:
+        """Places that mean what they say to a trial whose writes are redirected: its own and the study's."""
+        return [trial, self.folder / "study", self.compiled, *self.writable]
 
     @property
     def redirected(self) -> Path:

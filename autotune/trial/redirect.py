@@ -21,7 +21,7 @@ from autotune.trial.redirection import calls, changes, folders, natives
 from autotune.trial.redirection.layers import RedirectLayers
 
 VARIABLE = "AUTOTUNE_REDIRECT"
-"""JSON with `covered` and `layers`, the arguments of `RedirectLayers`."""
+"""JSON with `covered`, `layers` and `spared`, the arguments of `RedirectLayers`."""
 READING = ("getxattr", "listxattr", "pathconf", "readlink", "statvfs")
 CHANGING = ("chmod", "chown", "lchown", "removexattr", "setxattr", "truncate", "utime")
 MAKING = ("mkdir", "mkfifo", "mknod")
@@ -70,7 +70,7 @@ def install() -> None:
 def renew() -> None:
     """Takes the layers that the environment names now: a forked process has its own."""
     plan = json.loads(os.environ[VARIABLE])
-    calls.layers = RedirectLayers(plan["covered"], plan["layers"])
+    calls.layers = RedirectLayers(plan["covered"], plan["layers"], plan["spared"])
     calls.layers.prepare()
 
 

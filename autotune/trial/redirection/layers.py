@@ -40,11 +40,14 @@ class RedirectLayers:
     Args:
         covered: Folders whose files must not change; real paths.
         layers: Folders of the layers, nearest first; the first one is written to.
+        spared: Folders and files within covered folders that are not covered; real paths.
     """
 
-    def __init__(self, covered: Sequence[str], layers: Sequence[str]) -> None:
+    def __init__(self, covered: Sequence[str], layers: Sequence[str], spared: Sequence[str] = ()) -> None:
         self._covered = tuple(covered)
         self._below = tuple(folder + "/" for folder in covered)
+        self._spared = tuple(spared)
+        self._below_spared = tuple(path + "/" for path in spared)
         self._files = tuple(join(layer, "files") for layer in layers)
         self._gone = tuple(join(layer, "gone") for layer in layers)
         self._aside = join(layers[0], "aside") if layers else ""
@@ -134,7 +137,9 @@ class RedirectLayers:
         places.make_longer(self._stamp)
 
     def is_covered(self, real: str) -> bool:
-        """Whether the path lies in a covered folder, or is one."""
+        """Whether the path lies in a covered folder, or is one, and nobody has spared it."""
+        if real.startswith(self._below_spared) or real in self._spared:
+            return False
         return real.startswith(self._below) or real in self._covered
 
     def cwd(self) -> str:

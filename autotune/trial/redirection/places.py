@@ -132,19 +132,46 @@ def copy(place: str, own: str, *, aside: str, keeps_content: bool) -> None:
 
 def _copy_file(place: str, own: str, aside: str) -> None:
     """Copies the content aside, and puts it there as a whole unless something is."""
-    source = _open(place, os.O_RDONLY | os.O_CLOEXEC)
-    sink = -1
     try:
-        sink = _open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        while data := _read(source, COPY_BYTES):
-            while data:
-                data = data[_write(sink, data) :]
-        _link(aside, own)
+        _copy_bytes(place, aside)
+        _put(aside, own)
+    finally:
+        if exists(aside):
+            _unlink(aside)
+
+
+def _copy_bytes(place: str, copy: str) -> None:
+    source = _open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sink = _open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            while data := _read(source, COPY_BYTES):
+                while data:
+                    data = data[_write(sink, data) :]
+        finally:
+            _close(sink)
     finally:
         _close(source)
-        if sink >= 0:
-            _close(sink)
-            _unlink(aside)
+
+
+def _put(aside: str, own: str) -> None:
+    """Gives a finished file its name, unless there is something of that name.
+
+    Raises:
+        FileExistsError: There is.
+    """
+    try:
+        _link(aside, own)
+    except OSError as failure:
+        # The first version of Landlock permits no links, and no renames, from one folder to another.
+        if failure.errno != errno.EXDEV:
+            raise
+        beside = f"{own}.{os.getpid()}-{get_ident()}"
+        _copy_bytes(aside, beside)
+        try:
+            _link(beside, own)
+        finally:
+            _unlink(beside)
 
 
 def make_longer(place: str) -> None:

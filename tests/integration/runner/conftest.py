@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.runner import layers
-from tests.integration.runner.ground import TABLE, Ground
+from tests.integration.runner.ground import TABLE, Ground, protection_of
 
 
 @pytest.fixture(scope="session")
@@ -18,20 +18,18 @@ def are_layers_permitted(tmp_path_factory: pytest.TempPathFactory) -> bool:
     return layers.is_permitted(tmp_path_factory.mktemp("permitted"))
 
 
-@pytest.fixture(params=["layers", "redirected"])
+@pytest.fixture(params=["layers", "landlock", "redirected"])
 def ground(
     request: pytest.FixtureRequest, are_layers_permitted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Ground]:
-    """A user's project and home under one of the two protections, in a place with a short name for sockets.
+    """A user's project and home under one of the three protections, in a place with a short name for sockets.
 
     `either` takes the one that this system permits: for what does not depend on it.
     """
-    if request.param == "layers" and not are_layers_permitted:
-        pytest.skip("this system permits no overlay mounts")
-    has_layers = request.param == "layers" or (request.param == "either" and are_layers_permitted)
+    protection = protection_of(request.param, are_layers_permitted=are_layers_permitted)
     monkeypatch.setenv("HOME", os.environ.get("HOME", "/"))
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
-    made = Ground(root, has_layers=has_layers)
+    made = Ground(root, protection)
     yield made
     layers.remove_tree(root)
 

@@ -18,9 +18,11 @@ from autotune.host import SHARED_MEMORY
 from autotune.measure.stopping import WindowRule
 from autotune.model.job import Mode, TrialJob
 from autotune.model.outcome import Outcome
+from autotune.model.protection import Protection
 from autotune.model.result import TrialResult
 from autotune.runner.cold import ColdRunner
 from autotune.runner.device import choose_device
+from autotune.runner.protection import is_landlock_permitted
 from autotune.runner.workspace import Covered, Workspace, covered_folders
 from autotune.settings import Settings
 from autotune.units import MIB
@@ -31,14 +33,31 @@ SCRIPTS = Path(__file__).parent / "scripts"
 GENEROUS_BYTES = 4096 * MIB
 EITHER = pytest.mark.parametrize("ground", ["either"], indirect=True)
 """For tests of what does not depend on how the user's files are protected."""
-REDIRECTED = pytest.mark.parametrize("ground", ["layers", "redirected"], indirect=True, scope="module")
+REDIRECTED = pytest.mark.parametrize("ground", ["layers", "landlock", "redirected"], indirect=True, scope="module")
 """For tests on a ground that many share, of what has to hold under both protections."""
 SLOWLY_REDIRECTED = pytest.mark.parametrize(
-    "ground", ["layers", pytest.param("redirected", marks=pytest.mark.slow)], indirect=True, scope="module"
+    "ground",
+    ["layers", *(pytest.param(name, marks=pytest.mark.slow) for name in ("landlock", "redirected"))],
+    indirect=True,
+    scope="module",
 )
 """The same for tests that take their time."""
 TABLE: list[tuple[str, str, int, int, int]] = []
 """Rows of (fault, outcome, processes left, files changed, finished trials lost), printed at the end of the session."""
+
+
+def protection_of(name: str, *, are_layers_permitted: bool) -> Protection:
+    """The protection that a parameter names, `either` being the best that this system permits; skips where it cannot.
+
+    `redirected` leaves all to redirection.
+    """
+    permitted = {Protection.LAYERS: are_layers_permitted, Protection.LANDLOCK: is_landlock_permitted()}
+    if name == "either":
+        return next((protection for protection, is_permitted in permitted.items() if is_permitted), Protection.NONE)
+    protection = Protection.NONE if name == "redirected" else Protection(name)
+    if not permitted.get(protection, True):
+        pytest.skip(f"this system does not permit {protection}")
+    return protection
 
 
 def seed_user_files(root: Path) -> None:
@@ -115,12 +134,17 @@ class Ground:
     """One user, one study."""
 
     root: Path
-    has_layers: bool
+    protection: Protection
     user: Path = field(init=False)
     home: Path = field(init=False)
     workspace: Workspace = field(init=False)
     runner: ColdRunner = field(init=False)
     before: dict[str, tuple[Any, ...]] = field(init=False)
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the trials write to overlay mounts."""
+        return self.protection is Protection.LAYERS
 
     def __post_init__(self) -> None:
         self.user, self.home = self.root / "project", self.root / "home"
@@ -135,7 +159,7 @@ class Ground:
         os.environ["HOME"] = str(self.home)
         folders = covered_folders(self.user, (sys.executable, *extra))
         covered = tuple(Covered(path) for path in folders)
-        self.workspace = Workspace(self.root / "space", covered, has_layers=self.has_layers)
+        self.workspace = Workspace(self.root / "space", covered, protection=self.protection)
         self.workspace.folder.mkdir(exist_ok=True)
         self.runner = ColdRunner(self.workspace, choose_device("cpu"))
         self.before = digest(self.user, self.home)
@@ -202,8 +226,7 @@ class Ground:
         following = self.run("obeys.py")
         is_lost = following.outcome is not Outcome.OK
         outcome = result.outcome.value if result is not None else "(tuner killed)"
-        how = "layers" if self.has_layers else "redirected"
-        TABLE.append((f"{fault} [{how}]", outcome, len(left), len(changed), int(is_lost)))
+        TABLE.append((f"{fault} [{self.protection}]", outcome, len(left), len(changed), int(is_lost)))
         assert left == []
         assert not changed, changed[:10]
         assert folders == []

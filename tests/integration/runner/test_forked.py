@@ -31,7 +31,7 @@ from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
 from autotune.settings import Settings
 from autotune.space.natural import natural_settings
-from tests.integration.runner.ground import REDIRECTED, SLOWLY_REDIRECTED, Ground, digest
+from tests.integration.runner.ground import REDIRECTED, SLOWLY_REDIRECTED, Ground, digest, protection_of
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
 from tests.unit.facts import script_facts
 
@@ -57,12 +57,10 @@ FACTS = script_facts(imports=("torch._dynamo", "torch.utils.data", "there_is.no_
 @pytest.fixture(scope="module", params=["layers"])
 def ground(request: pytest.FixtureRequest, are_layers_permitted: bool) -> Iterator[Ground]:
     """A user's project whose trials are forked, all from one server; under layers unless a test says otherwise."""
-    has_layers = request.param == "layers"
-    if has_layers and not are_layers_permitted:
-        pytest.skip("this system permits no overlay mounts")
+    protection = protection_of(request.param, are_layers_permitted=are_layers_permitted)
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
     home = os.environ.get("HOME", "/")
-    made = Ground(root, has_layers=has_layers)
+    made = Ground(root, protection)
     assert isinstance(made.runner, ColdRunner)
     with ForkRunner(made.runner, FACTS, least_preparation_s=math.inf) as runner:
         made.runner = runner

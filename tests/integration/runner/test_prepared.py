@@ -16,7 +16,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.runner import layers
 from autotune.settings import Precision
-from tests.integration.runner.ground import SLOWLY_REDIRECTED, Ground, digest
+from tests.integration.runner.ground import SLOWLY_REDIRECTED, Ground, digest, protection_of
 from tests.integration.runner.study import Study, opened, run
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
 
@@ -27,12 +27,10 @@ BEGINNING_S = 0.5
 @pytest.fixture(scope="module", params=["layers"])
 def ground(request: pytest.FixtureRequest, are_layers_permitted: bool) -> Iterator[Ground]:
     """A user's project, under layers unless a test says otherwise."""
-    has_layers = request.param == "layers"
-    if has_layers and not are_layers_permitted:
-        pytest.skip("this system permits no overlay mounts")
+    protection = protection_of(request.param, are_layers_permitted=are_layers_permitted)
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
     home = os.environ.get("HOME", "/")
-    yield Ground(root, has_layers=has_layers)
+    yield Ground(root, protection)
     os.environ["HOME"] = home
     layers.remove_tree(root)
 

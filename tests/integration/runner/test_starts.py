@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from autotune.model.protection import Protection
 from autotune.model.result import TrialResult
 from autotune.runner import layers, reports
 from autotune.runner.prepared import FORKABLE
-from tests.integration.runner.ground import Ground
+from tests.integration.runner.ground import Ground, protection_of
 from tests.integration.runner.study import opened, run
 
 STARTS = ("cold", "forked", "prepared")
@@ -33,22 +34,20 @@ def arguments(request: pytest.FixtureRequest) -> tuple[str, ...]:
     return tuple(request.param)
 
 
-@pytest.fixture(scope="module", params=["either", pytest.param("redirected", marks=pytest.mark.slow)])
-def has_layers(request: pytest.FixtureRequest, are_layers_permitted: bool) -> bool:
-    """Whether the user's files are kept by layers, where the system permits them."""
-    if request.param == "redirected" and not are_layers_permitted:
-        pytest.skip("either way the writes are redirected: this system permits no overlay mounts")
-    return request.param == "either" and are_layers_permitted
+@pytest.fixture(scope="module", params=["either", pytest.param("landlock", marks=pytest.mark.slow)])
+def protection(request: pytest.FixtureRequest, are_layers_permitted: bool) -> Protection:
+    """What keeps the user's files."""
+    return protection_of(request.param, are_layers_permitted=are_layers_permitted)
 
 
 @pytest.fixture(scope="module")
-def trials(arguments: tuple[str, ...], has_layers: bool) -> Iterator[dict[str, TrialResult]]:
+def trials(arguments: tuple[str, ...], protection: Protection) -> Iterator[dict[str, TrialResult]]:
     """One script under its own settings, started in each way; it says what it sees."""
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reports, "LOG_TAIL_CHARS", LONG_LOG_CHARS)
         patch.setenv("HOME", os.environ.get("HOME", "/"))
-        study = opened(Ground(root, has_layers=has_layers), "draws.py")
+        study = opened(Ground(root, protection), "draws.py")
         job = study.job(*arguments)
         with study.runner(least_preparation_s=math.inf) as forked, study.runner() as prepared:
             runners = zip(STARTS, (study.cold, forked, prepared), strict=True)

@@ -16,11 +16,10 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 def run_tuner(ground: Ground, how: str, **changes: str) -> str:
     """What a tuner prints that a shell starts so; it runs one trial of writes.py."""
-    protection = "layers" if ground.has_layers else "redirected"
     command = [sys.executable, "-m", "tests.integration.runner.tuner_child", str(ground.workspace.folder)]
     environment = {**os.environ, **changes}
     ended = subprocess.run(
-        ["sh", "-c", f'exec "$@" {how}', "sh", *command, str(ground.user), protection, "cold", "writes.py"],
+        ["sh", "-c", f'exec "$@" {how}', "sh", *command, str(ground.user), ground.protection, "cold", "writes.py"],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,

@@ -24,9 +24,8 @@ def start_tuner(ground: Ground, *arguments: str) -> subprocess.Popen[bytes]:
 def start_tuner_in(ground: Ground, start: str, *arguments: str) -> subprocess.Popen[bytes]:
     """A tuner whose trials start cold, forked or prepared, under the ground's protection."""
     command = [sys.executable, "-m", "tests.integration.runner.tuner_child", str(ground.workspace.folder)]
-    how = "layers" if ground.has_layers else "redirected"
     return subprocess.Popen(
-        [*command, str(ground.user), how, start, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL
+        [*command, str(ground.user), ground.protection, start, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL
     )
 
 

@@ -9,6 +9,7 @@ import math
 import sys
 from pathlib import Path
 
+from autotune.model.protection import Protection
 from autotune.runner.cold import ColdRunner
 from autotune.runner.covered import covered_folders
 from autotune.runner.device import choose_device
@@ -22,7 +23,7 @@ from tests.unit.facts import script_facts
 def main() -> None:
     folder, user, protection, start, *arguments = sys.argv[1:]
     covered = tuple(Covered(path) for path in covered_folders(Path(user), ()))
-    workspace = Workspace(Path(folder), covered, has_layers=protection != "redirected")
+    workspace = Workspace(Path(folder), covered, protection=Protection(protection))
     runner: Runner = ColdRunner(workspace, choose_device("cpu"))
     if start != "cold":
         least_s = math.inf if start == "forked" else 0.0

@@ -29,7 +29,7 @@ JOB = TrialJob(
 
 def compiler_caches(tmp_path: Path, job: TrialJob) -> list[str | None]:
     """Where the compilers of two trials cache."""
-    workspace = Workspace(tmp_path / "space", (), has_layers=True)
+    workspace = Workspace(tmp_path / "space", ())
     runner = ColdRunner(workspace, choose_device("cpu"))
     trials = [TrialPaths(workspace.new_trial()) for _ in range(2)]
     return [runner.environment(job, paths).get("TORCHINDUCTOR_CACHE_DIR") for paths in trials]

@@ -74,7 +74,12 @@ class Servers:
 
     def __init__(self, folder: Path) -> None:
         self.started: list[SimpleNamespace] = []
-        self.workspace: Any = SimpleNamespace(has_layers=False, new_trial=lambda: folder, remove_trial=lambda _: None)
+        self.workspace: Any = SimpleNamespace(
+            has_layers=False,
+            new_trial=lambda: folder,
+            remove_trial=lambda _: None,
+            confinement=lambda _: None,
+        )
 
     def start(self, **given: Any) -> SimpleNamespace:
         server = SimpleNamespace(

@@ -17,7 +17,7 @@ from autotune.runner.workspace import Covered, Workspace, _folder_in, _new_folde
 def workspace(tmp_path: Path) -> Workspace:
     (tmp_path / "space").mkdir()
     covered = (Covered(tmp_path / "home"), Covered(tmp_path / "project"))
-    return Workspace(tmp_path / "space", covered, has_layers=True)
+    return Workspace(tmp_path / "space", covered)
 
 
 def test_a_layer_keeps_its_name_when_other_folders_come_and_go(tmp_path: Path) -> None:

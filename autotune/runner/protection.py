@@ -1,0 +1,53 @@
+"""Which protection of the user's files a system permits, and what it takes to have a better one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.errors import HostError
+from autotune.model.protection import BEST, Protection, ProtectionWish
+from autotune.runner import landlock, layers
+
+IN_A_CONTAINER = "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN"
+"""What lets a container mount layers. Its default profile permits Landlock since Docker 23, on Linux 5.13 and newer."""
+REMEDY = (
+    "Run it on Linux 5.13 or newer, in a container by Docker 23 or newer, where Landlock needs no option; or permit "
+    f"overlay mounts: {IN_A_CONTAINER}. With --unprotected the search goes on: writes from Python are redirected then, "
+    "others reach your files, and what they changed or removed is named."
+)
+"""What to do where a system permits neither."""
+
+
+def is_landlock_permitted() -> bool:
+    """Whether this kernel has Landlock and lets us use it."""
+    return landlock.version() > 0
+
+
+def choose(wish: ProtectionWish, scratch: Path, folders: Sequence[Path] = ()) -> Protection:
+    """The protection of a search: the one that was asked for, otherwise the best that this system permits.
+
+    Args:
+        wish: What was asked for.
+        scratch: A folder of ours, in which layers are tried.
+        folders: The user's folders, over which layers are tried; outer ones first.
+
+    Raises:
+        HostError: The system does not permit what was asked for, or permits nothing and nobody has said to go on.
+        OSError: `scratch` cannot be written.
+    """
+    if wish.mode in (BEST, Protection.LAYERS) and layers.is_permitted(scratch, folders):
+        return Protection.LAYERS
+    if wish.mode in (BEST, Protection.LANDLOCK) and is_landlock_permitted():
+        return Protection.LANDLOCK
+    if wish.mode == Protection.NONE or (wish.mode == BEST and wish.is_unprotected):
+        return Protection.NONE
+    if wish.mode == BEST:
+        raise HostError(
+            "This system permits neither overlay mounts nor Landlock, so trials could change your files.", REMEDY
+        )
+    what = "overlay mounts" if wish.mode == Protection.LAYERS else "Landlock"
+    raise HostError(
+        f"This system does not permit {what}, which --protection {wish.mode} asks for.",
+        "Leave --protection away to have the best that it permits; autotune doctor says what that is.",
+    )
