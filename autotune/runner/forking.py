@@ -72,7 +72,7 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) 
             layers.enter(spec["layers"])
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
         if spec["writable"] is not None:
-            landlock.restrict(spec["writable"])
+            landlock.restrict(spec["writable"], is_forked_from=True)
         os.chdir("/")
         entry = importlib.import_module(ENTRY)
         entry.preload(spec["imports"])

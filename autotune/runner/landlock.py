@@ -97,15 +97,18 @@ def handled(of_version: int) -> int:
     return CHANGES | sum(right for since, right in SINCE if of_version >= since)
 
 
-def restrict(writable: Iterable[str], call: Syscall = syscall) -> None:
+def restrict(writable: Iterable[str], call: Syscall = syscall, *, is_forked_from: bool = False) -> None:
     """Lets this process, and all that it starts from now on, change files only where it needs to.
 
     Changes stay possible beneath `writable`, in shared memory (files alone), on terminals and accelerators, and in
-    /proc, where nothing belongs to the user. A second call can only take rights away.
+    /proc, where nothing belongs to the user; of a root user that may change settings of the kernel there, only in its
+    own folder of /proc. A second call can only take rights away.
 
     Args:
         writable: Folders, or files; those that are not there are passed over.
         call: Makes system calls.
+        is_forked_from: Processes that are confined by themselves will be forked from this one. Each of them must be
+            able to write to its own folder of /proc, which is not there yet: all of /proc stays writable.
 
     Raises:
         OSError: The kernel has no Landlock, or refuses.
@@ -118,7 +121,7 @@ def restrict(writable: Iterable[str], call: Syscall = syscall) -> None:
     described = struct.pack("=QQQ", rights, 0, SCOPED if of_version >= 6 else 0)[:size]
     ruleset = call(CREATE_RULESET, described, ctypes.c_size_t(size), ctypes.c_uint32(0))
     try:
-        for path, allowed in _rules(writable):
+        for path, allowed in _rules(writable, is_forked_from):
             _add_rule(ruleset, path, allowed & rights, call)
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         call(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
@@ -126,7 +129,7 @@ def restrict(writable: Iterable[str], call: Syscall = syscall) -> None:
         os.close(ruleset)
 
 
-def _rules(writable: Iterable[str]) -> Iterator[tuple[str, int]]:
+def _rules(writable: Iterable[str], is_forked_from: bool) -> Iterator[tuple[str, int]]:
     """Pairs of a place and the rights beneath it."""
     everything = handled(max(since for since, _ in SINCE))
     yield from ((path, everything & ~IOCTL_DEV) for path in writable)
@@ -134,7 +137,8 @@ def _rules(writable: Iterable[str]) -> Iterator[tuple[str, int]]:
         yield from ((str(path), OF_FILES) for path in Path("/dev").glob(pattern))
     yield SHARED_MEMORY, SHARED_FILES
     yield os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_PIPES, WRITE_FILE
-    yield "/proc" if not os.access(KERNEL_SWITCH, os.W_OK) else "/proc/self", WRITE_FILE
+    is_harmless = is_forked_from or not os.access(KERNEL_SWITCH, os.W_OK)
+    yield "/proc" if is_harmless else "/proc/self", WRITE_FILE | TRUNCATE
 
 
 def _add_rule(ruleset: int, path: str, allowed: int, call: Syscall) -> None:

@@ -167,6 +167,22 @@ def test_devices_and_shared_memory_can_be_written_and_folders_there_cannot_be_ma
 
 
 @needs_landlock
+def test_what_is_forked_from_a_restricted_process_writes_to_its_own_folder_of_proc(places: tuple[Path, Path]) -> None:
+    _, own = places
+
+    def fork() -> None:
+        landlock.restrict([str(own)], is_forked_from=True)
+
+        def confined() -> None:
+            landlock.restrict([str(own)])
+            Path("/proc/self/oom_score_adj").write_text("500")
+
+        os._exit(in_child(confined))
+
+    assert in_child(fork) == 0
+
+
+@needs_landlock
 @pytest.mark.skipif(landlock.version() < 6, reason="signals are withheld since version 6")
 def test_a_process_outside_cannot_be_signalled(places: tuple[Path, Path]) -> None:
     outside = os.getpid()
