@@ -48,6 +48,10 @@ class SearchSpec:
     require_gain: bool = False
     share_gpu: bool = False
     allow_batchnorm_accumulation: bool = False
+    protection: str = "auto"
+    """What keeps trials from the user's files: `auto`, `layers`, `landlock` or `none`."""
+    unprotected: bool = False
+    """With `auto`: the search goes on where the system permits neither layers nor Landlock."""
 
     @property
     def trials_limit(self) -> int:

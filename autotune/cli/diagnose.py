@@ -14,11 +14,13 @@ from autotune.cli.options import (
     MemoryCap,
     Module,
     NumProcesses,
+    ProtectionMode,
     Quiet,
     SamplesPerStep,
     Script,
     ShareGpu,
     StudyFile,
+    Unprotected,
 )
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
@@ -44,6 +46,8 @@ def diagnose(
     samples_per_step: SamplesPerStep = None,
     device: Device = None,
     share_gpu: ShareGpu = False,
+    protection: ProtectionMode = None,
+    unprotected: Unprotected = False,
     profile: Annotated[
         bool,
         typer.Option(
@@ -74,6 +78,8 @@ def diagnose(
         "samples_per_step": samples_per_step,
         "device": device,
         "share_gpu": share_gpu,
+        "protection": protection,
+        "unprotected": unprotected,
     }
     folder = Path(out or DEFAULT_FOLDER) if profile else None
     return _diagnose(flags, tail_of(context), folder, as_json=as_json, quiet=quiet)

@@ -14,7 +14,7 @@ Examples:
 def doctor(as_json: Json = False) -> int:
     """Say what on this machine stands in the way of a search.
 
-    It looks at torch and driver, cores, memory, /dev/shm, disk, layers, and other processes on the device.
+    It looks at torch and driver, cores, memory, /dev/shm, disk, what protects your files, and others on the device.
 
     Each line says ok, warning or problem, with the remedy. Exits with 6 where there is a problem.
     """
@@ -28,9 +28,9 @@ def doctor(as_json: Json = False) -> int:
     for finding in examine():
         findings.append(finding)
         if not as_json:
-            write_result(f"{finding.status:<8} {finding.name:<9} {finding.text}.\n")
+            write_result(f"{finding.status:<8} {finding.name:<10} {finding.text}.\n")
             if finding.remedy:
-                write_result(f"{'':18} {finding.remedy}\n")
+                write_result(f"{'':19} {finding.remedy}\n")
     if as_json:
         write_document({"findings": [asdict(finding) for finding in findings]})
     return 6 if any(finding.status is Status.PROBLEM for finding in findings) else 0

@@ -113,6 +113,19 @@ AllowBatchnorm = Annotated[
     typer.Option("--allow-batchnorm-accumulation", help="Split batches although BatchNorm then sees smaller ones."),
 ]
 
+ProtectionMode = Annotated[
+    str | None,
+    typer.Option(
+        "--protection",
+        metavar="auto|layers|landlock|none",
+        help="What keeps your files from what trials write. [default: auto, the best that the system permits]",
+    ),
+]
+Unprotected = Annotated[
+    bool,
+    typer.Option("--unprotected", help="Go on where nothing protects your files; what trials change there is named."),
+]
+
 
 def flags_of(params: Mapping[str, Any]) -> dict[str, Any]:
     """What the options of a search say, by key of a study file, and which study file they name.

@@ -18,11 +18,13 @@ from autotune.cli.options import (
     Module,
     NumProcesses,
     Output,
+    ProtectionMode,
     Quiet,
     SamplesPerStep,
     Script,
     ShareGpu,
     StudyFile,
+    Unprotected,
     flags_of,
 )
 from autotune.cli.place import working_directory
@@ -85,6 +87,8 @@ def record(
     ] = None,
     device: Device = None,
     share_gpu: ShareGpu = False,
+    protection: ProtectionMode = None,
+    unprotected: Unprotected = False,
     allow_batchnorm_accumulation: AllowBatchnorm = False,
     as_json: Json = False,
     as_jsonl: JsonLines = False,

@@ -18,12 +18,14 @@ from autotune.cli.options import (
     Module,
     NumProcesses,
     Output,
+    ProtectionMode,
     Quiet,
     SamplesPerStep,
     Script,
     ShareGpu,
     Storage,
     StudyFile,
+    Unprotected,
     flags_of,
 )
 from autotune.cli.place import working_directory
@@ -86,6 +88,8 @@ def search(
     device: Device = None,
     require_gain: Annotated[bool, typer.Option("--require-gain", help="Exit with 7 when nothing is faster.")] = False,
     share_gpu: ShareGpu = False,
+    protection: ProtectionMode = None,
+    unprotected: Unprotected = False,
     allow_batchnorm_accumulation: AllowBatchnorm = False,
     as_json: Json = False,
     as_jsonl: JsonLines = False,

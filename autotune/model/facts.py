@@ -172,6 +172,8 @@ class ScriptFacts:
     """How much of that was more than the process held after the step before."""
     arguments: tuple[ArgumentFacts, ...] = ()
     """Arguments of the script that can stand for a setting."""
+    escaped: tuple[str, ...] = ()
+    """User's files that were changed or removed during the probe, in spite of the protection."""
     notes: tuple[str, ...] = ()
     """`several_loaders` take part in training alike; `reads_ahead`: the training loader is read in a thread of its own,
     so that batches cannot be assigned to steps; `replays_batches`: it is asked for one epoch, which is kept and used

@@ -196,8 +196,10 @@ class TrialResult:
     prepared, and this trial did not."""
     surroundings: Surroundings | None = None
     """What went on around it while its window was open; None where nobody looked, or it was too short."""
+    protection: str = ""
+    """What kept it from the user's files, a value of Protection; empty where nothing had to."""
     escaped: tuple[str, ...] = ()
-    """User's files that were written in spite of the layer."""
+    """User's files that were changed or removed while it ran, in spite of the protection."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from autotune.errors import StoreError
+from autotune.model.protection import Protection
 from autotune.settings import Settings
 
 DOCUMENT_SCHEMA = 1
@@ -178,6 +179,10 @@ class SearchResult:
     """What the user should know, as sentences."""
     contributions: tuple[Contribution, ...] = ()
     """What the changes of the best were worth; empty where there is no gain, or nothing is known."""
+    protection: str = ""
+    """The weakest that any run of the search had, a value of Protection; empty where that is not known."""
+    escaped: tuple[str, ...] = ()
+    """User's files that were changed or removed while the script ran, in spite of the protection."""
 
     def document(self) -> dict[str, Any]:
         """The one document that `--json` prints."""
@@ -204,6 +209,8 @@ class SearchResult:
             "reason": self.reason,
             "notes": list(self.notes),
             "contributions": [contribution.document() for contribution in self.contributions],
+            "protection": self.protection or None,
+            "escaped": list(self.escaped),
         }
 
     @classmethod
@@ -244,4 +251,6 @@ class SearchResult:
             reason=document["reason"],
             notes=tuple(document["notes"]),
             contributions=tuple(map(Contribution.from_document, document.get("contributions", ()))),
+            protection=Protection(document["protection"]).value if document.get("protection") else "",
+            escaped=tuple(document.get("escaped", ())),
         )

@@ -201,7 +201,7 @@ def _trial_lines(event: TrialFinished, standing: Standing) -> tuple[str, ...]:
     escaped = event.result.escaped
     named = ", ".join(clean(path) for path in escaped[:MAX_NAMED_FILES])
     more = f" and {len(escaped) - MAX_NAMED_FILES} more" if len(escaped) > MAX_NAMED_FILES else ""
-    return line, f"warning: the trial wrote to your files: {named}{more}"
+    return line, f"warning: files of yours were changed or removed while it ran: {named}{more}"
 
 
 def _final_words(result: TrialResult) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from autotune.measure.bottleneck import BottleneckKind
+from autotune.model.protection import SENTENCES, Protection
 from autotune.model.summary import Contender, Contribution, SearchResult, Status
 from autotune.report.words import bottleneck_text, clean, ratio_text, value_text
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
@@ -57,10 +58,16 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
     page.paragraph(_changes(result))
     page.paragraph(worth_lines(result))
     page.paragraph(list(_explanation(result)))
-    page.paragraph(_counts(result))
+    page.paragraph([*_counts(result), *_protection(result)])
     page.paragraph([f"note: {clean(note)}" for note in result.notes], style="yellow")
     page.paragraph(list(_next_steps(result, commands)))
     return page.text
+
+
+def _protection(result: SearchResult) -> Iterator[str]:
+    """What kept the user's files, in one line; nothing where that is not known."""
+    if result.protection:
+        yield f"Protection of your files: {SENTENCES[Protection(result.protection)]}."
 
 
 def headline(result: SearchResult) -> str:

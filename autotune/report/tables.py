@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.model.outcome import Outcome
+from autotune.model.protection import SENTENCES, Protection
 from autotune.model.result import TrialResult
 from autotune.model.story import StudyStory, TrialStory
 from autotune.model.summary import Contender
@@ -63,6 +64,8 @@ def machine_rows(story: StudyStory) -> Iterator[tuple[str, str]]:
             yield name.removesuffix("_bytes"), format_bytes(float(value))
         else:
             yield name.replace("_", " "), value
+    if story.result.protection:
+        yield "protection of files", SENTENCES[Protection(story.result.protection)]
 
 
 def trial_cells(story: StudyStory, trial: TrialStory) -> tuple[str, ...]:

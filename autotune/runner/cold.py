@@ -14,7 +14,6 @@ from autotune.errors import HostError
 from autotune.host import DeviceInfo
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.plain import to_plain
-from autotune.runner.escape import Scan
 from autotune.runner.handle import Handle
 from autotune.runner.layers import PACKAGE_PARENT
 from autotune.runner.start import Start, Warden
@@ -90,7 +89,7 @@ class ColdRunner:
             "log": str(paths.log),
             "folder": str(paths.folder),
         }
-        scan = None if self.workspace.has_layers else Scan(Path(job.cwd))
+        scan = self.workspace.scan(Path(job.cwd))
         began = time.monotonic()
         warden = launch(spec, self.environment(job, paths), paths.folder)
         return Handle(job, paths, warden, self.workspace, self._device, scan, start, began)

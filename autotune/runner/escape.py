@@ -1,70 +1,94 @@
-"""Which of the user's files a trial changed in spite of its protection: a folder compared before and after."""
+"""Which of the user's files a trial changed in spite of its protection: folders compared before and after."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 MAX_ENTRIES = 20_000
 """A scan of more would take longer than a short trial; what lies beyond is not compared."""
 MAX_NAMED = 50
 
+Status = tuple[int, int, int]
+"""Size, inode, and the time of the last change of content or metadata; of a folder 0, inode and mode."""
+
 
 class Scan:
-    """The names, sizes and times in a folder, as they are now.
+    """The names, sizes and times in folders, as they are now.
 
     Args:
-        folder: The folder; links in it are not followed.
-        max_entries: Entries that are looked at.
+        folder: The working directory; what changes in it is named as seen from there, all else by its whole path.
+        others: Other folders to look at, after it. Links are not followed anywhere.
+        max_entries: Entries that are looked at in all folders together.
+        metadata_alone: Whether nothing but metadata can be changed by a trial, as under Landlock. What changed in any
+            other way was then changed by other programs.
     """
 
-    def __init__(self, folder: Path, max_entries: int = MAX_ENTRIES) -> None:
-        self._folder, self._max_entries = folder, max_entries
-        self._before, self._is_whole = _scan(folder, max_entries)
+    def __init__(
+        self,
+        folder: Path,
+        others: Sequence[Path] = (),
+        *,
+        max_entries: int = MAX_ENTRIES,
+        metadata_alone: bool = False,
+    ) -> None:
+        self._folders = (folder, *(other for other in others if folder not in (other, *other.parents)))
+        self._max_entries, self._metadata_alone = max_entries, metadata_alone
+        self._before, self._is_whole = _scan(self._folders, max_entries)
 
     def changes(self) -> tuple[str, ...]:
-        """Paths that were made, changed or removed since, relative to the folder; and what was not compared.
+        """Paths that were made, changed or removed since; and what was not compared.
 
         At most 50 are named. Files that this process itself has open, such as the study's database, are not meant.
         """
-        after, is_whole_after = _scan(self._folder, self._max_entries)
+        after, is_whole_after = _scan(self._folders, self._max_entries)
         own = _open_files()
-        names = {*self._before, *after} if self._is_whole and is_whole_after else {*self._before} & {*after}
-        changed = sorted(
-            name
-            for name in names
-            if self._before.get(name) != after.get(name) and not _is_own(os.path.join(self._folder, name), own)  # noqa: PTH118
-        )
+        names = {name for name in self._before if name in after or not os.path.lexists(name)}
+        if self._is_whole and is_whole_after:
+            names.update(after)
+        changed = sorted(name for name in names if self._is_changed(name, after) and not _is_own(name, own))
+        home = f"{self._folders[0]}/"
         notes = [] if self._is_whole and is_whole_after else [f"(only {self._max_entries} entries were compared)"]
         if len(changed) > MAX_NAMED:
             notes.insert(0, f"(and {len(changed) - MAX_NAMED} more)")
-        return (*changed[:MAX_NAMED], *notes)
+        return (*(name.removeprefix(home) for name in changed[:MAX_NAMED]), *notes)
+
+    def _is_changed(self, name: str, after: Mapping[str, Status]) -> bool:
+        before, now = self._before.get(name), after.get(name)
+        if self._metadata_alone and (before is None or now is None or before[:2] != now[:2]):
+            return False
+        return before != now
 
 
-def _scan(folder: Path, max_entries: int) -> tuple[dict[str, tuple[int, ...]], bool]:
-    """(size, time of change, inode) by relative path, folders by their existence; and whether that is all."""
-    seen: dict[str, tuple[int, ...]] = {}
-    queue = [""]
+def _scan(folders: Sequence[Path], max_entries: int) -> tuple[dict[str, Status], bool]:
+    """Status by path, that of folders without size and times; and whether that is all.
+
+    The folders take turns, level by level, so that a large one leaves room for the others.
+    """
+    seen: dict[str, Status] = {}
+    queue = deque(map(str, folders))
     while queue:
-        relative = queue.pop(0)
         try:
-            with os.scandir(folder / relative) as entries:
+            with os.scandir(queue.popleft()) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
         except OSError:
             continue
         for entry in found:
+            if entry.path in seen:
+                continue
             if len(seen) >= max_entries:
                 return seen, False
-            name = f"{relative}{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                seen[name] = ()
-                queue.append(f"{name}/")
-                continue
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
-            seen[name] = (status.st_size, status.st_mtime_ns, status.st_ino)
+            if entry.is_dir(follow_symlinks=False):
+                seen[entry.path] = (0, status.st_ino, status.st_mode)
+                queue.append(entry.path)
+            else:
+                seen[entry.path] = (status.st_size, status.st_ino, status.st_ctime_ns)
     return seen, True
 
 

@@ -6,18 +6,21 @@ import json
 import os
 import select
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from autotune.host import DeviceInfo
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.model.job import Mode, TrialJob, TrialPaths
+from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, RankResult, TrialResult
 from autotune.runner.aggregate import probed_facts
 from autotune.runner.escape import Scan
 from autotune.runner.gauges import GaugeReader
 from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
 from autotune.runner.memory import num_killed_by_kernel
+from autotune.runner.refused import refusal
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
 from autotune.runner.shared_files import SharedFiles, present
 from autotune.runner.start import Start, Warden
@@ -140,10 +143,13 @@ class Handle:
         """
         ending, ranks, unreadable = self._collect()
         verdict = judge(self._job, ending, ranks, unreadable)
+        reason = verdict.reason
+        if verdict.outcome is Outcome.CRASHED:
+            reason += self._refusal(ranks)
         surroundings = self._surroundings.found(num_strangers=self.memory.device.num_newcomers)
         result = TrialResult(
             outcome=verdict.outcome,
-            reason=verdict.reason,
+            reason=reason,
             measurement=verdict.measurement,
             peak_memory_bytes=ending.peak_memory_bytes,
             peak_host_bytes=ending.peak_host_bytes,
@@ -161,6 +167,7 @@ class Handle:
             saved_s=self._start.saved_s,
             surroundings=surroundings,
             notes=(*verdict.notes, *(surroundings.disturbances if surroundings is not None else ())),
+            protection=self._workspace.protection,
             escaped=self._escaped(),
         )
         try:
@@ -175,6 +182,7 @@ class Handle:
         """What a probe, which is waited for, taught; its folder is removed."""
         ending, ranks, unreadable = self._collect()
         reason = judge_probe(self._job, ending, ranks, unreadable)
+        reason += self._refusal(ranks) if reason else ""
         lead = next((rank for rank in ranks if rank.facts is not None), None)
         result = ProbeResult(
             facts=probed_facts(ranks) if not reason else None,
@@ -197,6 +205,11 @@ class Handle:
         rest = "ending" if reported else "unreported"
         durations = {**reported, rest: max(0.0, ending.wall_s - sum(reported.values()))}
         return {"server": self._start.server_s, **durations} if self._start.server_s else durations
+
+    def _refusal(self, ranks: Sequence[RankResult]) -> str:
+        """A sentence on a write that was refused, where a run failed by that."""
+        errors = (f"{rank.error.kind}: {rank.error.message}" for rank in ranks if rank.error is not None)
+        return refusal(self._workspace.protection, *errors, read_log_tail(self._paths))
 
     def _escaped(self) -> tuple[str, ...]:
         return self._scan.changes() if self._scan is not None else ()

@@ -42,7 +42,9 @@ CHANGES = (
     | MAKE_SYM
 )
 """What version 1 of the interface knows of changing files."""
-SINCE = ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV))
+TRUNCATES = 3
+"""Version from which on truncating by path is withheld; before, it is possible everywhere."""
+SINCE = ((2, REFER), (TRUNCATES, TRUNCATE), (5, IOCTL_DEV))
 """Rights that later versions added."""
 OF_FILES = WRITE_FILE | TRUNCATE | IOCTL_DEV
 """Rights that a rule on something other than a folder may name."""

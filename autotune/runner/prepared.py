@@ -162,7 +162,7 @@ class Preparation:
         )
         self._environment = environment = {**FORKABLE, **environment}
         spec["command"], spec["started_as"] = plain_command(self._command), list(self._command)
-        spec["writable"] = self._workspace.confinement(None)
+        spec["writable"], spec["prepares"] = self._workspace.confinement(None), True
         spec["environment"] = difference(self._server.environment, environment)
         path = folder / "warden.json"
         path.write_text(json.dumps(spec))

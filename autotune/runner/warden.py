@@ -104,7 +104,7 @@ def _become_command(spec: dict[str, Any], slave: int, error_write: int, origin: 
             layers.enter(spec["layers"], origin.replaced if origin is not None else ())
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
         if spec.get("writable") is not None:
-            landlock.restrict(spec["writable"], is_forked_from="AUTOTUNE_MEETING" in (spec.get("environment") or {}))
+            landlock.restrict(spec["writable"], is_forked_from=bool(spec.get("prepares")))
         if os.getppid() != warden:
             os._exit(127)
         os.chdir(spec["cwd"])

@@ -14,9 +14,11 @@ from pathlib import Path
 from autotune.errors import HostError
 from autotune.model.job import TrialPaths
 from autotune.model.protection import Protection, ProtectionWish
-from autotune.runner import layers
+from autotune.runner import landlock, layers
 from autotune.runner.claims import COMPLETE, TRIALS, Claim, claim, is_ours, sweep
 from autotune.runner.covered import covered_folders
+from autotune.runner.escape import Scan
+from autotune.runner.landlock import TRUNCATES
 from autotune.runner.protection import choose
 from autotune.runner.redirected import redirection
 from autotune.runner.tree import end_strays
@@ -166,6 +168,14 @@ class Workspace:
         for folder in places[: -len(self.writable) or None]:
             folder.mkdir(parents=True, exist_ok=True)  # A rule holds for what is there when it is made.
         return [str(path) for path in places]
+
+    def scan(self, cwd: Path) -> Scan | None:
+        """The user's folders as they are now, to name what a trial changes there; None where layers cover them."""
+        if self.has_layers:
+            return None
+        folders = [covered.folder for covered in self.covered]
+        is_confined = self.protection is Protection.LANDLOCK
+        return Scan(cwd.resolve(), folders, metadata_alone=is_confined and landlock.version() >= TRUNCATES)
 
     def _own(self, trial: Path) -> list[Path]:
         """Places that mean what they say to a trial whose writes are redirected: its own and the study's."""

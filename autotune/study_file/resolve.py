@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import UsageError
+from autotune.model.protection import BEST
 from autotune.settings import GROUP_OF_FIELD
 from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_CONFIG, DEFAULT_STORAGE, SearchSpec
 from autotune.study_file.command import ScriptCommand, module_command, script_command, whole_command
@@ -185,4 +186,6 @@ def _spec(values: Mapping[str, Any], job: ScriptCommand, cwd: Path) -> SearchSpe
         require_gain=values.get("require_gain", False),
         share_gpu=values.get("share_gpu", False),
         allow_batchnorm_accumulation=values.get("allow_batchnorm_accumulation", False),
+        protection=values.get("protection", BEST),
+        unprotected=values.get("unprotected", False),
     )

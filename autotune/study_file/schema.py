@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from autotune.errors import AutotuneError, UsageError
+from autotune.model.protection import BEST, Protection
 from autotune.space.ranges import parse_range
 from autotune.units import parse_memory_cap, parse_seconds
 
@@ -84,6 +85,14 @@ def _device(value: str) -> str:
     return value
 
 
+def _protection(value: str) -> str:
+    modes = (BEST, *Protection)
+    if value not in modes:
+        words = f"{value!r} is none of {', '.join(modes)}."
+        raise _refuse(UsageError(words, "Leave it away to have the best that the system permits."))
+    return value
+
+
 def _text(value: object) -> object:
     """A value of a setting as it is written on the command line; lists become `a,b,c`."""
     if isinstance(value, bool):
@@ -142,6 +151,8 @@ class Wishes(BaseModel):
     require_gain: bool | None = None
     share_gpu: bool | None = None
     allow_batchnorm_accumulation: bool | None = None
+    protection: Annotated[str, AfterValidator(_protection)] | None = None
+    unprotected: bool | None = None
 
     def given(self) -> dict[str, Any]:
         """The keys that the source names, with their values."""

@@ -25,6 +25,7 @@ from autotune.spec import SearchSpec
 from autotune.tuner.findings import make_diagnosis
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.probing import probe_script
+from autotune.tuner.protecting import wish_of
 from autotune.tuner.site import open_site
 from autotune.tuner.stop import StopRequest, wait_for
 
@@ -60,7 +61,7 @@ def diagnose(
     """
     stop = stop or StopRequest()
     site = open_site(spec)
-    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command)
+    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
         on_event(ProbeStarted())
         runner = ColdRunner(workspace, site.device)

@@ -15,8 +15,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from autotune.errors import HostError
 from autotune.host import available_memory_bytes, cpu_model, shared_memory_free_bytes, total_memory_bytes, usable_cpus
-from autotune.runner import device, layers
+from autotune.model.protection import SENTENCES, Protection, ProtectionWish
+from autotune.runner import device
+from autotune.runner.protection import IN_A_CONTAINER, choose
 from autotune.units import GIB, format_bytes
 
 LITTLE_SHARED_MEMORY_BYTES = GIB
@@ -67,7 +70,7 @@ def examine() -> Iterator[Finding]:
     yield _memory()
     yield _shared_memory()
     yield _disk()
-    yield _layers()
+    yield _protection()
     yield from _devices()
 
 
@@ -131,20 +134,23 @@ def _disk() -> Finding:
     return Finding(name="disk", status=Status.WARNING, text=text, remedy=remedy)
 
 
-def _layers() -> Finding:
+def _protection() -> Finding:
+    """What keeps the user's files from what trials write."""
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            is_permitted = layers.is_permitted(Path(scratch) / "layers")
-    except OSError:  # there is no place for them, of which another finding tells
-        is_permitted = False
-    if is_permitted:
-        return Finding(name="layers", status=Status.OK, text="trials write to copy-on-write layers")
+            found = choose(ProtectionWish(), Path(scratch) / "layers")
+    except HostError as error:
+        return Finding(name="protection", status=Status.PROBLEM, text=error.message.rstrip("."), remedy=error.hint)
+    except OSError as error:
+        text = f"it cannot be tried: {error}"
+        return Finding(name="protection", status=Status.WARNING, text=text, remedy="Set TMPDIR to a writable folder.")
+    if found is Protection.LAYERS:
+        return Finding(name="protection", status=Status.OK, text=SENTENCES[found])
     remedy = (
-        "Permit overlay mounts in user namespaces (kernel 5.11 and newer), or, in a container, --cap-add SYS_ADMIN. "
-        "Without them writes are redirected inside Python, and every trial is a cold start."
+        "A script that writes past Python (HDF5, LMDB, a shell) is refused that: name the place by --writable, or "
+        f"permit overlay mounts; in a container by {IN_A_CONTAINER}."
     )
-    text = "this system permits no overlay mounts"
-    return Finding(name="layers", status=Status.WARNING, text=text, remedy=remedy)
+    return Finding(name="protection", status=Status.WARNING, text=SENTENCES[found], remedy=remedy)
 
 
 def _devices() -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from autotune.model.observation import Observation
 from autotune.model.result import Measurement, RankResult, TrialResult
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
+from autotune.tuner.protecting import changed_words
 from autotune.tuner.site import Site
 
 
@@ -127,4 +128,4 @@ def _notes(result: TrialResult) -> Iterator[str]:
     if measurement is not None and measurement.is_primed:
         yield "Loader queues may have been full when the measurement began, so that the rate may be too high."
     if result.escaped:
-        yield f"The script wrote to files of yours in spite of the layer: {', '.join(result.escaped[:5])}."
+        yield f"{changed_words(result.escaped)}."

@@ -12,6 +12,7 @@ from autotune.search.history import FinishedTrial, History
 from autotune.store.records import FinalRecord, TrialRecord
 from autotune.tuner.compile_cost import compile_note
 from autotune.tuner.finals import FinalsResult
+from autotune.tuner.protecting import changed_words
 from autotune.units import format_rate
 
 DISTURBED_SHARE = 0.25
@@ -26,6 +27,7 @@ def notes_of(
     winner: FinishedTrial | None,
     trials: Sequence[TrialRecord],
     finals: FinalsResult | None,
+    escaped: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """The notes of a search, as sentences.
 
@@ -35,13 +37,23 @@ def notes_of(
         winner: Of the finals; the best where there were none.
         trials: All of them, as recorded.
         finals: How they came out.
+        escaped: User's files that were changed or removed while the script ran.
     """
     records = finals.records if finals is not None else ()
     return (
+        *_on_files(escaped),
         *_on_trials(status, history.best, trials),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
     )
+
+
+def _on_files(escaped: Sequence[str]) -> Iterator[str]:
+    if escaped:
+        yield (
+            f"{changed_words(escaped)}. Look whether they are as they should be; autotune doctor says how they can be "
+            "protected here."
+        )
 
 
 def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
@@ -72,12 +84,6 @@ def _on_trials(status: Status, best: FinishedTrial | None, trials: Sequence[Tria
         yield f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second."
     if status is Status.NO_GAIN and len(trials) == 1:
         yield "Nothing but your own settings was measured: give it a longer --time, or more --trials."
-    escaped = sorted({path for record in trials for path in record.result.escaped})
-    if escaped:
-        yield (
-            f"Trials wrote to {len(escaped)} files of yours in spite of the layer: {', '.join(escaped[:5])}. "
-            "Look whether they are as they should be; autotune doctor says how layers become possible here."
-        )
     if any(record.result.measurement and record.result.measurement.is_primed for record in trials):
         yield (
             "Some trials were measured with loader queues that may have been full at the start, and may look too fast. "

@@ -22,6 +22,7 @@ from autotune.store.repository import check_name
 from autotune.store.url import mask_url, resolve_url
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.probing import probe_script
+from autotune.tuner.protecting import wish_of
 from autotune.tuner.publish import check_config_path
 from autotune.tuner.site import Site, open_site
 from autotune.tuner.stop import StopRequest
@@ -68,7 +69,7 @@ def preview(
     site = open_site(spec)
     if not run_probe:
         return _preview(spec, site, storage, None, None)
-    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command)
+    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
         on_event(ProbeStarted())
         runner = ColdRunner(workspace, site.device)

@@ -18,6 +18,7 @@ from autotune.space.natural import natural_settings
 from autotune.store.secrets import mask_arguments
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.progress import ProgressTeller
+from autotune.tuner.protecting import changed_words
 from autotune.tuner.stop import StopRequest, wait_for
 
 AGREEMENT = 0.2
@@ -68,7 +69,10 @@ def probe_script(
             f"The script did not train in its probe: {result.reason}", _what_to_do(result, jobs)
         )
     facts = replace(
-        facts, outside_allocator_bytes=result.outside_allocator_bytes, arguments=_not_mapped(facts, jobs.spec.maps)
+        facts,
+        outside_allocator_bytes=result.outside_allocator_bytes,
+        arguments=_not_mapped(facts, jobs.spec.maps),
+        escaped=result.escaped,
     )
     is_through()
     if not learns_reduction or not _is_split_of_use(facts, jobs):
@@ -87,7 +91,10 @@ def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
     command = shlex.join(mask_arguments(jobs.spec.command))
     advice = f"See that it trains, for at least one optimizer step, when it is started by itself: {command}"
     printed = result.log_tail.strip()
-    return f"The last lines that it printed:\n{printed[-2000:]}\n{advice}" if printed else advice
+    parts = [f"The last lines that it printed:\n{printed[-2000:]}"] if printed else []
+    if result.escaped:
+        parts.append(f"{changed_words(result.escaped)}.")
+    return "\n".join([*parts, advice])
 
 
 def _run(job: TrialJob, runner: Runner, stop: StopRequest, progress: ProgressTeller) -> ProbeResult:

@@ -42,6 +42,8 @@ def search(
     seed: int | None = None,
     device: str | None = None,
     share_gpu: bool = False,
+    protection: str | None = None,
+    unprotected: bool = False,
     allow_batchnorm_accumulation: bool = False,
     on_event: Callable[[Event], None] | None = None,
     stop: StopRequest | None = None,
@@ -79,6 +81,9 @@ def search(
         seed: Of the search, 0 to 4294967295.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         share_gpu: Measure although other processes use the device.
+        protection: What keeps the user's files from what trials write: `auto` (the best that the system permits),
+            `layers`, `landlock` or `none`.
+        unprotected: With `auto`, go on where the system permits neither layers nor Landlock.
         allow_batchnorm_accumulation: Split batches although BatchNorm then sees smaller ones.
         on_event: Told of everything that happens, as `autotune.model.events`; it must not raise.
         stop: Asks for an end from another thread: once after the running trial, twice at once.
@@ -89,7 +94,7 @@ def search(
         NoFeasibleSettingsError: The script under its own settings needs more than all the memory that is free.
         EveryTrialFailedError: The script failed, or never trained.
         StoreError: The database cannot be used.
-        HostError: The device is not there, or others use it.
+        HostError: The device is not there, or others use it; or nothing protects the user's files.
         TypeError: None or several of `script`, `module` and `command` were given with what excludes it.
 
     Example:
@@ -116,11 +121,13 @@ def search(
         "out": out,
         "seed": seed,
         "device": device,
+        "protection": protection,
     }
     flags: dict[str, Any] = {
         name: None if value is None else os.fspath(_text(value)) for name, value in options.items()
     }
-    flags |= {"force": force, "share_gpu": share_gpu, "allow_batchnorm_accumulation": allow_batchnorm_accumulation}
+    flags |= {"force": force, "share_gpu": share_gpu, "unprotected": unprotected}
+    flags["allow_batchnorm_accumulation"] = allow_batchnorm_accumulation
     for name, table in (("set", set), ("fix", fix), ("map", map)):
         flags[name] = [f"{key}={_text(value)}" for key, value in (table or {}).items()]
     here = Path.cwd() if cwd is None else Path(cwd).absolute()

@@ -22,6 +22,7 @@ from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
 from autotune.tuner.finals import FinalsResult, fits, published_rate
 from autotune.tuner.notes import notes_of
+from autotune.tuner.protecting import weakest
 from autotune.tuner.site import Site, script_digest
 
 UNKNOWN = Bottleneck(
@@ -50,6 +51,8 @@ def make_result(
     after = _bottleneck(winner, records, trials, site)
     comparison = finals.comparison if finals is not None else None
     assert study.facts is not None
+    results = [*(trial.result for trial in trials), *(record.result for record in records)]
+    escaped = sorted({*study.facts.escaped, *(path for result in results for path in result.escaped)})
     return SearchResult(
         study=study.name,
         status=status,
@@ -64,12 +67,14 @@ def make_result(
         trials=count_trials(trials, num_gated),
         memory_cap_bytes=site.cap_bytes,
         wall_s=wall_s,
-        measuring_s=sum(_measuring_s(result) for result in [*(t.result for t in trials), *(r.result for r in records)]),
+        measuring_s=sum(map(_measuring_s, results)),
         config=None,
         samples_unit=samples_unit(study.facts, study.spec.samples_per_step),
         reason=reason,
-        notes=notes_of(status, history, winner, trials, finals),
+        notes=notes_of(status, history, winner, trials, finals, escaped),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
+        protection=weakest(results),
+        escaped=tuple(escaped),
     )
 
 
@@ -169,7 +174,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
             natural=study.natural,
             maps=dict(all_maps(spec.maps, study.facts)),
             # Hundreds of lines that trials alone need, to be forked with the imports done.
-            facts=replace(study.facts, imports=()),
+            facts=replace(study.facts, imports=(), escaped=()),
             splits_batch_norm=spec.allow_batchnorm_accumulation,
             num_processes_per_node=spec.num_processes_per_node,
         ),

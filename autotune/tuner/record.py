@@ -29,6 +29,7 @@ from autotune.study_file.command import as_typed
 from autotune.tuner.fingerprint import study_fingerprint, what_changed
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.probing import probe_script
+from autotune.tuner.protecting import wish_of
 from autotune.tuner.recorder import Recorder, num_left, num_measured
 from autotune.tuner.site import Site, open_site
 from autotune.tuner.stop import StopRequest
@@ -144,7 +145,7 @@ def _open_site(spec: SearchSpec, options: RecordOptions, known: GridHeader | Non
 def _open_workspace(spec: SearchSpec, options: RecordOptions) -> Workspace:
     """The folder of this recording, the one of an earlier run where it is still there."""
     study_id = f"record {options.out.resolve()}"
-    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, study_id=study_id)
+    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec))
     workspace.remove_leftovers()
     return workspace
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError, StoreError
 from autotune.model.events import Notice, SearchStarted
+from autotune.model.protection import SENTENCES, Protection
 from autotune.model.summary import SearchResult, Status
 from autotune.runner.workspace import Workspace
 from autotune.store.records import Owner, StudyRecord
@@ -15,6 +16,7 @@ from autotune.store.repository import Repository
 from autotune.store.url import mask_url
 from autotune.tuner.budget import Budget
 from autotune.tuner.course import Course, OnEvent
+from autotune.tuner.protecting import wish_of
 from autotune.tuner.publish import interrupted_result
 from autotune.tuner.site import Site
 from autotune.tuner.stop import StopRequest
@@ -96,11 +98,14 @@ class Session:
         spec = self._spec
         folder = Path(self._course.study.layer_folder) if self._course.study.layer_folder else None
         study_id = f"{self._repository.url} {self._name}"
-        workspace = Workspace.open(folder, cwd=Path(spec.cwd), command=spec.command, study_id=study_id)
+        workspace = Workspace.open(
+            folder, cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec)
+        )
         workspace.remove_leftovers()
         if not workspace.has_layers:
-            message = "This system permits no overlay mounts: what trials write is redirected, which scripts can evade."
-            self._on_event(Notice(message=message))
+            words = SENTENCES[workspace.protection]
+            is_warning = workspace.protection is Protection.NONE
+            self._on_event(Notice(message=f"Protection of your files: {words}.", is_warning=is_warning))
         return workspace
 
     def _interrupted_before_trials(self) -> SearchResult:

@@ -17,7 +17,7 @@ def test_findings_are_printed_with_their_remedies_and_a_problem_is_an_exit_code(
     monkeypatch.setattr(doctor, "examine", lambda: iter(found))
     assert main(["doctor"]) == code
     printed = capsys.readouterr().out
-    assert "ok       cores     8 of 8 cores are usable." in printed
+    assert "ok       cores      8 of 8 cores are usable." in printed
     assert ("Install torch." in printed) is (code == 6)
 
 

@@ -132,10 +132,10 @@ def test_every_outcome_has_words():
     assert max(map(len, OUTCOME_WORDS.values())) <= 13
 
 
-def test_files_that_a_trial_wrote_in_spite_of_its_layer_are_named():
+def test_files_that_a_trial_wrote_in_spite_of_its_protection_are_named():
     result = measured(900.0, escaped=("/a/1", "/a/2", "/a/3", "/a/4"))
     _, warning = lines_after(MEASURED, finished(4, TUNED, result))
-    assert warning == "warning: the trial wrote to your files: /a/1, /a/2, /a/3 and 1 more"
+    assert warning == "warning: files of yours were changed or removed while it ran: /a/1, /a/2, /a/3 and 1 more"
 
 
 def test_finals_say_who_runs_and_what_came_out():

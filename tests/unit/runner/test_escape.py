@@ -35,7 +35,9 @@ def test_new_changed_and_removed_are_named(folder: Path) -> None:
 
 def test_the_same_size_at_another_time_is_a_change(folder: Path) -> None:
     scan = Scan(folder)
-    os.utime(folder / "a", ns=(1, 1))
+    before = (folder / "a").stat()
+    (folder / "a").write_text("z")
+    os.utime(folder / "a", ns=(before.st_atime_ns, before.st_mtime_ns))
     assert scan.changes() == ("a",)
 
 
@@ -52,6 +54,31 @@ def test_a_folder_of_too_many_entries_is_compared_as_far_as_it_was_seen(folder: 
     (folder / "a").write_text("longer")
     (folder / "sub" / "new").touch()
     assert scan.changes() == ("a", "(only 2 entries were compared)")
+
+
+def test_what_was_removed_is_named_in_a_folder_of_too_many_entries_too(folder: Path) -> None:
+    scan = Scan(folder, max_entries=2)
+    (folder / "a").unlink()
+    assert scan.changes() == ("a", "(only 2 entries were compared)")
+
+
+def test_metadata_alone_are_named_where_nothing_else_can_be_changed(folder: Path) -> None:
+    scan = Scan(folder, metadata_alone=True)
+    (folder / "a").chmod(0)
+    (folder / "b").unlink()
+    (folder / "sub" / "c").write_text("another program wrote this")
+    assert scan.changes() == ("a",)
+
+
+def test_folders_elsewhere_are_named_by_their_whole_path(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "kept").touch()
+    scan = Scan(folder, (other, folder / "sub", folder.parent))
+    (other / "kept").unlink()
+    (folder / "sub" / "c").chmod(0)
+    assert scan.changes() == (str(other / "kept"), "sub/c")
 
 
 def test_a_long_list_is_cut(folder: Path) -> None:

@@ -25,6 +25,8 @@ seed = 7
 device = "cuda:1"
 require_gain = true
 share_gpu = true
+protection = "landlock"
+unprotected = true
 allow_batchnorm_accumulation = true
 nproc_per_node = 2
 set = { num_workers = "0..4", prefetch_factor = [2, 4], storage = "jpeg,npy" }
@@ -84,6 +86,8 @@ def test_a_file_can_say_everything(folder):
         num_processes_per_node=2,
         require_gain=True,
         share_gpu=True,
+        protection="landlock",
+        unprotected=True,
         allow_batchnorm_accumulation=True,
     )
 
@@ -119,6 +123,8 @@ def test_a_flag_comes_before_a_variable_before_the_file_before_the_default(folde
         ("AUTOTUNE_FORCE", "1", "force", True),
         ("AUTOTUNE_REQUIRE_GAIN", "true", "require_gain", True),
         ("AUTOTUNE_SHARE_GPU", "no", "share_gpu", False),
+        ("AUTOTUNE_PROTECTION", "none", "protection", "none"),
+        ("AUTOTUNE_UNPROTECTED", "1", "unprotected", True),
         ("AUTOTUNE_ALLOW_BATCHNORM_ACCUMULATION", "yes", "allow_batchnorm_accumulation", True),
         ("AUTOTUNE_NPROC_PER_NODE", "2", "num_processes_per_node", 2),
     ],

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.host import DeviceInfo
+from autotune.runner import protection
 from autotune.runner.device import DeviceState
 from autotune.tuner import doctor
 from autotune.tuner.doctor import Status
@@ -29,7 +30,8 @@ def findings(monkeypatch, *, devices=(), torch=FIT, reasons=(), **machine):
     monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
     monkeypatch.setattr(doctor.os, "getloadavg", lambda: (machine.get("load", 0.1), 0.0, 0.0), raising=False)
     monkeypatch.setattr(doctor.platform, "system", lambda: machine.get("system", "Linux"))
-    monkeypatch.setattr(doctor.layers, "is_permitted", lambda scratch: machine.get("permits", True))
+    monkeypatch.setattr(protection.layers, "is_permitted", lambda *_: machine.get("permits", True))
+    monkeypatch.setattr(protection, "is_landlock_permitted", lambda: machine.get("has_landlock", True))
     monkeypatch.setattr(doctor.device, "cuda_devices", lambda: tuple(devices))
     monkeypatch.setattr(doctor.device, "state", lambda info: state)
     monkeypatch.setattr(doctor, "_ask_torch", lambda: dict(torch))
@@ -59,7 +61,7 @@ def test_a_machine_without_a_device_is_no_problem(monkeypatch):
         ("/dev/shm", {"shared_memory_free_bytes": 64 * MIB}, "--shm-size"),
         ("/dev/shm", {"shared_memory_free_bytes": None}, "tmpfs"),
         ("disk", {"little_disk": 1 << 60}, "TMPDIR"),
-        ("layers", {"permits": False}, "SYS_ADMIN"),
+        ("protection", {"permits": False}, "SYS_ADMIN"),
     ],
 )
 def test_what_makes_a_search_worse_is_a_warning_with_its_remedy(monkeypatch, name, machine, remedy):
@@ -100,4 +102,12 @@ def test_a_machine_without_a_temporary_folder_is_a_problem(monkeypatch):
     monkeypatch.setattr(doctor.tempfile, "gettempdir", there_is_none)
     found = findings(monkeypatch)
     assert found["disk"].status is Status.PROBLEM and "TMPDIR" in found["disk"].remedy
-    assert found["layers"].status is Status.WARNING
+    assert found["protection"].status is Status.WARNING
+
+
+def test_the_protection_that_trials_will_have_is_named(monkeypatch):
+    assert "copy-on-write layers" in findings(monkeypatch)["protection"].text
+    assert "Landlock" in findings(monkeypatch, permits=False)["protection"].text
+    found = findings(monkeypatch, permits=False, has_landlock=False)["protection"]
+    assert found.status is Status.PROBLEM
+    assert "neither" in found.text and "--unprotected" in found.remedy and "docker run" in found.remedy

@@ -52,6 +52,8 @@ def test_every_option_reaches_the_tuner_as_from_the_command_line(folder: Path, s
         seed=7,
         device="cuda:1",
         share_gpu=True,
+        protection="landlock",
+        unprotected=True,
         allow_batchnorm_accumulation=True,
     )
     flags = {
@@ -73,6 +75,8 @@ def test_every_option_reaches_the_tuner_as_from_the_command_line(folder: Path, s
         "seed": "7",
         "device": "cuda:1",
         "share_gpu": True,
+        "protection": "landlock",
+        "unprotected": True,
         "allow_batchnorm_accumulation": True,
     }
     assert specs == [asked(flags, ["--epochs", "3"], folder).spec]

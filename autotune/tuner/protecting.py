@@ -1,0 +1,33 @@
+"""The protection of the user's files, as a search was asked for it and as its trials had it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from autotune.model.protection import Protection, ProtectionWish
+from autotune.model.result import TrialResult
+from autotune.spec import SearchSpec
+from autotune.store.secrets import mask_text
+
+MAX_NAMED = 5
+
+
+def wish_of(spec: SearchSpec) -> ProtectionWish:
+    """What the user said of the protection of files."""
+    writable = getattr(spec, "writable", ())
+    return ProtectionWish(mode=spec.protection, is_unprotected=spec.unprotected, writable=writable)
+
+
+def weakest(results: Iterable[TrialResult]) -> str:
+    """The weakest protection that any of these runs had, a value of Protection; empty where none says."""
+    seen = {result.protection for result in results}
+    return next((mode.value for mode in reversed(Protection) if mode in seen), "")
+
+
+def changed_words(escaped: Sequence[str]) -> str:
+    """A sentence, without its full stop, that names files which changed while the script ran."""
+    num = sum(not path.startswith("(") for path in escaped)
+    named = ", ".join(mask_text(path) for path in escaped[:MAX_NAMED])
+    more = f" and {len(escaped) - MAX_NAMED} more" if len(escaped) > MAX_NAMED else ""
+    files = "file of yours was" if num == 1 else "files of yours were"
+    return f"While the script ran, {num} {files} changed or removed, by it or by another program: {named}{more}"
