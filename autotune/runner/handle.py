@@ -27,6 +27,7 @@ from autotune.runner.start import Start, Warden
 from autotune.runner.surroundings import SurroundingsWatch
 from autotune.runner.tree import Tree, end_strays
 from autotune.runner.trial_memory import TrialMemory
+from autotune.runner.unseen import UnseenProcesses
 from autotune.runner.workspace import Workspace
 
 POLL_S = 0.1
@@ -78,6 +79,7 @@ class Handle:
         self._disk_free_before = _free_bytes(workspace.folder)
         self._killed_before = num_killed_by_kernel()
         self._flags: dict[str, bool] = {}
+        self._unseen = UnseenProcesses()
 
     @property
     def warden_pid(self) -> int:
@@ -182,7 +184,8 @@ class Handle:
         """What a probe, which is waited for, taught; its folder is removed."""
         ending, ranks, unreadable = self._collect()
         reason = judge_probe(self._job, ending, ranks, unreadable)
-        reason += self._refusal(ranks) if reason else ""
+        if reason:
+            reason += self._refusal(ranks) or ("" if ranks else self._unseen.sentence)
         lead = next((rank for rank in ranks if rank.facts is not None), None)
         result = ProbeResult(
             facts=probed_facts(ranks) if not reason else None,
@@ -227,6 +230,8 @@ class Handle:
     def _overrun(self, *, is_quiet: bool) -> str:
         """The flag of the memory that there is too little of; empty while all suffices."""
         pids = self._tree.pids()
+        if self._progress.num_steps == 0:
+            self._unseen.look(pids)
         self._surroundings.look([self._warden.pid, *pids], in_window=is_quiet)
         return self.memory.overrun(pids, is_quiet=is_quiet)
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import PurePath
 
-from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
+from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError, UsageError
 from autotune.model.events import Event
 from autotune.model.facts import ArgumentFacts, LossReduction, ScriptFacts
 from autotune.model.job import TrialJob
 from autotune.model.maps import all_maps, mapped_settings, target_of
 from autotune.model.result import ProbeResult
 from autotune.runner.protocol import Runner
+from autotune.runner.unseen import ignores_environment
 from autotune.settings import Group
 from autotune.space.natural import natural_settings
+from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.progress import ProgressTeller
@@ -47,11 +50,13 @@ def probe_script(
         learns_reduction: Whether the batch will be split.
 
     Raises:
+        UsageError: Its interpreter is told to ignore the environment.
         EveryTrialFailedError: The script failed, or never trained.
         NoFeasibleSettingsError: It needs more than all that is free before its first steps are through, or more than
             the cap on a device that is shared.
         InterruptedError: A stop was asked for.
     """
+    _check_is_seen(jobs.spec)
     progress = ProgressTeller(on_event)
     result = _run(jobs.probe(), runner, stop, progress)
     if result.is_out_of_memory and jobs.site.free_cap_bytes > jobs.site.cap_bytes and not jobs.spec.share_gpu:
@@ -78,6 +83,21 @@ def probe_script(
     if not learns_reduction or not _is_split_of_use(facts, jobs):
         return facts
     return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop, progress))
+
+
+def _check_is_seen(spec: SearchSpec) -> None:
+    """Refuses a command in which nothing could be measured.
+
+    Raises:
+        UsageError: Its interpreter is told to ignore the environment.
+    """
+    option = ignores_environment(spec.command)
+    if option:
+        raise UsageError(
+            f"{PurePath(spec.script).name} is run with {option}, which ignores the environment by which autotune "
+            "measures.",
+            f"Leave {option} out of the command.",
+        )
 
 
 def _not_mapped(facts: ScriptFacts, maps: tuple[tuple[str, str], ...]) -> tuple[ArgumentFacts, ...]:

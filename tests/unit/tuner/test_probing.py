@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.errors import NoFeasibleSettingsError
+from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError, UsageError
 from autotune.host import cpu_device
 from autotune.model.facts import LossReduction
 from autotune.model.job import Mode
@@ -115,3 +115,31 @@ def test_a_mean_over_tokens_is_told_from_one_over_samples(whole_varies, parts_va
     runner = Split(whole_varies=whole_varies, parts_vary=parts_vary)
     assert probe_under("1GiB", runner).loss_reduction is LossReduction.TOKEN_MEAN
     assert probe_under("1GiB", Split()).loss_reduction is LossReduction.MEAN
+
+
+@pytest.mark.parametrize("option", ["-E", "-I", "-S"])
+def test_a_command_that_ignores_the_environment_is_refused_before_it_is_run(option):
+    runner = Room(needed_bytes=0)
+    with pytest.raises(UsageError, match=f"run with {option}, which ignores the environment"):
+        probe_under("1GiB", runner, command=("python", option, "train.py"))
+    assert runner.caps == []
+
+
+class Escapes:
+    """A runner of a script that changed a user's file, and trained or not."""
+
+    def __init__(self, facts):
+        self.facts = facts
+
+    def start(self, job):
+        return OneRun(ProbeResult(facts=self.facts, reason="" if self.facts else "It crashed.", escaped=("ckpt.pt",)))
+
+
+def test_files_that_the_probe_changed_are_kept_with_what_it_learned():
+    assert probe_under("1GiB", Escapes(script_facts(loader=None))).escaped == ("ckpt.pt",)
+
+
+def test_files_that_a_failed_probe_changed_are_named():
+    with pytest.raises(EveryTrialFailedError) as failed:
+        probe_under("1GiB", Escapes(None))
+    assert "1 file of yours was changed or removed" in failed.value.hint and "ckpt.pt" in failed.value.hint

@@ -1,0 +1,81 @@
+"""Processes of a trial that train without the environment by which autotune measures."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from autotune.host import PROC
+
+LOOK_EVERY_S = 1.0
+MARK = b"AUTOTUNE_TRIAL="
+LIBRARY = b"libtorch"
+MAX_WORDS = 200
+
+
+class UnseenProcesses:
+    """Looks for processes that have torch loaded, and not the variables that attach autotune to it.
+
+    Args:
+        proc: Where the kernel shows processes.
+    """
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._looked_at = 0.0
+        self._command = ""
+
+    def look(self, pids: Iterable[int]) -> None:
+        """Looks at these processes, at most once a second; the first one that is found is remembered."""
+        if self._command or time.monotonic() - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = time.monotonic()
+        self._command = next(filter(None, map(self._unseen, pids)), "")
+
+    @property
+    def sentence(self) -> str:
+        """Why nothing was measured, as a sentence after another one; empty where no such process was seen."""
+        if not self._command:
+            return ""
+        return (
+            f" {self._command} ran with torch and without the environment by which autotune measures: see that it is "
+            "started without -E, -I and -S, and with the variables of the script that starts it."
+        )
+
+    def _unseen(self, pid: int) -> str:
+        """The command of a process that trains unseen; empty for all others."""
+        process = self._proc / str(pid)
+        try:
+            words = [word.decode(errors="replace") for word in (process / "cmdline").read_bytes().split(b"\0")[:-1]]
+            is_marked = any(text.startswith(MARK) for text in (process / "environ").read_bytes().split(b"\0"))
+            if not words or (is_marked and not ignores_environment(words)):
+                return ""
+            return shlex.join(words)[:MAX_WORDS] if LIBRARY in (process / "maps").read_bytes() else ""
+        except OSError:
+            return ""
+
+
+def ignores_environment(command: Iterable[str]) -> str:
+    """The option by which a Python command ignores its environment or its site module; empty where none does.
+
+    Args:
+        command: The interpreter, its options, and what it runs.
+    """
+    program, *words = command
+    if not Path(program).name.startswith("python"):
+        return ""
+    for word in words:
+        if not word.startswith("-") or word == "-":
+            return ""
+        if word.startswith("--"):
+            continue
+        for letter in word[1:]:
+            if letter in "EIS":
+                return f"-{letter}"
+            if letter in "cmWX":
+                break  # What follows is this option's own.
+        if letter in "cm":
+            return ""
+    return ""
