@@ -127,7 +127,7 @@ class ColdRunner:
             AUTOTUNE_TRIAL=str(paths.folder),
             AUTOTUNE_STARTED_AT=repr(time.monotonic()),
             AUTOTUNE_SEED=str(job.seed),
-            TMPDIR=str(paths.temporary),
+            TMPDIR=str(self.workspace.short(paths.folder).temporary),
             PYTHONPATH=os.pathsep.join(filter(None, [str(INJECT), environment.get("PYTHONPATH", "")])),
             PYTHONUNBUFFERED="1",
             TERM=environment.get("TERM", "dumb"),

@@ -217,7 +217,7 @@ class ForkRunner:
             environment.pop(name, None)
             if name in os.environ:
                 environment[name] = os.environ[name]
-        environment["TMPDIR"] = str(TrialPaths(folder).temporary)
+        environment["TMPDIR"] = str(workspace.short(folder).temporary)
         try:
             return ForkServer(
                 python=job.command[0],

@@ -146,7 +146,7 @@ class Preparation:
         return self._result
 
     def _launch_beginning(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
-        address = folder / "seam"
+        address = self._workspace.short(folder).folder / "seam"
         self._listener.bind(str(address))
         self._listener.listen(1)
         self._folder = folder

@@ -21,6 +21,7 @@ from autotune.runner.escape import Scan
 from autotune.runner.landlock import TRUNCATES
 from autotune.runner.protection import choose
 from autotune.runner.redirected import redirection
+from autotune.runner.short_paths import remove_dead_links, remove_short_path, short_path
 from autotune.runner.tree import end_strays
 
 FREE_SPACE = "Free some space, or set TMPDIR."
@@ -94,6 +95,7 @@ class Workspace:
         wish = wish or ProtectionWish()
         folders = covered_folders(cwd, command)
         sweep(_bases())
+        remove_dead_links()
         folder, claimed = _claimed(folder, folders, study_id)
         scratch = folder / "permitted"
         try:
@@ -206,8 +208,13 @@ class Workspace:
         """Empties the study's layer, for a new probe."""
         layers.remove_tree(self.folder / "study")
 
+    def short(self, trial: Path) -> TrialPaths:
+        """The files of a trial by names that are short enough for sockets, where the folder's own are not."""
+        return TrialPaths(short_path(trial))
+
     def remove_trial(self, trial: Path) -> None:
         """Removes what a trial left."""
+        remove_short_path(trial)
         layers.remove_tree(trial)
 
     def remove_leftovers(self) -> None:

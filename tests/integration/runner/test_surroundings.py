@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.integration.runner.ground import EITHER, Ground
+from autotune.model.outcome import Outcome
+from autotune.runner import layers
+from tests.integration.runner.ground import EITHER, Ground, protection_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -50,3 +53,28 @@ def test_odd_names_work_in_the_c_locale(ground: Ground, changes: dict[str, str])
     ground.cover()
     assert run_tuner(ground, "", **changes) == "ok"
     ground.check("C locale", None)
+
+
+@pytest.mark.parametrize("name", ["layers", "landlock", "redirected"])
+def test_processes_talk_to_each_other_under_a_temporary_folder_of_a_long_name(
+    name: str, are_layers_permitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protection = protection_of(name, are_layers_permitted=are_layers_permitted)
+    monkeypatch.setenv("HOME", os.environ.get("HOME", "/"))
+    root = Path(tempfile.mkdtemp(prefix="ground-" + "x" * 100)).resolve()
+    ground = Ground(root, protection)
+    (ground.user / "obeys.py").write_text(
+        "import multiprocessing, pretend\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.Manager() as manager:\n"
+        "        assert list(manager.list([1, 2])) == [1, 2]\n"
+        "    pretend.report()\n"
+    )
+    ground.cover()
+    try:
+        result = ground.run("obeys.py")
+        assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
+        ground.check("a long TMPDIR", result)
+    finally:
+        layers.remove_tree(root)
+    assert not any(link.is_symlink() for link in Path(f"/tmp/autotune-{os.getuid()}").glob("*") if not link.exists())

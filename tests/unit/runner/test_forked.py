@@ -79,6 +79,7 @@ class Servers:
             new_trial=lambda: folder,
             remove_trial=lambda _: None,
             confinement=lambda _: None,
+            short=TrialPaths,
         )
 
     def start(self, **given: Any) -> SimpleNamespace:

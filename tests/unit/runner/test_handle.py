@@ -27,7 +27,7 @@ class Ended(Handle):
             "_device": SimpleNamespace(is_cpu=False),
             "memory": SimpleNamespace(device=SimpleNamespace(num_newcomers=2)),
             "_surroundings": SimpleNamespace(found=lambda *, num_strangers: surroundings),
-            "_workspace": SimpleNamespace(remove_trial=self.removed.append),
+            "_workspace": SimpleNamespace(remove_trial=self.removed.append, protection="layers"),
             "_start": SimpleNamespace(kind="cold", reason="", saved_s=0.0, server_s=0.0, judged=lambda result: None),
         }
         vars(self).update(parts)
