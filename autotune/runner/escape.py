@@ -39,7 +39,7 @@ class Scan:
         self._before, self._is_whole = _scan(self._folders, max_entries)
 
     def changes(self) -> tuple[str, ...]:
-        """Paths that were made, changed or removed since; and what was not compared.
+        """Paths that were made, changed or removed since; after them, in parentheses, what was not compared.
 
         At most 50 are named. Files that this process itself has open, such as the study's database, are not meant.
         """
@@ -50,7 +50,8 @@ class Scan:
             names.update(after)
         changed = sorted(name for name in names if self._is_changed(name, after) and not _is_own(name, own))
         home = f"{self._folders[0]}/"
-        notes = [] if self._is_whole and is_whole_after else [f"(only {self._max_entries} entries were compared)"]
+        is_whole = not changed or (self._is_whole and is_whole_after)
+        notes = [] if is_whole else [f"(only {self._max_entries} entries were compared)"]
         if len(changed) > MAX_NAMED:
             notes.insert(0, f"(and {len(changed) - MAX_NAMED} more)")
         return (*(name.removeprefix(home) for name in changed[:MAX_NAMED]), *notes)

@@ -52,7 +52,8 @@ def make_result(
     comparison = finals.comparison if finals is not None else None
     assert study.facts is not None
     results = [*(trial.result for trial in trials), *(record.result for record in records)]
-    escaped = sorted({*study.facts.escaped, *(path for result in results for path in result.escaped)})
+    paths = {*study.facts.escaped, *(path for result in results for path in result.escaped)}
+    escaped = sorted(paths, key=lambda path: (path.startswith("("), path))
     return SearchResult(
         study=study.name,
         status=status,

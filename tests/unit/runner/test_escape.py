@@ -56,6 +56,10 @@ def test_a_folder_of_too_many_entries_is_compared_as_far_as_it_was_seen(folder: 
     assert scan.changes() == ("a", "(only 2 entries were compared)")
 
 
+def test_a_folder_of_too_many_entries_in_which_nothing_changed_is_no_warning(folder: Path) -> None:
+    assert Scan(folder, max_entries=2).changes() == ()
+
+
 def test_what_was_removed_is_named_in_a_folder_of_too_many_entries_too(folder: Path) -> None:
     scan = Scan(folder, max_entries=2)
     (folder / "a").unlink()
