@@ -2,7 +2,7 @@
 
 import sys
 
-from autotune.cli.main import main
+from autotune.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,12 +20,17 @@ def working_directory() -> Path:
     """The working directory.
 
     Raises:
-        UsageError: It was deleted.
+        UsageError: It was deleted, or no database and no JSON document can hold its name.
     """
     try:
-        return Path.cwd()
+        cwd = Path.cwd()
+        str(cwd).encode()
     except OSError as error:
         raise UsageError("The working directory is not there any more.", "Change to another one.") from error
+    except UnicodeEncodeError as error:
+        message = f"The name of the working directory is not UTF-8: {str(cwd)!a}."
+        raise UsageError(message, "Rename it, or go there by a link with another name.") from error
+    return cwd
 
 
 def storage_in_use(asked: str | None) -> str:

@@ -1,5 +1,7 @@
 """SIGINT, SIGTERM and SIGHUP while a search runs: first end after the running trial, then end it, then leave.
 
+SIGUSR1 and SIGUSR2, by which job schedulers warn that the time is nearly up, ask for the first of these and no more.
+
 Where nothing would be saved, as in a diagnosis, the first ends what is running.
 """
 
@@ -15,6 +17,8 @@ from typing import Protocol
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """By hand; from a cluster whose time is up; and the terminal is gone."""
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+"""From a job scheduler some time before the end, as often as it likes."""
 _WORDS = (
     b"\nEnding after the running trial; what is finished is saved. Once more ends the running trial too.\n",
     b"\nEnding what is running.\n",
@@ -45,7 +49,9 @@ def stops_on_signal(stop: Stoppable, *, is_shown: bool = False) -> Iterator[None
         yield
         return
 
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if number in WARNINGS and stop.level:
+            return
         if stop.level >= len(_WORDS):
             raise KeyboardInterrupt
         stop.request()
@@ -56,7 +62,7 @@ def stops_on_signal(stop: Stoppable, *, is_shown: bool = False) -> Iterator[None
         with contextlib.suppress(OSError):
             os.write(2, words)
 
-    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [number for number in (*SIGNALS, *WARNINGS) if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, on_signal) for number in heard}
     try:
         yield

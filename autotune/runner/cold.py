@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from autotune.errors import HostError
 from autotune.host import DeviceInfo
@@ -29,8 +30,11 @@ OFFLINE: Mapping[str, str] = {
     "NEPTUNE_MODE": "offline",
     "CLEARML_OFFLINE_MODE": "1",
     "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+    "SWANLAB_MODE": "disabled",
+    "PYTHON_COLORS": "0",
 }
-"""Documented variables by which experiment trackers do nothing or write to a folder, which is in the layer."""
+"""Documented variables by which experiment trackers do nothing or write to a folder, which is in the layer; and one by
+which Python prints its tracebacks without colours."""
 NATIVE_CACHES = ("CUDA_CACHE_PATH", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
 """Variables that move caches which are written, or loaded, past Python: no redirection reaches those."""
 HUB_OFFLINE: Mapping[str, str] = {"HF_HUB_OFFLINE": "1"}
@@ -132,6 +136,8 @@ class ColdRunner:
             PYTHONUNBUFFERED="1",
             TERM=environment.get("TERM", "dumb"),
         )
+        if "MLFLOW_TRACKING_URI" in environment:  # MLflow has no switch: its server gives way to a folder.
+            environment["MLFLOW_TRACKING_URI"] = f"file://{quote(str(paths.temporary / 'mlruns'))}"
         if not self.workspace.has_layers:
             environment.update(self._redirection(job, paths))
         if job.devices:

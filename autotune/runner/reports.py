@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ MAX_RANKS = 1024
 MAX_PROGRESS_BYTES = 4096
 MAX_PROFILE_BYTES = 1 << 30
 MAX_LOG_BYTES = 2 << 20
+ORDERS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+"""What terminals take for colours, movements and titles."""
 LOG_TAIL_CHARS = 4000
 
 
@@ -82,12 +85,13 @@ def read_ranks(paths: TrialPaths) -> tuple[tuple[RankResult, ...], str]:
 
 
 def read_log_tail(paths: TrialPaths) -> str:
-    """The last lines that the script printed; without the characters that no database takes."""
+    """The last lines that the script printed, without what a terminal would obey and no database takes."""
     try:
         data = read_bounded(paths.log, MAX_LOG_BYTES)
     except (OSError, UnreadableError):
         return ""
-    return data[-4 * LOG_TAIL_CHARS :].decode(errors="replace").replace("\0", "")[-LOG_TAIL_CHARS:]
+    text = ORDERS.sub("", data[-4 * LOG_TAIL_CHARS :].decode(errors="replace"))
+    return "".join(char for char in text if char.isprintable() or char in "\n\t\r")[-LOG_TAIL_CHARS:]
 
 
 def copy_profiles(paths: TrialPaths, folder: Path) -> None:

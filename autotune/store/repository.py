@@ -232,10 +232,10 @@ def check_name(name: str) -> None:
     """Refuses what cannot be the name of a study.
 
     Raises:
-        UsageError: It is too long, or holds what would not be seen.
+        UsageError: It is too long, holds what would not be seen, or would be taken for an option.
     """
-    if len(name) > schema.MAX_NAME_LENGTH or not name.isprintable() or name != name.strip():
+    if len(name) > schema.MAX_NAME_LENGTH or not name.isprintable() or name != name.strip() or name[:1] == "-":
         raise UsageError(
             f"{name[:80]!r} cannot be the name of a study.",
-            f"A name has at most {schema.MAX_NAME_LENGTH} printable characters, and no space at its ends.",
+            f"It has at most {schema.MAX_NAME_LENGTH} printable characters, no space at its ends, and no dash first.",
         )

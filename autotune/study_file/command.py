@@ -27,6 +27,7 @@ LAUNCHER_MODULES = frozenset(
 """After `python -m` these start another script, which is the one that people know the job by."""
 
 _NUM_PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus)(?:=(.*))?")
+PACKAGE = Path(__file__).resolve().parent.parent
 _COMMAND_HINT = "A whole command goes after --, as in: autotune search -- torchrun --nproc-per-node 2 train.py"
 
 
@@ -167,6 +168,7 @@ def check_script(job: ScriptCommand, cwd: Path) -> None:
     path = _module_file(job.script, cwd) if job.is_module else Path(job.script)
     if path is None:
         return
+    _check_package_is_seen(cwd if job.is_module else path.parent)
     shown = job.script if job.is_module else min(os.path.relpath(path, cwd), str(path), key=len)
     if path.is_dir():
         raise UsageError(f"{shown} is a folder, not a script.", "Name a file, or a package with -m.")
@@ -178,6 +180,19 @@ def check_script(job: ScriptCommand, cwd: Path) -> None:
     except OSError as error:
         raise UsageError(f"{shown} cannot be read: {error.strerror}.", "See who may read it.") from error
     _check_syntax(content, shown)
+
+
+def _check_package_is_seen(folder: Path) -> None:
+    """Refuses a module of the script's own in which every process of a trial would look for ours.
+
+    Raises:
+        UsageError: There is one.
+    """
+    for own in (folder / "autotune.py", folder / "autotune" / "__init__.py"):
+        if own.is_file() and own.resolve().parent != PACKAGE:
+            raise UsageError(
+                f"{own} hides the package autotune from the script, in which it measures.", "Give it another name."
+            )
 
 
 def _check_syntax(content: bytes, shown: str) -> None:

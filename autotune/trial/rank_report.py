@@ -47,7 +47,9 @@ def write(paths: TrialPaths, result: RankResult, *, is_bystander: bool = False) 
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(f"{target}.{os.getpid()}.part")
-    aside.write_text(json.dumps(to_plain(result)))
+    aside.unlink(missing_ok=True)
+    with aside.open("x") as file:
+        file.write(json.dumps(to_plain(result)))
     aside.replace(target)
 
 

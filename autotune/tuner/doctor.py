@@ -190,7 +190,7 @@ def _torch(answer: dict[str, Any], *, num_devices: int) -> Finding:
 
 def _ask_torch() -> dict[str, Any]:
     """What torch says of itself in a process of its own: this one must not import it."""
-    command = [sys.executable, "-c", ASK_TORCH]
+    command = [sys.executable, "-P", "-c", ASK_TORCH]  # Not ./torch.py, which may be anybody's.
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -17,6 +17,16 @@ from autotune.units import format_rate
 
 DISTURBED_SHARE = 0.25
 """More disturbed trials than this are worth a note: single ones are what the finals are for."""
+TRACKERS = {
+    "wandb": "Weights & Biases",
+    "mlflow": "MLflow",
+    "comet_ml": "Comet",
+    "neptune": "Neptune",
+    "clearml": "ClearML",
+    "swanlab": "SwanLab",
+    "trackio": "Trackio",
+}
+"""Packages that report runs to a server."""
 WIDE_RATIO = 1.25
 """From this ratio of its two ends on an interval is worth a note."""
 
@@ -28,6 +38,7 @@ def notes_of(
     trials: Sequence[TrialRecord],
     finals: FinalsResult | None,
     escaped: Sequence[str] = (),
+    imports: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """The notes of a search, as sentences.
 
@@ -38,10 +49,12 @@ def notes_of(
         trials: All of them, as recorded.
         finals: How they came out.
         escaped: User's files that were changed or removed while the script ran.
+        imports: Modules that the script imported.
     """
     records = finals.records if finals is not None else ()
     return (
         *_on_files(escaped),
+        *_on_trackers(imports),
         *_on_trials(status, history.best, trials),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
@@ -53,6 +66,16 @@ def _on_files(escaped: Sequence[str]) -> Iterator[str]:
         yield (
             f"{changed_words(escaped)}. Look whether they are as they should be; autotune doctor says how they can be "
             "protected here."
+        )
+
+
+def _on_trackers(imports: Sequence[str]) -> Iterator[str]:
+    """What trials may have sent to others, by the experiment trackers that the script imports."""
+    found = sorted({TRACKERS[name] for name in imports if name in TRACKERS})
+    if found:
+        yield (
+            f"The script imports {', '.join(found)}. In trials it is put offline by its own variables; a mode that the "
+            'script sets itself, as in wandb.init(mode="online"), wins over those: look there for runs of this search.'
         )
 
 

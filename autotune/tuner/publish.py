@@ -72,7 +72,7 @@ def make_result(
         config=None,
         samples_unit=samples_unit(study.facts, study.spec.samples_per_step),
         reason=reason,
-        notes=notes_of(status, history, winner, trials, finals, escaped),
+        notes=notes_of(status, history, winner, trials, finals, escaped, study.facts.imports),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
         protection=weakest(results),
         escaped=tuple(escaped),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autotune.errors import HostError, UsageError
 from autotune.host import (
+    PROC,
     DeviceInfo,
     HostFingerprint,
     available_memory_bytes,
@@ -110,6 +111,11 @@ def open_site(spec: SearchSpec) -> Site:
         raise HostError(
             f"A search watches its trials through /proc, which {platform.system()} has not.",
             "Search on Linux; a tuned config loads everywhere.",
+        )
+    if not (PROC / "self" / "stat").exists():
+        raise HostError(
+            f"A search watches its trials through {PROC}, which cannot be read here.",
+            "Mount it, as in mount -t proc proc /proc; a container has it unless told otherwise.",
         )
     device = choose_device(spec.device)
     of_ranks = trained_on(device, spec.num_processes_per_node)

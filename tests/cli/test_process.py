@@ -168,3 +168,41 @@ def test_the_first_signal_asks_once_the_second_twice_and_the_third_leaves(capfd,
         assert b"Ending what is running" in capfd.readouterr().err.encode()
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) == before
+
+
+def test_an_interrupt_while_the_command_is_loaded_is_no_traceback(folder):
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from autotune.cli.entry import main\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=environment(), timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, b"autotune: error: Interrupted.\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_schedulers_warning_asks_once_however_often_it_comes(number):
+    stop = StopRequest()
+    with stops_on_signal(stop, is_shown=True):
+        for _ in range(3):
+            signal.raise_signal(number)
+        assert stop.level == 1
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.level == 2
+        signal.raise_signal(number)
+        assert stop.level == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere file names are text")
+def test_a_working_directory_whose_name_is_no_text_is_refused_in_words(folder):
+    place = os.fsencode(folder) + b"/caf\xe9"
+    os.mkdir(place)
+    done = process("search", "train.py", cwd=place)
+    assert done.returncode == 2 and b"not UTF-8" in done.stderr and b"Traceback" not in done.stderr

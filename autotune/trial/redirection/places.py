@@ -141,9 +141,12 @@ def _copy_file(place: str, own: str, aside: str) -> None:
 
 
 def _copy_bytes(place: str, copy: str) -> None:
+    """Copies a file to a new one of its own; what a killed process of the same number left there gives way."""
+    if exists(copy):
+        _unlink(copy)
     source = _open(place, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        sink = _open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        sink = _open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             while data := _read(source, COPY_BYTES):
                 while data:

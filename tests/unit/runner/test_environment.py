@@ -43,3 +43,16 @@ def test_what_a_trial_on_a_device_compiles_is_there_for_the_next(tmp_path: Path)
 def test_each_trial_on_a_cpu_compiles_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     assert compiler_caches(tmp_path, JOB) == [None, None]
+
+
+def test_trackers_are_offline_and_a_server_of_mlflow_gives_way_to_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://tracking.example.org")
+    workspace = Workspace(tmp_path / "space", ())
+    paths = TrialPaths(workspace.new_trial())
+    environment = ColdRunner(workspace, choose_device("cpu")).environment(JOB, paths)
+    assert environment["MLFLOW_TRACKING_URI"].startswith(f"file://{paths.temporary}")
+    assert (environment["WANDB_MODE"], environment["SWANLAB_MODE"]) == ("offline", "disabled")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert "MLFLOW_TRACKING_URI" not in ColdRunner(workspace, choose_device("cpu")).environment(JOB, paths)

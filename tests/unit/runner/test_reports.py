@@ -198,3 +198,12 @@ def test_a_profile_of_an_earlier_diagnosis_does_not_stay_where_there_is_no_new_o
 def test_without_profiles_no_folder_is_made(paths: TrialPaths, tmp_path: Path) -> None:
     copy_profiles(paths, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_what_a_terminal_would_obey_is_not_in_the_tail_of_a_log(paths: TrialPaths) -> None:
+    paths.log.write_bytes(
+        b"\x1b[35mTraceback\x1b[0m\x1b]0;title\x07\x1b]52;c;bHM=\x1b\\ \xc2\x9b31m\x08 (last)\r\n\tline\n"
+    )
+    tail = read_log_tail(paths)
+    assert tail.startswith("Traceback") and tail.endswith("(last)\r\n\tline\n")
+    assert not any(char in tail for char in "\x1b\x07\x08\x9b")

@@ -182,3 +182,11 @@ def test_a_broken_module_is_refused(folder):
 
 def test_a_module_of_the_standard_library_passes(folder):
     check_script(module_command("json.tool", []), folder)
+
+
+@pytest.mark.parametrize("own", ["autotune.py", "autotune/__init__.py"])
+def test_a_module_that_hides_our_package_from_the_script_is_refused(folder, own):
+    (folder / own).parent.mkdir(exist_ok=True)
+    (folder / own).write_text("")
+    with pytest.raises(UsageError, match="hides the package autotune"):
+        check_script(script_command("train.py", (), folder), folder)

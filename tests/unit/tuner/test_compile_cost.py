@@ -101,3 +101,11 @@ def test_the_user_is_told_with_the_result() -> None:
     notes = notes_of(Status.IMPROVED, history, history.get(COMPILED), trials, None)
     assert notes == ("Compiling the model takes 30 s at the start of a run, and pays after 6000 steps.",)
     assert notes_of(Status.IMPROVED, history, history.get(EAGER), trials, None) == ()
+
+
+def test_trackers_that_the_script_imports_are_named() -> None:
+    trials = [record(0, EAGER, build_s=1.0, block_s=0.1)]
+    history = History([finished(0, EAGER)], EAGER)
+    imports = ("torch", "wandb", "wandb.sdk", "mlflow")
+    (note,) = notes_of(Status.IMPROVED, history, history.get(EAGER), trials, None, imports=imports)
+    assert "MLflow, Weights & Biases" in note and "online" in note

@@ -111,3 +111,10 @@ def test_the_protection_that_trials_will_have_is_named(monkeypatch):
     found = findings(monkeypatch, permits=False, has_landlock=False)["protection"]
     assert found.status is Status.PROBLEM
     assert "neither" in found.text and "--unprotected" in found.remedy and "docker run" in found.remedy
+
+
+def test_a_file_torch_in_the_working_directory_is_not_run(monkeypatch, tmp_path):
+    (tmp_path / "torch.py").write_text("open('run', 'w').close()\n__version__ = 'evil'\n")
+    monkeypatch.chdir(tmp_path)
+    assert doctor._ask_torch().get("torch") != "evil"
+    assert not (tmp_path / "run").exists()

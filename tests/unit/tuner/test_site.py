@@ -89,3 +89,9 @@ def test_a_script_that_trains_on_the_cpu_is_measured_there_and_that_is_told():
     (notice,) = told
     assert notice.is_warning and "trains on the CPU" in notice.message
     assert on_cpu.where_it_trains(script_facts(device="cpu"), search_spec(), told.append) is on_cpu and len(told) == 1
+
+
+def test_a_machine_whose_proc_cannot_be_read_is_refused_before_anything_is_stored(monkeypatch, tmp_path):
+    monkeypatch.setattr("autotune.tuner.site.PROC", tmp_path)
+    with pytest.raises(HostError, match="cannot be read here"):
+        open_site(search_spec())
