@@ -3,6 +3,8 @@
 #   docker build --build-arg USER_UID=$(id -u) -t autotune .
 #   docker run --rm --gpus all --shm-size 8g --init -v "$PWD":/project autotune search train.py
 #
+# By Docker 23 or newer on Linux 5.13 or newer, Landlock then keeps the user's files from what trials write.
+#
 # BASE is any GPU image with Python 3.11 or newer and torch 2.4 or newer. The driver of the host decides which CUDA it may
 # have: CUDA 13 needs driver 580 or newer; for an older one, for instance,
 #   --build-arg BASE=pytorch/pytorch:2.9.1-cuda12.6-cudnn9-runtime

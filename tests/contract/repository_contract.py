@@ -62,7 +62,7 @@ class RepositoryContract(LeaseContract):
         assert [study.name for study in repository.studies()] == [name]
         assert repository.trials(name) == (samples.trial(0),)
 
-    @pytest.mark.parametrize("name", [" a", "a\nb", "a\x00", "\udcff", "x" * 513])
+    @pytest.mark.parametrize("name", [" a", "-rf", "a\nb", "a\x00", "\udcff", "x" * 513])
     def test_a_name_that_cannot_be_stored_is_refused(self, repository: Repository, name: str) -> None:
         with pytest.raises(UsageError, match="cannot be the name"):
             repository.create_study(samples.study(name))
