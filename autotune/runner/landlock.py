@@ -1,8 +1,8 @@
-"""Landlock: a process gives up the right to write outside a few folders, for itself and all that it starts.
+"""Landlock: a process and its future children give up the right to write outside a few folders.
 
-Standard library only: the warden loads this file. The kernel needs no privilege for it (Linux 5.13 and newer, Docker's
-default profile included) and never gives the right back. Reading stays as it was. Metadata (mode, owner, times,
-attributes) is beyond Landlock; so is truncating by path before version 3 of its interface.
+Standard library only: the warden loads this file. Landlock needs no privilege (Linux 5.13 and newer, Docker's default
+profile included), and a process cannot undo a restriction. Reading is not restricted. Landlock cannot withhold changes
+of metadata (mode, owner, times, attributes), nor truncating by path before version 3 of the interface.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""Numbers of the system calls: the same on every architecture that torch runs on."""
+"""Numbers of the system calls, equal on all architectures of torch."""
 ASK_VERSION = 1
 PATH_BENEATH = 1
 PR_SET_NO_NEW_PRIVS = 38
@@ -26,7 +26,7 @@ WRITE_FILE = 1 << 1
 REMOVE_DIR, REMOVE_FILE = 1 << 4, 1 << 5
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
 REFER = 1 << 13
-"""Renames and hard links from one folder to another; before version 2 they fail with EXDEV wherever they are."""
+"""Renames and hard links between folders; before version 2 the kernel always refuses with EXDEV."""
 TRUNCATE = 1 << 14
 IOCTL_DEV = 1 << 15
 CHANGES = (
@@ -41,17 +41,17 @@ CHANGES = (
     | MAKE_BLOCK
     | MAKE_SYM
 )
-"""What version 1 of the interface knows of changing files."""
+"""Rights to change files in version 1 of the interface."""
 TRUNCATES = 3
-"""Version from which on truncating by path is withheld; before, it is possible everywhere."""
+"""First version to withhold truncating by path."""
 SINCE = ((2, REFER), (TRUNCATES, TRUNCATE), (5, IOCTL_DEV))
-"""Rights that later versions added."""
+"""Rights of later versions."""
 OF_FILES = WRITE_FILE | TRUNCATE | IOCTL_DEV
-"""Rights that a rule on something other than a folder may name."""
+"""Rights in a rule on a file or device."""
 SHARED_FILES = WRITE_FILE | TRUNCATE | MAKE_REG | REMOVE_FILE
-"""What POSIX shared memory needs of its folder: no folders, no links, no sockets there."""
+"""Rights for POSIX shared memory: files, but no folders, links or sockets."""
 SCOPED = 0b11
-"""Since version 6: no connection to abstract sockets, and no signal to processes, outside of the domain."""
+"""Since version 6: no connections to abstract sockets and no signals outside of the domain."""
 SIZES = ((1, 8), (4, 16), (6, 24))
 """Bytes of the ruleset's description by version."""
 
@@ -59,22 +59,22 @@ DEVICES = (
     *("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"),
     *("nvidia*", "dri", "kfd", "dxg", "accel*", "infiniband", "gdrdrv"),
 )
-"""Entries of /dev that a training script may write to: the plain ones, terminals, and accelerators with their links."""
+"""Writable entries of /dev: plain devices, terminals, accelerators and the links between accelerators."""
 SHARED_MEMORY = "/dev/shm"
 MPS_PIPES = "/tmp/nvidia-mps"
-"""Where the server that shares a GPU between processes takes orders, unless CUDA_MPS_PIPE_DIRECTORY names a place."""
+"""Default of CUDA_MPS_PIPE_DIRECTORY: pipes of the server for sharing a GPU between processes."""
 KERNEL_SWITCH = "/proc/sys/vm/drop_caches"
-"""Writable for a root user that may change settings of the kernel through /proc, and for nobody else."""
+"""Writable only for a root user with the right to change the kernel's settings."""
 
 Syscall = Callable[..., int]
-"""Makes a system call by its number; raises OSError."""
+"""Makes a system call by number; raises OSError."""
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """Makes a system call; gives back its result.
+    """Makes a system call and returns the result.
 
     Raises:
-        OSError: The kernel refuses, or does not know it.
+        OSError: The kernel refuses, or does not know the call.
     """
     function = ctypes.CDLL(None, use_errno=True).syscall
     function.restype = ctypes.c_long
@@ -85,7 +85,7 @@ def syscall(number: int, *arguments: object) -> int:
 
 
 def version(call: Syscall = syscall) -> int:
-    """Version of the kernel's Landlock interface; 0 where there is none, or a profile of the container forbids it."""
+    """Version of the kernel's Landlock interface; 0 without Landlock, or where a profile forbids the calls."""
     if not sys.platform.startswith("linux"):
         return 0
     try:
@@ -95,22 +95,22 @@ def version(call: Syscall = syscall) -> int:
 
 
 def handled(of_version: int) -> int:
-    """All rights to change files that this version of the interface can withhold."""
+    """All rights to change files in this version of the interface."""
     return CHANGES | sum(right for since, right in SINCE if of_version >= since)
 
 
 def restrict(writable: Iterable[str], call: Syscall = syscall, *, is_forked_from: bool = False) -> None:
-    """Lets this process, and all that it starts from now on, change files only where it needs to.
+    """Restricts this process and its future children to changing files in a few places.
 
-    Changes stay possible beneath `writable`, in shared memory (files alone), on terminals and accelerators, and in
-    /proc, where nothing belongs to the user; of a root user that may change settings of the kernel there, only in its
-    own folder of /proc. A second call can only take rights away.
+    The places are `writable`, shared memory (files alone), terminals, accelerators, and /proc. A root user with the
+    right to change the kernel's settings keeps only the process's own folder of /proc. A further call can only take
+    rights away.
 
     Args:
-        writable: Folders, or files; those that are not there are passed over.
+        writable: Folders or files; missing paths are passed over.
         call: Makes system calls.
-        is_forked_from: Processes that are confined by themselves will be forked from this one. Each of them must be
-            able to write to its own folder of /proc, which is not there yet: all of /proc stays writable.
+        is_forked_from: Whether confined processes will be forked from this process. All of /proc stays writable then,
+            because the folders of future processes cannot be named in a rule.
 
     Raises:
         OSError: The kernel has no Landlock, or refuses.
@@ -132,7 +132,7 @@ def restrict(writable: Iterable[str], call: Syscall = syscall, *, is_forked_from
 
 
 def _rules(writable: Iterable[str], is_forked_from: bool) -> Iterator[tuple[str, int]]:
-    """Pairs of a place and the rights beneath it."""
+    """Pairs of a place and the rights beneath the place."""
     everything = handled(max(since for since, _ in SINCE))
     yield from ((path, everything & ~IOCTL_DEV) for path in writable)
     for pattern in DEVICES:

@@ -1,4 +1,4 @@
-"""Which protection of the user's files a system permits, and what it takes to have a better one."""
+"""Choice of the protection of the user's files, by the user's wish and the system's permission."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from autotune.model.protection import BEST, Protection, ProtectionWish
 from autotune.runner import landlock, layers
 
 IN_A_CONTAINER = "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN"
-"""What lets a container mount layers. Its default profile permits Landlock since Docker 23, on Linux 5.13 and newer."""
+"""Options for overlay mounts in a container. Docker's default profile permits Landlock since Docker 23 (Linux 5.13)."""
 REMEDY = (
     "Run it on Linux 5.13 or newer, in a container by Docker 23 or newer, where Landlock needs no option; or permit "
     f"overlay mounts: {IN_A_CONTAINER}. With --unprotected the search goes on: writes from Python are redirected then, "
     "others reach your files, and what they changed or removed is named."
 )
-"""What to do where a system permits neither."""
+"""Advice for systems with neither overlay mounts nor Landlock."""
 
 
 def is_landlock_permitted() -> bool:
-    """Whether this kernel has Landlock and lets us use it."""
+    """Whether this kernel permits Landlock."""
     return landlock.version() > 0
 
 
 def choose(wish: ProtectionWish, scratch: Path, folders: Sequence[Path] = ()) -> Protection:
-    """The protection of a search: the one that was asked for, otherwise the best that this system permits.
+    """The protection of a search: as wished, otherwise the best on this system.
 
     Args:
-        wish: What was asked for.
-        scratch: A folder of ours, in which layers are tried.
-        folders: The user's folders, over which layers are tried; outer ones first.
+        wish: The user's wish.
+        scratch: A folder of ours for trying overlay mounts.
+        folders: The user's folders for trying overlay mounts over; outer folders first.
 
     Raises:
-        HostError: The system does not permit what was asked for, or permits nothing and nobody has said to go on.
+        HostError: The system does not permit the wish, or permits nothing and the user has not said to go on.
         OSError: `scratch` cannot be written.
     """
     if wish.mode in (BEST, Protection.LAYERS) and layers.is_permitted(scratch, folders):

@@ -1,6 +1,6 @@
-"""What a trial whose writes are redirected, and not mounted over, may write to: from Python, and by the kernel's leave.
+"""Places of a trial with redirected writes: every folder of the machine is covered but the trial's own.
 
-From Python every folder of the machine is covered. What evades Python is refused by Landlock where the system has it.
+Landlock refuses writes past Python where the kernel has Landlock.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NEVER = ("dev", "proc", "sys")
-"""Folders of devices and of the kernel, in which nothing is a file of the user's."""
+"""Folders of devices and of the kernel, without files of the user's."""
 
 
 def top_folders(root: Path = Path("/")) -> list[str]:
-    """The folders of the machine that hold files: all in the root folder but links and those of the kernel."""
+    """All folders in the root folder except links and folders of the kernel."""
     try:
         found = sorted(path for path in root.iterdir() if path.name not in NEVER)
     except OSError:
@@ -22,11 +22,11 @@ def top_folders(root: Path = Path("/")) -> list[str]:
 
 
 def redirection(layers: Sequence[Path], *, own: Sequence[Path]) -> dict[str, list[str]]:
-    """The variable of a trial's processes by which their writes are redirected (`autotune.trial.redirect`).
+    """Plan for the redirection of a trial's writes, as `autotune.trial.redirect` reads the plan from the environment.
 
     Args:
-        layers: Folders of the layers, nearest first; the first one is written to.
-        own: Folders and files that mean what they say: the trial's own, and those that the user gave it.
+        layers: Folders of the layers, nearest first; writes go to the first.
+        own: Folders and files without redirection: the trial's own, and the user's writable places.
     """
     return {
         "covered": top_folders(),

@@ -1,4 +1,4 @@
-"""Why a script failed that Landlock refused a write: the place, and what lets the script write there."""
+"""Reason for a script's failure under Landlock: the refused place, and the option to permit writing there."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import re
 from autotune.model.protection import Protection
 
 DENIED = re.compile(r"Permission denied|Operation not permitted|Invalid cross-device link|errno ?=? ?(1|13|18)\b", re.I)
-"""What the C library, Python, HDF5 and programs print of EPERM, EACCES and EXDEV."""
+"""EPERM, EACCES and EXDEV in the words of the C library, Python, HDF5 and programs."""
 OF_DATABASES = re.compile(r"unable to open database file|attempt to write a readonly database")
-"""What SQLite says of both, without the place."""
+"""SQLite's words for a refused write; SQLite names no place."""
 QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
 BEFORE_DENIED = re.compile(r"(\S+): (?:Permission denied|Operation not permitted|Invalid cross-device link)")
 
 
 def refusal(protection: Protection, *texts: str) -> str:
-    """A sentence on a write that Landlock probably refused; empty where nothing speaks for that.
+    """A sentence on a write that Landlock probably refused; empty without signs of a refusal.
 
     Args:
-        protection: What keeps the user's files.
-        texts: What the script reported and printed, the most telling first.
+        protection: Mode in force.
+        texts: Reports and output of the script, the most telling first.
     """
     if protection is not Protection.LANDLOCK:
         return ""
@@ -36,7 +36,7 @@ def refusal(protection: Protection, *texts: str) -> str:
 
 
 def _place(line: str) -> str:
-    """The path that a line is about; empty where it names none."""
+    """Path named in a line; empty without a path."""
     quoted = [first or second for first, second in QUOTED.findall(line)]
     if quoted:
         return str(quoted[-1])

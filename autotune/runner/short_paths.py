@@ -11,21 +11,21 @@ from pathlib import Path
 from autotune.runner.claims import is_ours
 
 MAX_BYTES = 60
-"""Longest folder that sockets can be made in: Python's loader workers add 32 bytes to its path, torch's 34, and a job's
-own programs have some left."""
+"""Longest path of a folder for sockets: Python's loader workers add 32 bytes, torch 34, and programs of a job need room
+too."""
 PLACES = (os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", "/var/tmp")
-"""Where links may lie, in the order in which they are tried."""
+"""Folders for links, in order of trial."""
 
 
 def short_path(folder: Path, places: Sequence[str] = PLACES) -> Path:
-    """A path of this folder that is short enough for sockets in it: its own, or that of a link to it.
+    """A path of this folder with room for the names of sockets: the folder's own path, or the path of a link.
 
     Args:
-        folder: The folder, which is there.
-        places: Folders that links may lie in, in folders of this user's alone.
+        folder: An existing folder.
+        places: Folders for links; each link lies in a subfolder of this user's alone.
 
     Returns:
-        The folder's own path, too, where no link can be made.
+        The folder's own path where no link can be made.
     """
     if len(os.fsencode(folder)) <= MAX_BYTES:
         return folder
@@ -45,7 +45,7 @@ def short_path(folder: Path, places: Sequence[str] = PLACES) -> Path:
 
 
 def remove_short_path(folder: Path, places: Sequence[str] = PLACES) -> None:
-    """Removes the link to a folder, if there is one."""
+    """Removes the link to a folder, if any."""
     for place in filter(None, places):
         with suppress(OSError):
             link = Path(place, f"autotune-{os.getuid()}", _name(folder))
@@ -54,7 +54,7 @@ def remove_short_path(folder: Path, places: Sequence[str] = PLACES) -> None:
 
 
 def remove_dead_links(places: Sequence[str] = PLACES) -> None:
-    """Removes links of this user's to folders that are gone, as tuners that were killed leave them."""
+    """Removes this user's links to missing folders; killed tuners leave such links."""
     for place in filter(None, places):
         base = Path(place, f"autotune-{os.getuid()}")
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Processes of a trial that train without the environment by which autotune measures."""
+"""Processes of a trial with torch loaded, but without the variables of the trial: nothing can be measured there."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_WORDS = 200
 
 
 class UnseenProcesses:
-    """Looks for processes that have torch loaded, and not the variables that attach autotune to it.
+    """Finds processes with torch loaded, but without the variables of the trial.
 
     Args:
-        proc: Where the kernel shows processes.
+        proc: Folder in which the kernel shows processes.
     """
 
     def __init__(self, proc: Path = PROC) -> None:
@@ -28,7 +28,7 @@ class UnseenProcesses:
         self._command = ""
 
     def look(self, pids: Iterable[int]) -> None:
-        """Looks at these processes, at most once a second; the first one that is found is remembered."""
+        """Looks at these processes, at most once a second, and remembers the first match."""
         if self._command or time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = time.monotonic()
@@ -36,7 +36,7 @@ class UnseenProcesses:
 
     @property
     def sentence(self) -> str:
-        """Why nothing was measured, as a sentence after another one; empty where no such process was seen."""
+        """Reason for a trial without measurements, as a further sentence; empty without a match."""
         if not self._command:
             return ""
         return (
@@ -45,7 +45,7 @@ class UnseenProcesses:
         )
 
     def _unseen(self, pid: int) -> str:
-        """The command of a process that trains unseen; empty for all others."""
+        """Command of a process that trains unseen; empty for all others."""
         process = self._proc / str(pid)
         try:
             words = [word.decode(errors="replace") for word in (process / "cmdline").read_bytes().split(b"\0")[:-1]]
@@ -58,10 +58,10 @@ class UnseenProcesses:
 
 
 def ignores_environment(command: Iterable[str]) -> str:
-    """The option by which a Python command ignores its environment or its site module; empty where none does.
+    """The option by which a Python command ignores its environment or the site module; empty without such an option.
 
     Args:
-        command: The interpreter, its options, and what it runs.
+        command: Words of the command, beginning with the interpreter.
     """
     program, *words = command
     if not Path(program).name.startswith("python"):
@@ -75,7 +75,7 @@ def ignores_environment(command: Iterable[str]) -> str:
             if letter in "EIS":
                 return f"-{letter}"
             if letter in "cmWX":
-                break  # What follows is this option's own.
+                break  # The rest of the word is the option's value.
         if letter in "cm":
             return ""
     return ""

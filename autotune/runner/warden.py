@@ -250,12 +250,21 @@ def see_through(started: Started) -> None:
     left.remove()
     log.close()
     if _tuner_is_gone():
-        latest = Path(spec["folder"], LATEST)
-        if latest.exists():
-            layers.remove_tree(Path(latest.read_text()))  # Its own warden was ended with the rest.
-        layers.remove_tree(Path(spec["folder"]))
+        _remove_folders(Path(started.spec_path).parent)
     else:
         os.write(1, json.dumps(ending).encode())
+
+
+def _remove_folders(folder: Path) -> None:
+    """Removes a trial's folder, and the folder of the latest trial that was forked from it: its warden is gone.
+
+    The script can write to the folder, so nothing is removed elsewhere, whatever a file in the folder says.
+    """
+    with suppress(OSError, ValueError):
+        latest = Path((folder / LATEST).read_text())
+        if latest.parent == folder.parent and latest.name not in ("", ".."):
+            layers.remove_tree(latest)
+    layers.remove_tree(folder)
 
 
 def _ignore_signals() -> None:

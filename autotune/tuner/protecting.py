@@ -1,4 +1,4 @@
-"""The protection of the user's files, as a search was asked for it and as its trials had it."""
+"""Protection of the user's files: as asked for by a search, as in force in its trials."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ MAX_NAMED = 5
 
 
 def wish_of(spec: SearchSpec) -> ProtectionWish:
-    """What the user said of the protection of files."""
+    """The user's wish for the protection of files."""
     writable = getattr(spec, "writable", ())
     return ProtectionWish(mode=spec.protection, is_unprotected=spec.unprotected, writable=writable)
 
 
 def weakest(results: Iterable[TrialResult]) -> str:
-    """The weakest protection that any of these runs had, a value of Protection; empty where none says."""
+    """Weakest protection of these runs, a value of Protection; empty where unknown."""
     seen = {result.protection for result in results}
     return next((mode.value for mode in reversed(Protection) if mode in seen), "")
 
 
 def changed_words(escaped: Sequence[str]) -> str:
-    """A sentence, without its full stop, that names files which changed while the script ran."""
+    """A sentence, without full stop, naming files changed while the script ran."""
     num = sum(not path.startswith("(") for path in escaped)
     named = ", ".join(mask_text(path) for path in escaped[:MAX_NAMED])
     more = f" and {len(escaped) - MAX_NAMED} more" if len(escaped) > MAX_NAMED else ""
