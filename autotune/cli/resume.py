@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.cli.options import Json, JsonLines, Output, Quiet, Storage, Study
+from autotune.cli.options import Json, JsonLines, Output, Quiet, Storage, Study, Unprotected
 from autotune.cli.place import open_repository, storage_in_use, working_directory
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ Examples:
 def resume(
     study: Study,
     storage: Storage = None,
+    unprotected: Unprotected = False,
     as_json: Json = False,
     as_jsonl: JsonLines = False,
     quiet: Quiet = False,
@@ -42,7 +43,9 @@ def resume(
 
     stop, in_use, stream = StopRequest(), storage_in_use(storage), event_stream(output)
     with told(stop, quiet=quiet, stream=stream, standing=standing) as tell:
-        result = tuner.resume(study, storage=in_use, cwd=working_directory(), on_event=tell, stop=stop)
+        result = tuner.resume(
+            study, storage=in_use, cwd=working_directory(), on_event=tell, stop=stop, unprotected=unprotected
+        )
     return finish(result, record.spec, output, storage=in_use, stream=stream)
 
 

@@ -189,8 +189,16 @@ class Workspace:
         return self.folder / "study" / "redirected"
 
     def has_probe_layer(self) -> bool:
-        """Whether the probe's layer is here: after a reboot, or on another machine, it is not."""
-        return (self.folder / COMPLETE).is_file()
+        """Whether the probe's layer is here, in this form: after a reboot, or on another machine, it is not."""
+        try:
+            return (self.folder / COMPLETE).read_text() == self._form
+        except OSError:
+            return False
+
+    @property
+    def _form(self) -> str:
+        """Form of the probe's layer, which trials under another protection cannot read."""
+        return "mounted" if self.has_layers else "redirected"
 
     def probe_is_through(self) -> None:
         """Marks the study's layer as complete.
@@ -200,7 +208,7 @@ class Workspace:
         """
         try:
             (self.folder / "study").mkdir(exist_ok=True)
-            (self.folder / COMPLETE).write_text("")
+            (self.folder / COMPLETE).write_text(self._form)
         except OSError as error:
             raise HostError(f"{self.folder} cannot be written: {error}.", FREE_SPACE) from error
 

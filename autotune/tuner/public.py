@@ -141,6 +141,7 @@ def resume(
     *,
     storage: str | None = None,
     cwd: str | os.PathLike[str] | None = None,
+    unprotected: bool = False,
     on_event: Callable[[Event], None] | None = None,
     stop: StopRequest | None = None,
 ) -> SearchResult:
@@ -152,6 +153,7 @@ def resume(
         study: Name of the study.
         storage: Its database, as for `search`; None = the one that holds in `cwd`.
         cwd: Where the database and the study file are looked for; None = the working directory.
+        unprotected: As for `search`.
         on_event: As for `search`.
         stop: As for `search`.
 
@@ -163,7 +165,9 @@ def resume(
     """
     here = Path.cwd() if cwd is None else Path(cwd).absolute()
     in_use = resolve_storage(storage, environ=os.environ, cwd=here)
-    return tuner.resume(study, storage=in_use, cwd=here, on_event=on_event or _nobody, stop=stop)
+    return tuner.resume(
+        study, storage=in_use, cwd=here, on_event=on_event or _nobody, stop=stop, unprotected=unprotected
+    )
 
 
 def _nobody(_: Event) -> None:

@@ -52,10 +52,26 @@ def search(spec: SearchSpec, *, on_event: OnEvent, stop: StopRequest | None = No
         return Session(study, site, repository, on_event, stop or StopRequest()).run()
 
 
-def resume(study: str, *, storage: str, cwd: Path, on_event: OnEvent, stop: StopRequest | None = None) -> SearchResult:
+def resume(
+    study: str,
+    *,
+    storage: str,
+    cwd: Path,
+    on_event: OnEvent,
+    stop: StopRequest | None = None,
+    unprotected: bool = False,
+) -> SearchResult:
     """Goes on with a stored study, under its own budget; a finished one gives its result again.
 
     Tuners of several machines of one class may go on with a study together; the last one measures the finals.
+
+    Args:
+        study: Name of the study.
+        storage: Database of the study.
+        cwd: Working directory, for a relative path of the database.
+        on_event: Told of everything.
+        stop: May end the search.
+        unprotected: Go on where the system permits neither layers nor Landlock, as the study itself may say too.
 
     Raises:
         StudyNotFoundError: There is no such study.
@@ -66,6 +82,7 @@ def resume(study: str, *, storage: str, cwd: Path, on_event: OnEvent, stop: Stop
         record = repository.study(study)
         if is_final(record) and record.result is not None:
             return SearchResult.from_document(record.result)
+        record = replace(record, spec=replace(record.spec, unprotected=record.spec.unprotected or unprotected))
         spec = record.spec
         if not Path(spec.cwd).is_dir():
             raise UsageError(f"The folder {spec.cwd} of study {study!r} is not there.", "Resume it where it is.")

@@ -46,7 +46,7 @@ SURFACE = {
         "--dry-run",
         "--probe",
     },
-    "resume": {"--storage", "--json", "--jsonl", "-q", "--quiet"},
+    "resume": {"--storage", "--unprotected", "--json", "--jsonl", "-q", "--quiet"},
     "best": {"--storage", "--json"},
     "export": {"--to", "--out", "--force", "--storage"},
     "run": {"-m", "--module", "--nproc-per-node", "--config", "--share"},

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.errors import HostError
 from autotune.model.job import TrialPaths
+from autotune.model.protection import Protection
 from autotune.runner.workspace import Covered, Workspace, _folder_in, _new_folder
 
 
@@ -137,3 +138,19 @@ def test_sockets_in_a_trials_temporary_folder_have_room_for_their_names(workspac
     inside = TrialPaths(workspace.new_trial()).temporary.relative_to(workspace.folder)
     longest = f"/tmp/autotune-{os.getuid()}/{'x' * 8}/{inside}/pymp-xxxxxxxx/listener-xxxxxxxx"
     assert len(longest) < 104
+
+
+def test_a_probe_under_another_protection_is_none_for_trials(workspace: Workspace) -> None:
+    workspace.probe_is_through()
+    for protection, is_there in ((Protection.LAYERS, True), (Protection.LANDLOCK, False), (Protection.NONE, False)):
+        assert Workspace(workspace.folder, (), protection=protection).has_probe_layer() is is_there
+
+
+def test_landlock_alone_confines_a_trial_and_names_its_own_places(workspace: Workspace, tmp_path: Path) -> None:
+    trial = workspace.new_trial()
+    given = tmp_path / "given"
+    confined = Workspace(workspace.folder, (), protection=Protection.LANDLOCK, writable=(given,))
+    places = confined.confinement(trial)
+    assert places is not None and places[0] == str(trial) and places[-1] == str(given)
+    assert all(Path(place).is_dir() for place in places[:-1])
+    assert workspace.confinement(trial) is None
