@@ -46,7 +46,7 @@ def finish(
             write_document(result.document())
     else:
         streams.write_result(render(text, is_terminal=streams.is_watched()))
-    if spec.require_gain and result.status is Status.NO_GAIN:
+    if spec.require_gain and result.status in (Status.NO_GAIN, Status.TOO_SHORT):
         streams.say("autotune: --require-gain was asked for, and there is no gain beyond the noise.")
         return NO_GAIN
     return result.status.exit_code

@@ -19,6 +19,8 @@ class Status(StrEnum):
     """The tuned settings are faster than the baseline beyond the noise."""
     NO_GAIN = "no_gain"
     """Nothing is faster beyond the noise: the baseline is what is written."""
+    TOO_SHORT = "too_short"
+    """The time or the number of trials did not allow a comparison of other settings with the baseline."""
     NO_FEASIBLE = "no_feasible"
     """Everything that was tried needs more memory than the cap."""
     BASELINE_INFEASIBLE = "baseline_infeasible"

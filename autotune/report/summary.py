@@ -76,6 +76,7 @@ def headline(result: SearchResult) -> str:
     return {
         Status.IMPROVED: "These settings are faster than yours.",
         Status.NO_GAIN: "No settings were found that are faster than yours beyond the noise: yours are kept.",
+        Status.TOO_SHORT: "The search was too short to compare other settings with yours: yours are kept.",
         Status.NO_FEASIBLE: f"Everything that was tried needs more memory than the cap of {cap}.",
         Status.INTERRUPTED: "The search was interrupted; what was finished is saved.",
         Status.ALL_FAILED: "No trial could be measured.",

@@ -43,6 +43,8 @@ class SearchExhausted:
     """There is nothing more to try."""
 
     reason: str
+    is_limit: bool = False
+    """The number of trials ended the search, and not a lack of settings worth a trial."""
 
 
 class Search:
@@ -91,7 +93,7 @@ class Search:
         while True:
             snapshot = self._trials.snapshot()
             if self._num_left(snapshot) <= 0:
-                return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.")
+                return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.", is_limit=True)
             queued = self._trials.start_queued(attrs, self._max_trials)
             if queued is not None:
                 number, candidate = queued

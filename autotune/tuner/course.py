@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 from autotune.errors import ConfigError
 from autotune.model.events import Event, Notice, ProbeFinished, ProbeStarted
 from autotune.model.facts import ScriptFacts, samples_unit
-from autotune.model.summary import SearchResult
+from autotune.model.result import TrialResult
+from autotune.model.summary import SearchResult, Status
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
 from autotune.runner.quiet import QuietWait
 from autotune.runner.workspace import Workspace
+from autotune.search.history import FinishedTrial, History
 from autotune.search.search import Search
 from autotune.search.walk import TRAINED_BYTES, PlanLimits
 from autotune.space.derive import derive_space
@@ -30,7 +33,7 @@ from autotune.tuner.fingerprint import (
     probed_fingerprint,
 )
 from autotune.tuner.jobs import Jobs
-from autotune.tuner.loop import TrialLoop
+from autotune.tuner.loop import LoopEnd, TrialLoop
 from autotune.tuner.probing import probe_script
 from autotune.tuner.publish import make_result, status_of, write_tuned_config
 from autotune.tuner.site import Site
@@ -98,16 +101,16 @@ class Course:
                 quiet=QuietWait(self.site.device, is_shared=self.study.spec.share_gpu),
             )
             loop.recover()
-            reason = loop.run()
+            end = loop.run()
             while self._has_left_it_to_others():
                 result = wait_for_result(self.study.name, self._repository, self._stop, self._on_event)
                 if result is not None:
                     return result
                 self._repository.acquire_lease(self.study.name, self._owner, now=datetime.now(UTC))
-                reason = loop.run()
+                end = loop.run()
             gains = self._probe_larger_batches(search, loop, facts)
-            finals = self._finals(search, loop)
-        return self._publish(search, finals, reason, gains)
+            finals = self._finals(search, loop, end)
+        return self._publish(search, finals, end, gains)
 
     def _has_left_it_to_others(self) -> bool:
         """Whether tuners of other machines go on; the last one measures the finals."""
@@ -191,9 +194,10 @@ class Course:
             spend_all=spec.max_trials is not None,
         )
 
-    def _finals(self, search: Search, loop: TrialLoop) -> FinalsResult | None:
+    def _finals(self, search: Search, loop: TrialLoop, end: LoopEnd) -> FinalsResult | None:
         if self._stop.level:
             return None
+        finalists = search.finalists(NUM_FINALISTS)
         finals = Finals(
             study=self.study.name,
             loop=loop,
@@ -203,7 +207,21 @@ class Course:
             on_event=self._on_event,
             seed=self.study.spec.seed,
         )
-        return finals.run(search.finalists(NUM_FINALISTS), search.baseline)
+        result = finals.run(finalists, search.baseline, self._unselected(search, finalists))
+        if result is not None and end.is_limit and _num_compared(search.history) == 0:
+            return replace(result, is_compared=False)
+        return result
+
+    def _unselected(self, search: Search, finalists: Sequence[FinishedTrial]) -> dict[int, TrialResult]:
+        """Results of the finalists' own trials, where nobody chose the finalists among several trials.
+
+        A baseline without a rival is such a case, too: its trial has its rate, and further runs would compare nothing.
+        """
+        if finalists and _num_compared(search.history) > 1:
+            return {}
+        numbers = {trial.number for trial in (*finalists, search.baseline) if trial is not None}
+        trials = self._repository.trials(self.study.name)
+        return {trial.number: trial.result for trial in trials if trial.number in numbers}
 
     def _probe_larger_batches(self, search: Search, loop: TrialLoop, facts: ScriptFacts) -> tuple[BatchGain, ...]:
         probe = BatchProbe(
@@ -217,7 +235,7 @@ class Course:
         return probe.run(search.history.best, search.num_finished)
 
     def _publish(
-        self, search: Search, finals: FinalsResult | None, reason: str, gains: tuple[BatchGain, ...]
+        self, search: Search, finals: FinalsResult | None, end: LoopEnd, gains: tuple[BatchGain, ...]
     ) -> SearchResult:
         trials = self._repository.trials(self.study.name)
         baseline = search.baseline
@@ -232,8 +250,10 @@ class Course:
             num_gated=search.num_gated,
             finals=finals,
             wall_s=self._budget.spent_s,
-            reason=f"{reason} {finals.shortened}".strip() if finals is not None else reason,
+            reason=f"{end.reason} {finals.shortened}".strip() if finals is not None else end.reason,
         )
+        if status is Status.TOO_SHORT:
+            result = replace(result, notes=(*result.notes, self._how_much_is_enough()))
         if gain := describe(gains):
             result = replace(result, notes=(*result.notes, gain))
         if changes := changed_code(self.study.spec, self.study.fingerprint):
@@ -244,6 +264,12 @@ class Course:
         self._repository.set_status(self.study.name, status.value, result.document())
         return result
 
+    def _how_much_is_enough(self) -> str:
+        enough_s = max(self._budget.enough_s(), self._budget.total_s)
+        minutes = math.ceil(enough_s / 30) / 2
+        trials = ", and --trials 10 or more" if self.study.spec.max_trials is not None else ""
+        return f"About --time {minutes:g}m is enough to compare one other setting with yours{trials}."
+
     def _with_config(self, result: SearchResult) -> SearchResult:
         """The result with the path of its config; a place that cannot be written costs the file, not the search."""
         try:
@@ -252,3 +278,8 @@ class Course:
             hint = f"Write it elsewhere with autotune export {self.study.name} --to yaml."
             return replace(result, notes=(*result.notes, f"The config could not be written: {error} {hint}"))
         return replace(result, config=str(path))
+
+
+def _num_compared(history: History) -> int:
+    """Number of feasible trials of other settings than the script's own."""
+    return sum(trial.settings != history.natural for trial in history.feasible)

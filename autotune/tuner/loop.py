@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from autotune.errors import StoreError
@@ -34,6 +34,16 @@ from autotune.tuner.stop import StopRequest, wait_for
 RENEW_EVERY_S = 30.0
 MAX_REPEATS = 3
 """Runs of one search that are thrown away for a disturbed device: one that always is must be measured as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopEnd:
+    """Why the trials of a study ended."""
+
+    reason: str
+    """One sentence."""
+    is_limit: bool = False
+    """The time or the number of trials ended them: more of it would have allowed more trials."""
 
 
 class TrialLoop:
@@ -84,21 +94,21 @@ class TrialLoop:
                 self._repository.mark_told(self._study, record.number)
         self._search.reap(self._is_dead)
 
-    def run(self) -> str:
-        """Runs trials; why it stopped, as one sentence."""
+    def run(self) -> LoopEnd:
+        """Runs trials until the search, the budget or the user ends them."""
         while not self._stop.level:
             known, self._others = self._others, self._live_others()
             if known - self._others:
                 self._adopt()
             if not self._budget.allows_trial():
-                return "The time is spent, but for the finals."
+                return LoopEnd(reason="The time is spent, but for the finals.", is_limit=True)
             proposal = self._search.ask({"owner": to_plain(self._owner)})
             if isinstance(proposal, SearchExhausted):
-                return proposal.reason
+                return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
             self._trial(proposal)
             if self._is_hopeless(proposal):
-                return "The script's own settings cannot be measured."
-        return "It was asked to stop."
+                return LoopEnd(reason="The script's own settings cannot be measured.")
+        return LoopEnd(reason="It was asked to stop.")
 
     def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
         """Runs the script under these settings; once more where that failed, since one failure may be an accident.

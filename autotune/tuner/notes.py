@@ -67,11 +67,10 @@ def _on_winner(
 
 
 def _on_trials(status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord]) -> Iterator[str]:
-    if status is Status.INTERRUPTED and best is not None and best.samples_per_second:
+    is_unconfirmed = status is Status.INTERRUPTED or (status is Status.TOO_SHORT and len(trials) > 1)
+    if is_unconfirmed and best is not None and best.samples_per_second:
         rate = format_rate(best.samples_per_second)
         yield f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second."
-    if status is Status.NO_GAIN and len(trials) == 1:
-        yield "Nothing but your own settings was measured: give it a longer --time, or more --trials."
     escaped = sorted({path for record in trials for path in record.result.escaped})
     if escaped:
         yield (

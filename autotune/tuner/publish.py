@@ -101,6 +101,8 @@ def status_of(
     if finals is not None:
         if baseline is not None and finals.winner.number != baseline.number and not _fits(baseline, finals):
             return Status.BASELINE_INFEASIBLE
+        if not finals.is_compared:
+            return Status.TOO_SHORT
         return Status.IMPROVED if finals.comparison is not None and finals.comparison.is_gain else Status.NO_GAIN
     if is_stopped:
         return Status.INTERRUPTED
