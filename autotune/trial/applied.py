@@ -133,9 +133,12 @@ class AppliedSettings:
         if Group.BATCH in self.claims:
             accumulation = 1
         if accumulation > 1 or is_scaled:
-            scaler = torch.amp.GradScaler(self._job.device) if is_scaled else None
-            reduction = self._facts.loss_reduction
-            self._gradients = Gradients(self.steps, grad_accum_steps=accumulation, reduction=reduction, scaler=scaler)
+            self._gradients = Gradients(
+                self.steps,
+                grad_accum_steps=accumulation,
+                reduction=self._facts.loss_reduction,
+                scaled_on=self._job.device if is_scaled else None,
+            )
             self._gradients.install()
         if precision is Precision.TF32:
             use_tf32()

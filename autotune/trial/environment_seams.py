@@ -17,8 +17,15 @@ def apply_threads(asked: Settings, natural: Settings) -> None:
     """Sets torch's threads; the runtime's own variables were set before the process started."""
     if asked.intra_op_threads != natural.intra_op_threads:
         torch.set_num_threads(asked.intra_op_threads)
-    # The first question settles it for this thread. Left for later, the answer is what the loader's pinning thread has
-    # set meanwhile for the process, which is 1.
+    settle_threads()
+
+
+def settle_threads() -> None:
+    """Fixes the number of threads of the calling thread before the script builds a loader.
+
+    torch answers a thread's first question for good. Left for later, the answer is what the loader's pinning thread has
+    set meanwhile for the process, which is 1.
+    """
     torch.get_num_threads()
 
 
@@ -54,14 +61,37 @@ def apply_memory(asked: Settings, cap_fraction: float) -> None:
 def apply_transfer(asked: Settings, natural: Settings) -> None:
     """Makes copies from page-locked memory to the device return at once; they stay in order on their stream."""
     if asked.non_blocking and not natural.non_blocking:
-        wrap(torch.Tensor, "to", _without_waiting)
-        wrap(torch.Tensor, "cuda", _without_waiting)
+        wrap(torch.Tensor, "to", _to_without_waiting)
+        wrap(torch.Tensor, "cuda", _cuda_without_waiting)
 
 
-def _without_waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _to_without_waiting(original: Callable[..., Any]) -> Callable[..., Any]:
     def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if len(args) <= 1 and "non_blocking" not in kwargs and tensor.device.type == "cpu" and tensor.is_pinned():
-            kwargs["non_blocking"] = True
+        # Whether memory is page-locked CUDA alone can say, so only copies to CUDA ask: others run before it starts.
+        if len(args) <= 1 and tensor.is_cpu and "non_blocking" not in kwargs:
+            target = args[0] if args else kwargs.get("device")
+            if _is_cuda(target) and tensor.is_pinned():
+                kwargs["non_blocking"] = True
         return original(tensor, *args, **kwargs)
 
     return to
+
+
+def _cuda_without_waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if len(args) <= 1 and tensor.is_cpu and "non_blocking" not in kwargs and tensor.is_pinned():
+            kwargs["non_blocking"] = True
+        return original(tensor, *args, **kwargs)
+
+    return cuda
+
+
+def _is_cuda(target: object) -> bool:
+    """Whether the first argument of `Tensor.to`, or its `device`, is a CUDA device."""
+    if isinstance(target, torch.device):
+        return target.type == "cuda"
+    if isinstance(target, str):
+        return target.startswith("cuda")
+    if isinstance(target, torch.Tensor):
+        return target.is_cuda
+    return type(target) is int

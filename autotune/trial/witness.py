@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.settings import Group, OmpWaitPolicy, Precision
 from autotune.trial import schedulers, torch_names
 from autotune.trial.arguments import ArgumentWitness
+from autotune.trial.environment_seams import settle_threads
 from autotune.trial.gradients import gradient_norm
 from autotune.trial.imports import early_environment, imported_after_freeze, installed_modules, launcher_sets_threads
 from autotune.trial.known_devices import ask
@@ -54,6 +56,8 @@ class Witness:
         self._operands = OperandWitness()
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
+        self._thread_setters: set[int] = set()
+        """Threads that have set a number of threads, which is then their own alone."""
         self._autocast_dtype: str | None = None
         self._step_ends: list[float] = []
         self._backward_ends: list[float] = []
@@ -70,7 +74,8 @@ class Witness:
         self._steps.on_step.append(self._step)
         self._roots.prepare.append(self._operands.attach)
         self._loss_targets.install()
-        self._watch(torch, "set_num_threads", "threads")
+        wrap(torch, "set_num_threads", self._wrap_set_threads)
+        settle_threads()
         self._watch(torch, "compile", "compile")
         self._watch(torch.nn.Module, "compile", "compile")
         self._watch(torch.cuda, "set_per_process_memory_fraction", "memory_fraction")
@@ -97,6 +102,21 @@ class Witness:
             return call
 
         wrap(owner, name, make)
+
+    def _wrap_set_threads(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_num_threads(*args: Any) -> None:
+            self._thread_setters.add(threading.get_ident())
+            original(*args)
+
+        return set_num_threads
+
+    def _sets_threads(self) -> bool:
+        """Whether the script has set torch's number of threads where it counts: in the main thread, or in the training.
+
+        The number is each thread's own: torch's loader sets it to 1 in the thread that pins its batches.
+        """
+        counting = {threading.main_thread().ident, self._steps.thread}
+        return not self._thread_setters.isdisjoint(counting)
 
     def _wrap_autocast(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def enter(region: Any) -> Any:
@@ -170,7 +190,7 @@ class Witness:
             own_autocast=self._autocast_dtype,
             own_grad_scaler="grad_scaler" in self._seen,
             own_compile="compile" in self._seen,
-            own_threads="threads" in self._seen,
+            own_threads=self._sets_threads(),
             own_cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
             own_memory_fraction="memory_fraction" in self._seen,
             loss_reduction=LossReduction.UNKNOWN,
