@@ -87,8 +87,7 @@ class AppliedSettings:
 
     def observed(self) -> dict[str, str]:
         """Settings in force, by field; what cannot be seen is missing."""
-        result = observed.process_settings(self._job.device)
-        result.update(observed.model_settings(self.roots.modules, self._operands.precision))
+        result = observed.settings_in_force(self._job.device, self.roots.modules, self._operands.precision)
         result.update(self._loader_settings)
         if self._natural.compile and self._job.settings is not None and self._job.settings.compile:
             # Of what a script compiles by itself, in place, a part of its model or a function, its roots show nothing.

@@ -30,15 +30,24 @@ def settle_threads() -> None:
 
 
 def apply_kernels(asked: Settings, natural: Settings, roots: Roots) -> None:
-    """Switches cuDNN's search on, and prepares every root: memory format, then compilation."""
-    if asked.cudnn_benchmark and not natural.cudnn_benchmark:
-        torch.backends.cudnn.benchmark = True
+    """Switches cuDNN's search, and prepares every root: memory format, then compilation."""
+    if asked.cudnn_benchmark != natural.cudnn_benchmark:
+        _set_cudnn_benchmark(asked.cudnn_benchmark)
+        # The script has set its own in the meantime, long before its model is called.
+        roots.prepare.append(lambda _: _set_cudnn_benchmark(asked.cudnn_benchmark))
     if asked.channels_last and not natural.channels_last:
         roots.prepare.append(_to_channels_last)
         roots.convert_inputs = _input_to_channels_last
+    if natural.channels_last and not asked.channels_last:
+        roots.prepare.append(_to_contiguous)
+        roots.convert_inputs = _input_to_contiguous
     if asked.compile and not natural.compile:
         roots.stops_at_first = True
         roots.prepare.append(torch_names.compile_in_place)
+
+
+def _set_cudnn_benchmark(is_on: bool) -> None:
+    torch.backends.cudnn.benchmark = is_on
 
 
 def _to_channels_last(module: torch.nn.Module) -> None:
@@ -48,6 +57,17 @@ def _to_channels_last(module: torch.nn.Module) -> None:
 def _input_to_channels_last(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point():
         return value.contiguous(memory_format=torch.channels_last)
+    return value
+
+
+def _to_contiguous(module: torch.nn.Module) -> None:
+    """Undoes the script's own `channels_last`."""
+    torch.nn.Module.to(module, memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+
+def _input_to_contiguous(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point():
+        return value.contiguous()
     return value
 
 

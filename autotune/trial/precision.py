@@ -114,5 +114,5 @@ class OperandWitness:
         for precision, dtype in DTYPES.items():
             if dtype is self.dtype:
                 return precision
-        is_tf32 = torch_names.is_cuda_on() and torch.get_float32_matmul_precision() != "highest"
+        is_tf32 = torch_names.is_cuda_on() and torch_names.allows_tf32()
         return Precision.TF32 if is_tf32 else Precision.FP32

@@ -139,6 +139,15 @@ def is_cuda_lost() -> bool:
     return bool(is_in_bad_fork()) if is_in_bad_fork is not None else False
 
 
+def allows_tf32() -> bool:
+    """Whether fp32 matrix products may run on TF32 units, in whichever of torch's two ways the script says so.
+
+    Since torch 2.9 there is `fp32_precision`, which follows the older switches; these raise once it was set itself.
+    """
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    return precision == "tf32" if precision is not None else torch.get_float32_matmul_precision() != "highest"
+
+
 BATCH_NORM: Any = getattr(torch.nn.modules.batchnorm, "_BatchNorm", torch.nn.BatchNorm2d)
 """Base of all layers whose statistics change with the batch; without it only those of images are counted."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 
 from autotune.model.facts import LossReduction, ScriptFacts
-from autotune.settings import Group, OmpWaitPolicy, Precision
+from autotune.settings import Group, Precision
 from autotune.trial import schedulers, torch_names
 from autotune.trial.arguments import ArgumentWitness
 from autotune.trial.environment_seams import settle_threads
@@ -25,6 +24,7 @@ from autotune.trial.loader_witness import LoaderWitness, usual_growth
 from autotune.trial.loaders import Loaders
 from autotune.trial.loss_targets import LossTargets
 from autotune.trial.main_module import is_guarded
+from autotune.trial.observed import settings_in_force
 from autotune.trial.patching import wrap
 from autotune.trial.precision import OperandWitness
 from autotune.trial.roots import Roots, weights_of
@@ -175,8 +175,10 @@ class Witness:
         optimizer = self._steps.primary
         ends = self._step_ends or self._backward_ends
         loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step()
+        device = self._device(parameters)
+        in_force = settings_in_force(device, self._roots.modules, self._operands.precision)
         return ScriptFacts(
-            device=self._device(parameters),
+            device=device,
             world_size=world_size,
             loader=loader,
             num_micro_batches_per_step=accumulation,
@@ -191,15 +193,16 @@ class Witness:
             own_grad_scaler="grad_scaler" in self._seen,
             own_compile="compile" in self._seen,
             own_threads=self._sets_threads(),
-            own_cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+            own_cudnn_benchmark=in_force.get("cudnn_benchmark") == str(True),
+            own_channels_last=in_force.get("channels_last") == str(True),
             own_memory_fraction="memory_fraction" in self._seen,
             loss_reduction=LossReduction.UNKNOWN,
             loss_targets_vary=self._loss_targets.vary,
             first_loss=self.first_losses[0] if self.first_losses else None,
             first_grad_norm=self._grad_norm,
-            intra_op_threads=torch.get_num_threads(),
-            omp_wait_policy=_wait_policy(),
-            precision=(self._operands.precision or Precision.FP32).value,
+            intra_op_threads=int(in_force["intra_op_threads"]),
+            omp_wait_policy=in_force["omp_wait_policy"],
+            precision=in_force.get("precision", Precision.FP32.value),
             claims=tuple(sorted(self.claims)),
             knobs=tuple(sorted(self.knobs.items())),
             modules=tuple(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)),
@@ -233,6 +236,7 @@ class Witness:
             "format_unseen": self._operands.dtype is None,
             # A convolution's weight has three dimensions or more, whoever calls it.
             "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters),
+            "deterministic": torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
         }
         return tuple(name for name, is_so in notes.items() if is_so)
@@ -249,8 +253,3 @@ class Witness:
         if optimizer is not None:
             return next(parameter.device.type for parameter in parameters_of(optimizer))
         return "cpu"
-
-
-def _wait_policy() -> str:
-    is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
-    return (OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT).value
