@@ -181,6 +181,8 @@ class Config:
         if settings.channels_last:
             # Convolutions take the weights' order whatever order the input has.
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        elif "channels_last" in self._applied and fit.has_channels_last(model):
+            torch.nn.Module.to(model, memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         if settings.compile:
             compile_in_place(model)
         for name in self._applied & {"channels_last", "compile"}:

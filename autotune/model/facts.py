@@ -170,6 +170,10 @@ class ScriptFacts:
     where it did not."""
     validation_host_growth_bytes: int | None = None
     """How much of that was more than the process held after the step before."""
+    own_channels_last: bool = False
+    """All weights of the script's convolutions lie in NHWC order."""
+    baseline_readings: tuple[tuple[str, str], ...] = ()
+    """Settings that the script's own trial showed otherwise than the probe, as (field, text): what holds."""
     arguments: tuple[ArgumentFacts, ...] = ()
     """Arguments of the script that can stand for a setting."""
     notes: tuple[str, ...] = ()
@@ -178,7 +182,7 @@ class ScriptFacts:
     again and again; `unguarded_spawn`: its workers would run the script again;
     `format_unseen`: nothing showed in which number format the model computes; `launcher_threads`: the launcher set the
     number of threads, which the user did not; `no_convolution`: no parameter has the shape of a convolution's
-    weight."""
+    weight; `deterministic`: the script asks for kernels that give the same numbers in every run."""
 
 
 def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> str:

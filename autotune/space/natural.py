@@ -24,6 +24,7 @@ def natural_settings(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings
         "intra_op_threads": facts.intra_op_threads,
         "omp_wait_policy": facts.omp_wait_policy,
         "cudnn_benchmark": facts.own_cudnn_benchmark,
+        "channels_last": facts.own_channels_last,
         "compile": facts.own_compile,
         "grad_accum_steps": own_accumulation,
         "knobs": {**dict.fromkeys(set(mapped) - GROUP_OF_FIELD.keys(), SCRIPTS_OWN), **dict(facts.knobs)},

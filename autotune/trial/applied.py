@@ -87,8 +87,7 @@ class AppliedSettings:
 
     def observed(self) -> dict[str, str]:
         """Settings in force, by field; what cannot be seen is missing."""
-        result = observed.process_settings(self._job.device)
-        result.update(observed.model_settings(self.roots.modules, self._operands.precision))
+        result = observed.settings_in_force(self._job.device, self.roots.modules, self._operands.precision)
         result.update(self._loader_settings)
         if self._natural.compile and self._job.settings is not None and self._job.settings.compile:
             # Of what a script compiles by itself, in place, a part of its model or a function, its roots show nothing.
@@ -133,9 +132,12 @@ class AppliedSettings:
         if Group.BATCH in self.claims:
             accumulation = 1
         if accumulation > 1 or is_scaled:
-            scaler = torch.amp.GradScaler(self._job.device) if is_scaled else None
-            reduction = self._facts.loss_reduction
-            self._gradients = Gradients(self.steps, grad_accum_steps=accumulation, reduction=reduction, scaler=scaler)
+            self._gradients = Gradients(
+                self.steps,
+                grad_accum_steps=accumulation,
+                reduction=self._facts.loss_reduction,
+                scaled_on=self._job.device if is_scaled else None,
+            )
             self._gradients.install()
         if precision is Precision.TF32:
             use_tf32()

@@ -21,7 +21,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.trial import torch_names
 from autotune.trial.batches import EndlessBatchSampler
-from autotune.trial.patching import wrap
+from autotune.trial.patching import unwrap_all, wrap
 
 CHAIN_FRAMES = 8
 """Callers that tell two loaders of one helper function apart."""
@@ -93,6 +93,8 @@ class Loaders:
             wrap(torch_names.ITERATOR, "__next__", self._wrap_next)
         if self.length_asked is not None:
             wrap(DataLoader, "__len__", self._wrap_len)
+        if torch_names.WORKER_MODULE is not None:
+            wrap(torch_names.WORKER_MODULE, torch_names.WORKER_LOOP, _standing_down)
 
     def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -162,6 +164,20 @@ class Loaders:
         self._num_built += 1
         places[ordinal].dataset_id, places[ordinal].last_built = id(dataset), self._num_built
         return f"{site}#{ordinal}", places[ordinal]
+
+
+def _standing_down(worker_loop: Callable[..., Any]) -> Callable[..., Any]:
+    """The loop of a worker in which nothing of ours is attached; spawned workers find it by its name.
+
+    A dataset converts tensors and calls modules that no setting is meant for, and a forked worker cannot ask CUDA. What
+    a trial watches in workers it attaches later, in their `worker_init_fn`.
+    """
+
+    def loop(*args: Any, **kwargs: Any) -> Any:
+        unwrap_all()
+        return worker_loop(*args, **kwargs)
+
+    return loop
 
 
 def length_of(sized: Any) -> int | None:

@@ -29,6 +29,17 @@ def loader_settings(loader: Any) -> dict[str, str]:
     return {name: str(value) for name, value in observed.items()}
 
 
+def settings_in_force(device: str, roots: Iterable[torch.nn.Module], precision: Precision | None) -> dict[str, str]:
+    """Settings of this process and of its model, by field: what a probe and a trial read alike.
+
+    Args:
+        device: Type of the device that trains.
+        roots: Modules that the script calls while it trains.
+        precision: In which the model was seen to compute; None = it was not seen.
+    """
+    return {**process_settings(device), **model_settings(roots, precision)}
+
+
 def process_settings(device: str) -> dict[str, str]:
     """Threads, kernels and the allocator's share of this process, by field."""
     is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"

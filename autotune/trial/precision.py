@@ -40,6 +40,8 @@ class AutocastRegion:
         """Begins the region of this step."""
         if self._thread is None:
             if self._region is None:
+                if torch_names.is_cuda_lost():
+                    return  # A region asks CUDA when it is made; the script has forked a process that cannot.
                 self._region = torch.autocast(self._device, dtype=self._dtype)
             self._region.__enter__()
             self._thread = threading.get_ident()
@@ -112,5 +114,5 @@ class OperandWitness:
         for precision, dtype in DTYPES.items():
             if dtype is self.dtype:
                 return precision
-        is_tf32 = torch_names.is_cuda_on() and torch.get_float32_matmul_precision() != "highest"
+        is_tf32 = torch_names.is_cuda_on() and torch_names.allows_tf32()
         return Precision.TF32 if is_tf32 else Precision.FP32

@@ -326,3 +326,25 @@ def test_segments_that_expand_are_searched_only_where_asked_for():
     assert "ask with --set" in refusals(space_of(machine=gpu_machine()))["expandable_segments"]
     asked = space_of(machine=gpu_machine(), ranges=(("expandable_segments", "false,true"),))
     assert asked.allowed["expandable_segments"] == (False, True)
+
+
+# What the script sets itself
+
+
+def test_a_script_that_is_channels_last_can_be_searched_without_it():
+    space = space_of(script_facts(own_channels_last=True))
+    assert space.natural.channels_last
+    assert set(space.allowed["channels_last"]) == {False, True}
+
+
+@pytest.mark.parametrize(("own", "left"), [("tf32", {"tf32", "bf16", "fp16"}), ("bf16", {"bf16", "fp16"})])
+def test_a_format_that_the_script_has_raised_by_itself_is_not_taken_back(own, left):
+    space = space_of(script_facts(device="cuda", precision=own), machine=gpu_machine())
+    assert set(space.allowed["precision"]) == left
+    assert refusals(space)["precision=fp32"] == f"the script trains in {own} by itself"
+
+
+def test_a_script_that_asks_for_deterministic_kernels_keeps_cudnns_choice():
+    space = space_of(script_facts(device="cuda", notes=("deterministic",)), machine=gpu_machine())
+    assert space.allowed["cudnn_benchmark"] == (False,)
+    assert "deterministic" in refusals(space)["cudnn_benchmark"]

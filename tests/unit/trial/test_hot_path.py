@@ -60,7 +60,9 @@ class Window:
         self.loss, self.steps = loss, Steps()
         self.losses = LossWatch(self.steps, Roots())
         self.losses.install()
-        gradients = Gradients(self.steps, grad_accum_steps=grad_accum_steps, reduction=LossReduction.MEAN, scaler=None)
+        gradients = Gradients(
+            self.steps, grad_accum_steps=grad_accum_steps, reduction=LossReduction.MEAN, scaled_on=None
+        )
         self.steps.policy = gradients._step
         self.backward = self.steps._wrap_backward(gradients._wrap_backward(lambda *_: None))
         self.update = self.steps._wrap_step(lambda _: None)
