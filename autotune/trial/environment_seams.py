@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from autotune.settings import Settings
-from autotune.trial import allocator, torch_names
+from autotune.trial import allocator, channels_last, torch_names
 from autotune.trial.patching import wrap
 from autotune.trial.roots import Roots
 
@@ -27,21 +27,11 @@ def apply_kernels(asked: Settings, natural: Settings, roots: Roots) -> None:
     if asked.cudnn_benchmark and not natural.cudnn_benchmark:
         torch.backends.cudnn.benchmark = True
     if asked.channels_last and not natural.channels_last:
-        roots.prepare.append(_to_channels_last)
-        roots.convert_inputs = _input_to_channels_last
+        roots.prepare.append(channels_last.convert_weights)
+        roots.convert_inputs = channels_last.convert_input
     if asked.compile and not natural.compile:
         roots.stops_at_first = True
         roots.prepare.append(torch_names.compile_in_place)
-
-
-def _to_channels_last(module: torch.nn.Module) -> None:
-    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def _input_to_channels_last(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point():
-        return value.contiguous(memory_format=torch.channels_last)
-    return value
 
 
 def apply_memory(asked: Settings, cap_fraction: float) -> None:

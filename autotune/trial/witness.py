@@ -16,6 +16,7 @@ from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.settings import Group, OmpWaitPolicy, Precision
 from autotune.trial import schedulers, torch_names
 from autotune.trial.arguments import ArgumentWitness
+from autotune.trial.channels_last import CONVOLUTIONS
 from autotune.trial.gradients import gradient_norm
 from autotune.trial.imports import early_environment, imported_after_freeze, installed_modules, launcher_sets_threads
 from autotune.trial.known_devices import ask
@@ -165,7 +166,7 @@ class Witness:
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             uses_closure=self._steps.used_closure,
             num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) for m in modules),
-            num_convolutions=sum(isinstance(m, torch.nn.Conv2d) for m in modules),
+            num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),
             num_root_modules=len(self._roots.modules),
             own_autocast=self._autocast_dtype,
             own_grad_scaler="grad_scaler" in self._seen,
