@@ -24,8 +24,8 @@ from autotune.trial.loader_witness import LoaderWitness, usual_growth
 from autotune.trial.loaders import Loaders
 from autotune.trial.loss_targets import LossTargets
 from autotune.trial.main_module import is_guarded
+from autotune.trial.operands import OperandWitness
 from autotune.trial.patching import wrap
-from autotune.trial.precision import OperandWitness
 from autotune.trial.roots import Roots, weights_of
 from autotune.trial.steps import Steps, parameters_of
 
@@ -52,7 +52,7 @@ class Witness:
         self._started_at, self._num_steps = started_at, num_steps
         self._loaders = LoaderWitness(loaders, steps)
         self._arguments = ArgumentWitness()
-        self._operands = OperandWitness()
+        self._operands = OperandWitness(lambda: "compile" in self._seen)
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
         self._autocast_dtype: str | None = None
@@ -69,7 +69,7 @@ class Witness:
         self._arguments.attach()
         self._steps.on_backward.append(self._backward)
         self._steps.on_step.append(self._step)
-        self._roots.prepare.append(self._operands.attach)
+        self._roots.around_first.append(self._operands.look)
         self._loss_targets.install()
         self._watch(torch, "set_num_threads", "threads")
         self._watch(torch, "compile", "compile")

@@ -1,0 +1,161 @@
+"""The number format in which a model really computes, seen at the operands of its products."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from autotune.settings import Precision
+from autotune.trial import torch_names
+from autotune.trial.precision import DTYPES
+
+PRODUCTS = frozenset(
+    {
+        *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "linear", "_trilinear", "_grouped_mm"),
+        *("convolution", "_convolution", "cudnn_convolution", "cudnn_convolution_transpose", "mkldnn_convolution"),
+        *("lstm", "gru", "rnn_tanh", "rnn_relu", "_cudnn_rnn", "mkldnn_rnn_layer", "miopen_rnn"),
+        *("_transformer_encoder_layer_fwd", "_native_multi_head_attention"),
+    }
+)
+"""torch's operations that multiply matrices and that autocast runs in the lower format."""
+ATTENTION = ("attention", "dot_product", "_attn_")
+"""Parts of the names of operations that compute attention, also of other libraries."""
+LAYERS = (
+    torch.nn.Linear,
+    torch.nn.Conv1d,
+    torch.nn.Conv2d,
+    torch.nn.Conv3d,
+    torch.nn.ConvTranspose1d,
+    torch.nn.ConvTranspose2d,
+    torch.nn.ConvTranspose3d,
+    torch.nn.RNNBase,
+    torch.nn.MultiheadAttention,
+)
+"""Layers whose output has the format of their products."""
+
+
+class OperandWitness:
+    """Sees in which format a model computes, in the first call of each root.
+
+    Every product counts by the multiplications that it takes, so that one layer in a format of its own, such as a
+    router in fp32, is not taken for the model. Only products count through which gradients flow, where there are any:
+    a frozen part may be in whatever format it was loaded.
+
+    Args:
+        is_compiled: Whether torch's compiler runs the model. Then one layer is looked at instead, from within the
+            graph: a look at every operation would keep the compiler out.
+    """
+
+    def __init__(self, is_compiled: Callable[[], bool] = lambda: False) -> None:
+        self._is_compiled = is_compiled
+        self._trained, self._frozen = Counter[torch.dtype](), Counter[torch.dtype]()
+        """Multiplications by the format of their operands."""
+        self._hook: Any = None
+
+    def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
+        """The context for a root's first call, in which its products are seen."""
+        if torch.compiler.is_compiling():
+            return nullcontext()
+        if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and not _calls_replicas(root):
+            return _every_product(self._note)
+        if self._hook is None:
+            self._look_at_a_layer(root)
+        return nullcontext()
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The format of most multiplications; None where none was seen."""
+        seen = (self._trained or self._frozen).most_common(1)
+        return seen[0][0] if seen else None
+
+    @property
+    def precision(self) -> Precision | None:
+        """The precision in force, None where nothing was seen."""
+        if self.dtype is None:
+            return None
+        for precision, dtype in DTYPES.items():
+            if dtype is self.dtype:
+                return precision
+        is_tf32 = torch_names.is_cuda_on() and torch.get_float32_matmul_precision() != "highest"
+        return Precision.TF32 if is_tf32 else Precision.FP32
+
+    def _note(self, operands: list[torch.Tensor], num_multiplications: int) -> None:
+        seen = self._trained if any(operand.requires_grad for operand in operands) else self._frozen
+        seen[operands[0].dtype] += num_multiplications
+
+    def _look_at_a_layer(self, root: torch.nn.Module) -> None:
+        layers = list(_layers_called_by(root))
+        training = (layer for layer in layers if any(weight.requires_grad for weight in layer.parameters()))
+        layer = next(training, layers[0] if layers else None)
+        if layer is not None:
+            self._hook = layer.register_forward_hook(self._see)
+
+    def _see(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, tuple) and output:
+            output = output[0]  # of a recurrent layer, before its state; of an attention, before its weights
+        if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
+            self._trained = Counter({output.dtype: 1})
+            if not torch.compiler.is_compiling():
+                # Within a graph it stays: taking it off there would break the graph, and without a word leave a root of
+                # torch's own classes uncompiled; taking it off later would build it anew. Noting a type costs nothing.
+                self._hook.remove()
+
+
+def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Layers with products whose own call computes them: an attention uses its projections' weights without a call."""
+    inner = {
+        id(part)
+        for attention in root.modules()
+        if isinstance(attention, torch.nn.MultiheadAttention)
+        for part in attention.children()
+    }
+    return (part for part in root.modules() if isinstance(part, LAYERS) and id(part) not in inner)
+
+
+def _calls_replicas(root: torch.nn.Module) -> bool:
+    """Whether copies of the model compute in threads of their own, which a look from this thread does not see."""
+    parts = (part for part in root.modules() if isinstance(part, torch.nn.DataParallel))
+    return any(len(part.device_ids) > 1 for part in parts)
+
+
+def _every_product(note: Callable[[list[torch.Tensor], int], None]) -> AbstractContextManager[object]:
+    """A context in which every product of this thread is told: its floating operands and its multiplications.
+
+    torch asks such a context below autocast and autograd, so the operands are those that the kernels get.
+    """
+
+    class Products(torch_names.DISPATCH_MODE):  # type: ignore[misc]
+        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = operation(*args, **(kwargs or {}))
+            name = operation.overloadpacket.__name__
+            if name in PRODUCTS or any(word in name for word in ATTENTION):
+                operands = [value for value in _tensors(args) if value.is_floating_point()]
+                if operands:
+                    note(operands, _num_multiplications(operands, result))
+            return result
+
+    mode: AbstractContextManager[object] = Products()
+    return mode
+
+
+def _tensors(args: Any) -> Iterator[torch.Tensor]:
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _num_multiplications(operands: list[torch.Tensor], result: Any) -> int:
+    """The multiplications of a matrix product, from the sizes of its operands and its result: (mk * kn * mn) ** 0.5.
+
+    Of other products it is an estimate.
+    """
+    made = next(_tensors(result if isinstance(result, (list, tuple)) else (result,)), None)
+    sizes = sorted((operand.numel() for operand in operands), reverse=True)[:2]
+    return 1 + math.isqrt(math.prod(sizes) * (made.numel() if made is not None else 1))
