@@ -1,4 +1,4 @@
-"""The channels_last memory format, put on a model of any shape and on its inputs, and read back from its weights."""
+"""The channels_last memory format: put on a model and its inputs, and read back from the weights."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from autotune.trial.batches import map_batch
 from autotune.trial.roots import weights_of
 
 CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-"""Layers that run faster, or slower, in this format."""
+"""Layers with kernels of their own for the format."""
 
 
 def convert_weights(root: torch.nn.Module) -> None:
-    """Puts each four-dimensional weight and buffer of a model in the format, one by one.
+    """Puts each four-dimensional weight and buffer of a model in the format.
 
-    The model's own `to` is not called: a task or a wrapper may have one that takes other arguments. Nor is that of
-    `torch.nn.Module`, which refuses every model that has five-dimensional weights beside.
+    Tensors are converted one by one because the model's own `to` may take other arguments, and because
+    `torch.nn.Module.to` refuses a model with five-dimensional weights.
     """
     for tensor in (*weights_of([root]), *root.buffers()):
         if _is_convertible(tensor.data):
@@ -26,15 +26,15 @@ def convert_weights(root: torch.nn.Module) -> None:
 
 
 def convert_input(value: Any) -> Any:
-    """An argument of a model with its images in the format, wherever they are nested; the same object without any."""
+    """An argument of a model with all images in the format, nested ones too; the same object without an image."""
     return map_batch(value, _converted, _same) if _holds_image(value) else value
 
 
 def is_in_force(roots: Iterable[torch.nn.Module]) -> bool | None:
-    """Whether all convolutions of these models have weights in the format; None where no weight could tell.
+    """Whether all convolutions of the models have weights in the format; None without a telling weight.
 
-    A weight of one channel or of one pixel is in both formats at once and tells nothing. Where no layer is a
-    convolution of torch's own classes, every four-dimensional weight counts.
+    A weight of one channel or of one pixel is in both formats at once and tells nothing. In a model without
+    convolution layers every four-dimensional weight counts.
     """
     modules = list(roots)
     weights = list(_telling(part for root in modules for part in root.modules() if isinstance(part, CONVOLUTIONS)))
@@ -49,12 +49,12 @@ def _telling(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Parameter]
 
 
 def _is_convertible(tensor: torch.Tensor) -> bool:
-    """Whether it is a plain tensor of four dimensions: one that is spread over processes has an order of its own."""
+    """Whether the tensor is a plain one of four dimensions; a tensor spread over processes keeps its own order."""
     return type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dim() == 4
 
 
 def _holds_image(value: Any) -> bool:
-    """Whether a tensor, or one in lists, tuples and dictionaries, is an image; objects of other classes stay closed."""
+    """Whether the value is an image or holds one in lists, tuples and dictionaries; other objects stay closed."""
     if isinstance(value, torch.Tensor):
         return _is_image(value)
     if isinstance(value, (list, tuple, dict)):

@@ -1,4 +1,4 @@
-"""The number format in which a model really computes, seen at the operands of its products."""
+"""The number format of a model, read from the operands of its matrix products."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PRODUCTS = frozenset(
         *("_transformer_encoder_layer_fwd", "_native_multi_head_attention"),
     }
 )
-"""torch's operations that multiply matrices and that autocast runs in the lower format."""
+"""torch's operations that multiply matrices, in the lower format under autocast."""
 ATTENTION = ("attention", "dot_product", "_attn_")
-"""Parts of the names of operations that compute attention, also of other libraries."""
+"""Parts of the names of attention operations, those of attention libraries included."""
 LAYERS = (
     torch.nn.Linear,
     torch.nn.Conv1d,
@@ -36,19 +36,18 @@ LAYERS = (
     torch.nn.RNNBase,
     torch.nn.MultiheadAttention,
 )
-"""Layers whose output has the format of their products."""
+"""Layers with outputs in the format of their products."""
 
 
 class OperandWitness:
-    """Sees in which format a model computes, in the first call of each root.
+    """Reads the number format of a model in the first call of each root.
 
-    Every product counts by the multiplications that it takes, so that one layer in a format of its own, such as a
-    router in fp32, is not taken for the model. Only products count through which gradients flow, where there are any:
-    a frozen part may be in whatever format it was loaded.
+    A product counts by its multiplications, so a small router in fp32 does not speak for a model in bf16. Products of
+    frozen layers count only in a model without trained ones: a frozen layer may be loaded in any format.
 
     Args:
-        is_compiled: Whether torch's compiler runs the model. Then one layer is looked at instead, from within the
-            graph: a look at every operation would keep the compiler out.
+        is_compiled: True when torch's compiler runs the model. The witness then watches one layer within the graph,
+            because watching every operation would keep the compiler out.
     """
 
     def __init__(self, is_compiled: Callable[[], bool] = lambda: False) -> None:
@@ -58,7 +57,7 @@ class OperandWitness:
         self._hook: Any = None
 
     def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
-        """The context for a root's first call, in which its products are seen."""
+        """The context for the first call of a root."""
         if torch.compiler.is_compiling():
             return nullcontext()
         if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and not _calls_replicas(root):
@@ -69,13 +68,13 @@ class OperandWitness:
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """The format of most multiplications; None where none was seen."""
+        """The format of most multiplications; None before the first product."""
         seen = (self._trained or self._frozen).most_common(1)
         return seen[0][0] if seen else None
 
     @property
     def precision(self) -> Precision | None:
-        """The precision in force, None where nothing was seen."""
+        """The precision in force; None before the first product."""
         if self.dtype is None:
             return None
         for precision, dtype in DTYPES.items():
@@ -101,13 +100,13 @@ class OperandWitness:
         if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
             self._trained = Counter({output.dtype: 1})
             if not torch.compiler.is_compiling():
-                # Within a graph it stays: taking it off there would break the graph, and without a word leave a root of
-                # torch's own classes uncompiled; taking it off later would build it anew. Noting a type costs nothing.
+                # A hook within a graph stays: removing the hook there would break the graph and silently leave a root of
+                # torch's own classes uncompiled; removing it later would build the graph anew. Noting a type is free.
                 self._hook.remove()
 
 
 def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Layers with products whose own call computes them: an attention uses its projections' weights without a call."""
+    """Layers that are called to compute products; a MultiheadAttention uses its projections without calling them."""
     inner = {
         id(part)
         for attention in root.modules()
@@ -118,15 +117,15 @@ def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 
 def _calls_replicas(root: torch.nn.Module) -> bool:
-    """Whether copies of the model compute in threads of their own, which a look from this thread does not see."""
+    """Whether replicas of the model compute in threads of their own, out of sight of a context in this thread."""
     parts = (part for part in root.modules() if isinstance(part, torch.nn.DataParallel))
     return any(len(part.device_ids) > 1 for part in parts)
 
 
 def _every_product(note: Callable[[list[torch.Tensor], int], None]) -> AbstractContextManager[object]:
-    """A context in which every product of this thread is told: its floating operands and its multiplications.
+    """A context that tells `note` the floating operands and the multiplications of every product in this thread.
 
-    torch asks such a context below autocast and autograd, so the operands are those that the kernels get.
+    torch calls the context below autocast and autograd, with the operands of the kernels themselves.
     """
 
     class Products(torch_names.DISPATCH_MODE):  # type: ignore[misc]
@@ -152,10 +151,7 @@ def _tensors(args: Any) -> Iterator[torch.Tensor]:
 
 
 def _num_multiplications(operands: list[torch.Tensor], result: Any) -> int:
-    """The multiplications of a matrix product, from the sizes of its operands and its result: (mk * kn * mn) ** 0.5.
-
-    Of other products it is an estimate.
-    """
+    """The multiplications of a matrix product by its three sizes, (mk * kn * mn) ** 0.5; an estimate for convolutions."""
     made = next(_tensors(result if isinstance(result, (list, tuple)) else (result,)), None)
     sizes = sorted((operand.numel() for operand in operands), reverse=True)[:2]
     return 1 + math.isqrt(math.prod(sizes) * (made.numel() if made is not None else 1))
