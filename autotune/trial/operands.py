@@ -100,8 +100,8 @@ class OperandWitness:
         if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
             self._trained = Counter({output.dtype: 1})
             if not torch.compiler.is_compiling():
-                # A hook within a graph stays: removing the hook there would break the graph and silently leave a root of
-                # torch's own classes uncompiled; removing it later would build the graph anew. Noting a type is free.
+                # A hook within a graph stays: removing the hook there would break the graph and silently leave a root
+                # of torch's own classes uncompiled; removing it later would build the graph anew. A note is free.
                 self._hook.remove()
 
 
@@ -151,7 +151,7 @@ def _tensors(args: Any) -> Iterator[torch.Tensor]:
 
 
 def _num_multiplications(operands: list[torch.Tensor], result: Any) -> int:
-    """The multiplications of a matrix product by its three sizes, (mk * kn * mn) ** 0.5; an estimate for convolutions."""
+    """The multiplications of a matrix product, (mk * kn * mn) ** 0.5 of its sizes; an estimate for convolutions."""
     made = next(_tensors(result if isinstance(result, (list, tuple)) else (result,)), None)
     sizes = sorted((operand.numel() for operand in operands), reverse=True)[:2]
     return 1 + math.isqrt(math.prod(sizes) * (made.numel() if made is not None else 1))
