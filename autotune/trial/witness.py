@@ -165,7 +165,7 @@ class Witness:
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             uses_closure=self._steps.used_closure,
-            num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) for m in modules),
+            num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) and _reads_batches(m) for m in modules),
             num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),
             num_root_modules=len(self._roots.modules),
             own_autocast=self._autocast_dtype,
@@ -230,6 +230,11 @@ class Witness:
         if optimizer is not None:
             return next(parameter.device.type for parameter in parameters_of(optimizer))
         return "cpu"
+
+
+def _reads_batches(norm: torch.nn.Module) -> bool:
+    """Whether a BatchNorm layer normalises by the statistics of its batches, and not by frozen ones."""
+    return norm.training or getattr(norm, "running_mean", None) is None
 
 
 def _wait_policy() -> str:

@@ -80,6 +80,24 @@ class Model(torch.nn.Module):
     def forward(self, x, target):
         return (self.net(x) - target).square().mean()
 """
+NORMED = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = torch.nn.BatchNorm1d(4), torch.nn.Linear(8, 8)
+        self.norm.train({trains})
+
+    def forward(self, x):
+        return self.head(self.norm(x))
+"""
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_frozen_batch_norm_layers_do_not_keep_the_batch_whole(ground: Ground, trains: bool) -> None:
+    """Their statistics do not change with the micro-batch, as the refusal says of those that train."""
+    model = NORMED.replace("{trains}", str(trains))
+    facts = ground.probe(ground.script(LOOP.format(model=model, inputs=TOKENS, call=MEAN)))
+    assert facts.num_batch_norms == int(trains)
 
 
 @pytest.mark.parametrize("model", [ENCODER, FUNCTIONAL, CHECKPOINTED], ids=["attention", "functional", "checkpointed"])
