@@ -203,7 +203,7 @@ def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
     if result.config is not None:
         yield from _how_to_use(result.config, commands, has_loader=result.samples_unit != "steps")
     elif result.status is Status.NO_FEASIBLE:
-        yield "Raise --memory-cap, or permit smaller batches with --effective-batch free."
+        yield "Raise --memory-cap, or start from a smaller batch."
     if result.status is Status.INTERRUPTED:
         yield f"Go on: {commands.resume}"
     elif result.config is None:

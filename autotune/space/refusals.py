@@ -112,7 +112,7 @@ def why_no_precision(facts: ScriptFacts) -> str:
     if facts.num_root_modules == 0:
         return "no module was seen to which an autocast region could be tied"
     if "format_unseen" in facts.notes:
-        return "the model has no linear or convolution layer, by which its number format could be checked"
+        return "no product of matrices was seen in the model's call, by which its number format could be checked"
     return ""
 
 
@@ -120,8 +120,10 @@ def why_no_compile(facts: ScriptFacts) -> str:
     """Why the model cannot be compiled from outside; empty when it can."""
     if facts.own_compile:
         return "the script compiles by itself"
-    if facts.num_root_modules != 1:
-        return f"the script trains {facts.num_root_modules} models side by side"
+    if facts.num_root_modules == 0:
+        return "no module was seen to train"
+    if facts.num_root_modules > 1:
+        return f"the script calls {facts.num_root_modules} modules side by side, and only one could be compiled"
     return ""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from autotune.settings import Settings
-from autotune.trial import allocator, torch_names
+from autotune.trial import allocator, channels_last, torch_names
 from autotune.trial.patching import wrap
 from autotune.trial.roots import Roots
 
@@ -36,11 +37,9 @@ def apply_kernels(asked: Settings, natural: Settings, roots: Roots) -> None:
         # The script has set its own in the meantime, long before its model is called.
         roots.prepare.append(lambda _: _set_cudnn_benchmark(asked.cudnn_benchmark))
     if asked.channels_last and not natural.channels_last:
-        roots.prepare.append(_to_channels_last)
-        roots.convert_inputs = _input_to_channels_last
+        _convert(roots, torch.channels_last)
     if natural.channels_last and not asked.channels_last:
-        roots.prepare.append(_to_contiguous)
-        roots.convert_inputs = _input_to_contiguous
+        _convert(roots, torch.contiguous_format)
     if asked.compile and not natural.compile:
         roots.stops_at_first = True
         roots.prepare.append(torch_names.compile_in_place)
@@ -50,25 +49,10 @@ def _set_cudnn_benchmark(is_on: bool) -> None:
     torch.backends.cudnn.benchmark = is_on
 
 
-def _to_channels_last(module: torch.nn.Module) -> None:
-    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def _input_to_channels_last(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point():
-        return value.contiguous(memory_format=torch.channels_last)
-    return value
-
-
-def _to_contiguous(module: torch.nn.Module) -> None:
-    """Undoes the script's own `channels_last`."""
-    torch.nn.Module.to(module, memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-
-
-def _input_to_contiguous(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point():
-        return value.contiguous()
-    return value
+def _convert(roots: Roots, memory_format: torch.memory_format) -> None:
+    """Puts the weights of every root, and the images that the root is called with, in a memory format."""
+    roots.prepare.append(partial(channels_last.convert_weights, memory_format=memory_format))
+    roots.convert_inputs = partial(channels_last.convert_input, memory_format=memory_format)
 
 
 def apply_memory(asked: Settings, cap_fraction: float) -> None:

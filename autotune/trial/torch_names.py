@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 import torch
+from torch.utils import _python_dispatch
 from torch.utils.data import _utils, dataloader
 
 ITERATOR: Any = getattr(dataloader, "_BaseDataLoaderIter", None)
@@ -29,6 +30,11 @@ WORKER_MODULE: Any = _WORKER if hasattr(_WORKER, WORKER_LOOP) else None
 
 OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
 """torch's own out-of-memory error, which had its older name alone up to torch 2.4."""
+
+
+DISPATCH_MODE: Any = getattr(_python_dispatch, "TorchDispatchMode", None)
+"""Base of contexts that are told of every operation with the operands that its kernel gets. Without it the number
+format is read from the output of one layer."""
 
 
 def fetchers() -> tuple[Any, ...]:
@@ -137,6 +143,15 @@ def is_cuda_lost() -> bool:
     """Whether CUDA cannot be used in this forked process, because its parent had asked the driver for devices."""
     is_in_bad_fork = getattr(torch.cuda, "_is_in_bad_fork", None)
     return bool(is_in_bad_fork()) if is_in_bad_fork is not None else False
+
+
+def is_in_backward() -> bool:
+    """Whether this thread runs a backward pass, in which a checkpoint calls parts of the model again.
+
+    False where torch does not say.
+    """
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
 
 
 def allows_tf32() -> bool:

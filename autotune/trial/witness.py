@@ -16,6 +16,7 @@ from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.settings import Group, Precision
 from autotune.trial import schedulers, torch_names
 from autotune.trial.arguments import ArgumentWitness
+from autotune.trial.channels_last import CONVOLUTIONS
 from autotune.trial.environment_seams import settle_threads
 from autotune.trial.gradients import gradient_norm
 from autotune.trial.imports import early_environment, imported_after_freeze, installed_modules, launcher_sets_threads
@@ -25,8 +26,8 @@ from autotune.trial.loaders import Loaders
 from autotune.trial.loss_targets import LossTargets
 from autotune.trial.main_module import is_guarded
 from autotune.trial.observed import settings_in_force
+from autotune.trial.operands import OperandWitness
 from autotune.trial.patching import wrap
-from autotune.trial.precision import OperandWitness
 from autotune.trial.roots import Roots, weights_of
 from autotune.trial.steps import Steps, parameters_of
 
@@ -53,7 +54,7 @@ class Witness:
         self._started_at, self._num_steps = started_at, num_steps
         self._loaders = LoaderWitness(loaders, steps)
         self._arguments = ArgumentWitness()
-        self._operands = OperandWitness()
+        self._operands = OperandWitness(lambda: "compile" in self._seen)
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
         self._thread_setters: set[int] = set()
@@ -72,7 +73,7 @@ class Witness:
         self._arguments.attach()
         self._steps.on_backward.append(self._backward)
         self._steps.on_step.append(self._step)
-        self._roots.prepare.append(self._operands.attach)
+        self._roots.around_first.append(self._operands.look)
         self._loss_targets.install()
         wrap(torch, "set_num_threads", self._wrap_set_threads)
         settle_threads()
@@ -186,8 +187,8 @@ class Witness:
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             uses_closure=self._steps.used_closure,
-            num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) for m in modules),
-            num_convolutions=sum(isinstance(m, torch.nn.Conv2d) for m in modules),
+            num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) and _reads_batches(m) for m in modules),
+            num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),
             num_root_modules=len(self._roots.modules),
             own_autocast=self._autocast_dtype,
             own_grad_scaler="grad_scaler" in self._seen,
@@ -253,3 +254,8 @@ class Witness:
         if optimizer is not None:
             return next(parameter.device.type for parameter in parameters_of(optimizer))
         return "cpu"
+
+
+def _reads_batches(norm: torch.nn.Module) -> bool:
+    """Whether a BatchNorm layer normalises by the statistics of its batches, and not by frozen ones."""
+    return norm.training or getattr(norm, "running_mean", None) is None

@@ -11,6 +11,7 @@ from typing import Any
 from autotune.errors import ConfigError
 from autotune.model.events import Event, Notice, ProbeFinished, ProbeStarted
 from autotune.model.facts import ScriptFacts, samples_unit
+from autotune.model.maps import all_maps, mapped_settings
 from autotune.model.result import TrialResult
 from autotune.model.summary import SearchResult, Status
 from autotune.runner.cold import ColdRunner
@@ -21,6 +22,8 @@ from autotune.search.history import FinishedTrial, History
 from autotune.search.search import Search
 from autotune.search.walk import TRAINED_BYTES, PlanLimits
 from autotune.space.derive import derive_space
+from autotune.space.offers import useful_arguments
+from autotune.space.refusals import why_no_split
 from autotune.space.space import SearchSpace
 from autotune.store.records import Owner, StudyRecord
 from autotune.store.repository import Repository
@@ -159,6 +162,7 @@ class Course:
                 refused=space.refused,
                 wall_s=wall_s,
                 samples_unit=samples_unit(facts, self.study.spec.samples_per_step),
+                arguments=useful_arguments(facts, self.site.machine, self.study.spec),
             )
         )
         return facts
@@ -254,7 +258,7 @@ class Course:
         )
         if status is Status.TOO_SHORT:
             result = replace(result, notes=(*result.notes, self._how_much_is_enough()))
-        if gain := describe(gains):
+        if gain := describe(gains, can_search=not self._why_no_other_batch()):
             result = replace(result, notes=(*result.notes, gain))
         if changes := changed_code(self.study.spec, self.study.fingerprint):
             note = f"The trials are not all of one script, since {'; '.join(changes)} meanwhile. Search again."
@@ -264,6 +268,12 @@ class Course:
         self._repository.set_status(self.study.name, status.value, result.document())
         return result
 
+    def _why_no_other_batch(self) -> str:
+        """Why no search may choose the effective batch of this script; empty when a search may."""
+        spec, facts = self.study.spec, self.study.facts
+        assert facts is not None
+        mapped = mapped_settings(all_maps(spec.maps, facts))
+        return why_no_split(facts, splits_batch_norm=spec.allow_batchnorm_accumulation, mapped=mapped)
     def _how_much_is_enough(self) -> str:
         enough_s = max(self._budget.enough_s(), self._budget.total_s)
         minutes = math.ceil(enough_s / 30) / 2

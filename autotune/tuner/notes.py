@@ -26,6 +26,8 @@ def notes_of(
     winner: FinishedTrial | None,
     trials: Sequence[TrialRecord],
     finals: FinalsResult | None,
+    *,
+    has_choice: bool = True,
 ) -> tuple[str, ...]:
     """The notes of a search, as sentences.
 
@@ -35,10 +37,11 @@ def notes_of(
         winner: Of the finals; the best where there were none.
         trials: All of them, as recorded.
         finals: How they came out.
+        has_choice: True when the space has settings beside the script's own.
     """
     records = finals.records if finals is not None else ()
     return (
-        *_on_trials(status, history.best, trials),
+        *_on_trials(status, history.best, trials, has_choice=has_choice),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
     )
@@ -66,11 +69,15 @@ def _on_winner(
     yield from dict.fromkeys(note for result in finals for note in result.notes if note.startswith(NOT_CLAIMED))
 
 
-def _on_trials(status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord]) -> Iterator[str]:
+def _on_trials(
+    status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord], *, has_choice: bool
+) -> Iterator[str]:
     is_unconfirmed = status is Status.INTERRUPTED or (status is Status.TOO_SHORT and len(trials) > 1)
     if is_unconfirmed and best is not None and best.samples_per_second:
         rate = format_rate(best.samples_per_second)
         yield f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second."
+    if status is Status.NO_GAIN and not has_choice:
+        yield "There was nothing to search: every setting is left out here, each for the reason that the probe gave."
     escaped = sorted({path for record in trials for path in record.result.escaped})
     if escaped:
         yield (

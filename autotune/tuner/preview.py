@@ -16,6 +16,7 @@ from autotune.search.plan import PlanFinished, plan
 from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
+from autotune.space.offers import useful_arguments
 from autotune.space.space import SearchSpace, Value
 from autotune.spec import SearchSpec
 from autotune.store.repository import check_name
@@ -84,6 +85,7 @@ def preview(
         refused=space.refused,
         wall_s=facts.first_step_s,
         samples_unit=samples_unit(facts, spec.samples_per_step),
+        arguments=useful_arguments(facts, site.machine, spec),
     )
     on_event(probe)
     return _preview(spec, site, storage, probe, space)

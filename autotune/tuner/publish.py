@@ -18,6 +18,7 @@ from autotune.model.result import Measurement, TrialResult
 from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
 from autotune.search.contributions import contributions
 from autotune.search.history import FinishedTrial, History
+from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
 from autotune.tuner.finals import FinalsResult, fits, published_rate
@@ -50,6 +51,7 @@ def make_result(
     after = _bottleneck(winner, records, trials, site)
     comparison = finals.comparison if finals is not None else None
     assert study.facts is not None
+    has_choice = bool(derive_space(study.facts, site.machine, study.spec).searched)
     return SearchResult(
         study=study.name,
         status=status,
@@ -68,7 +70,7 @@ def make_result(
         config=None,
         samples_unit=samples_unit(study.facts, study.spec.samples_per_step),
         reason=reason,
-        notes=notes_of(status, history, winner, trials, finals),
+        notes=notes_of(status, history, winner, trials, finals, has_choice=has_choice),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
     )
 

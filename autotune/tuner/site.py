@@ -95,8 +95,21 @@ class Site:
         """The site that the script trains at: the CPU where it does so whatever devices there are, which is told."""
         if facts.device != "cpu" or self.device.is_cpu:
             return self
-        on_event(Notice(message="The script trains on the CPU, although there is a CUDA device."))
+        on_event(Notice(message=_why_on_cpu(facts, self.devices)))
         return self.on_cpu(spec)
+
+
+def _why_on_cpu(facts: ScriptFacts, devices: tuple[str, ...]) -> str:
+    """What to tell of a script that trains on the CPU of a machine with a CUDA device.
+
+    Args:
+        facts: Of the script.
+        devices: The devices that its probe was shown.
+    """
+    seen = facts.cuda_devices
+    if seen is not None and seen.num_devices == 0 and seen.asked_for == ",".join(devices):
+        return f"The script trains on the CPU: its torch {facts.torch_version} cannot use this machine's CUDA device."
+    return "The script trains on the CPU, although there is a CUDA device."
 
 
 def open_site(spec: SearchSpec) -> Site:

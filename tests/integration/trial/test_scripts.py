@@ -385,7 +385,7 @@ def test_a_model_that_is_first_called_after_the_first_step_counts(ground: Ground
     path = script(ground, loops.LATE_MODEL)
     facts = ground.probe(path)
     assert facts.num_root_modules == 2
-    assert "2 models side by side" in dict(space_of(facts).refused)["compile"]
+    assert "2 modules side by side" in dict(space_of(facts).refused)["compile"]
 
 
 def test_a_custom_batch_sampler_refuses_the_split_alone(ground: Ground) -> None:

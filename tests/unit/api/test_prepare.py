@@ -67,6 +67,16 @@ def test_prepare_applies_threads_kernels_format_and_compilation(monkeypatch: pyt
     }
 
 
+def test_prepare_puts_the_format_on_a_model_with_a_to_of_its_own() -> None:
+    class Task(torch.nn.Conv2d):
+        def to(self, *args: Any, **kwargs: Any) -> Any:
+            torch.empty(0).to(*args, **kwargs)
+            return super().to(*args, **kwargs)
+
+    model = config_of(Settings(channels_last=True)).prepare(Task(3, 4, 3))
+    assert model.weight.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.filterwarnings("ignore:autotune.yaml does not exist")
 def test_the_defaults_of_the_call_leave_alone_what_they_do_not_say() -> None:
     torch.set_num_threads(2)

@@ -92,7 +92,7 @@ def test_a_batch_whose_size_nobody_knows_is_refused_by_what_makes_it(kind, word)
 
 def test_a_number_format_that_nobody_could_check_is_refused():
     space = space_of(script_facts(notes=("format_unseen",)))
-    assert "no linear or convolution layer" in refusals(space)["precision"]
+    assert "no product of matrices was seen" in refusals(space)["precision"]
     assert space.allowed["precision"] == ("fp32",)
 
 
@@ -157,7 +157,7 @@ def test_fp16_is_refused_where_steps_cannot_be_skipped():
 
 
 def test_two_models_are_not_compiled():
-    assert "2 models" in refusals(space_of(script_facts(num_root_modules=2), gpu_machine()))["compile"]
+    assert "2 modules" in refusals(space_of(script_facts(num_root_modules=2), gpu_machine()))["compile"]
 
 
 def test_claimed_groups_are_not_refused():

@@ -41,7 +41,7 @@ def command_of(
         ({"precision": "bf16"}, {"own_autocast": "float16"}, "its own autocast (float16)", "with cfg.autocast():"),
         ({"num_workers": 4}, {"loader": None}, "no torch DataLoader", "**cfg.loader_kwargs()"),
         ({"num_workers": 4}, {"notes": ("unguarded_spawn",)}, "started by spawn", "**cfg.loader_kwargs()"),
-        ({"compile": True}, {"num_root_modules": 2}, "2 models side by side", "model = cfg.prepare(model)"),
+        ({"compile": True}, {"num_root_modules": 2}, "2 modules side by side", "model = cfg.prepare(model)"),
         ({"intra_op_threads": 1}, {"own_threads": True}, "number of threads", "model = cfg.prepare(model)"),
     ],
 )

@@ -101,3 +101,11 @@ def test_the_user_is_told_with_the_result() -> None:
     notes = notes_of(Status.IMPROVED, history, history.get(COMPILED), trials, None)
     assert notes == ("Compiling the model takes 30 s at the start of a run, and pays after 6000 steps.",)
     assert notes_of(Status.IMPROVED, history, history.get(EAGER), trials, None) == ()
+
+
+@pytest.mark.parametrize(("has_choice", "words"), [(True, "a longer --time"), (False, "nothing to search")])
+def test_more_time_is_advised_only_where_there_is_something_to_search(has_choice: bool, words: str) -> None:
+    trials = [record(0, EAGER, build_s=1.0, block_s=0.1)]
+    history = History([finished(0, EAGER)], EAGER)
+    (said,) = notes_of(Status.NO_GAIN, history, history.get(EAGER), trials, None, has_choice=has_choice)
+    assert words in said

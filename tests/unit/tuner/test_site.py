@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import HostError, UsageError
+from autotune.model.facts import VisibleDevices
 from autotune.tuner import site as site_module
 from autotune.tuner.site import make_site, open_site
 from autotune.units import GIB
@@ -89,3 +90,14 @@ def test_a_script_that_trains_on_the_cpu_is_measured_there_and_that_is_told():
     (notice,) = told
     assert notice.is_warning and "trains on the CPU" in notice.message
     assert on_cpu.where_it_trains(script_facts(device="cpu"), search_spec(), told.append) is on_cpu and len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "num_devices", "is_torchs_fault"), [("GPU-1", 0, True), ("GPU-1", 1, False), ("", 0, False)]
+)
+def test_a_torch_without_cuda_is_named_as_the_reason(asked_for, num_devices, is_torchs_fault):
+    told = []
+    seen = VisibleDevices(asked_for=asked_for, num_devices=num_devices)
+    site = make_site(search_spec(), gpu_machine().device)
+    site.where_it_trains(script_facts(device="cpu", cuda_devices=seen), search_spec(), told.append)
+    assert ("torch 2.13.0 cannot use" in told[0].message) is is_torchs_fault
