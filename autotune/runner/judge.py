@@ -31,6 +31,8 @@ class Ending:
     signal: int | None
     is_start_overrun: bool = False
     is_total_overrun: bool = False
+    is_ending_overrun: bool = False
+    """Its window was over, or it had said its last word, and it did not end in the time that this takes."""
     is_over_cap: bool = False
     is_over_host_cap: bool = False
     """A trial on a device of its own held too much of the host's memory."""
@@ -75,7 +77,7 @@ def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable
         unreadable: Why a report that exists could not be read; empty when all could.
     """
     return (
-        _from_outside(job, ending)
+        _from_outside(job, ending, ranks)
         or _from_signal(ending, ranks)
         or _from_missing(ending, ranks, unreadable)
         or _from_error(ending, ranks)
@@ -85,7 +87,7 @@ def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable
 
 def judge_probe(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str = "") -> str:
     """Why a probe taught nothing, as one sentence; empty when its facts can be used."""
-    verdict = _from_outside(job, ending)
+    verdict = _from_outside(job, ending, ranks)
     if verdict is None and not any(rank.facts is not None and rank.status is RankStatus.PROBED for rank in ranks):
         verdict = (
             _from_signal(ending, ranks)
@@ -103,7 +105,13 @@ def is_out_of_memory(ending: Ending, ranks: Sequence[RankResult]) -> bool:
     return is_over or is_refused or ending.num_killed_by_kernel > 0
 
 
-def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
+def _from_outside(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
+    """The verdict on a trial that was ended from outside before it was measured, or held too much at any time."""
+    return _from_limits(job, ending) or (_from_above(job, ending, ranks) if not _has_measured(ranks) else None)
+
+
+def _from_limits(job: TrialJob, ending: Ending) -> Verdict | None:
+    """The verdict on a trial that nobody wants any more, could not be started, or held more memory than it may."""
     if ending.is_cancelled:
         return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended by the tuner.")
     if ending.launch_error:
@@ -119,12 +127,19 @@ def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
     if ending.is_shared_memory_full:
         reason = "It filled /dev/shm, through which loader workers hand over their batches."
         return Verdict(outcome=Outcome.OVER_CAP, reason=reason, lacks_host_memory=True)
+    return None
+
+
+def _from_above(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
+    """The verdict on a trial that was ended for what has nothing to do with its rate."""
     if ending.is_start_overrun:
         limit = format_seconds(job.start_limit_s)
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It made no optimizer step in {limit}.")
     if ending.is_total_overrun:
         limit = format_seconds(job.total_limit_s)
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It was not through after {limit}.")
+    if ending.is_ending_overrun and not ranks:
+        return Verdict(outcome=Outcome.TIMED_OUT, reason="Its window was over, and it neither reported nor ended.")
     if ending.is_disk_full:
         return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended because the temporary space was nearly full.")
     if ending.is_warden_killed:
@@ -149,7 +164,7 @@ def _from_signal(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
 
 
 def _has_measured(ranks: Sequence[RankResult]) -> bool:
-    """Whether every rank was through before the command ended, however it then did."""
+    """Whether every rank was through its window before the command ended, however it then did."""
     done = [rank for rank in ranks if rank.status in (RankStatus.MEASURED, RankStatus.RACED_OUT)]
     return bool(done) and len(done) == done[0].world_size
 

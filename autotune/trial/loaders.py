@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.trial import torch_names
-from autotune.trial.batches import EndlessBatchSampler
+from autotune.trial.batches import LongBatchSampler, length_of
 from autotune.trial.patching import wrap
 
 CHAIN_FRAMES = 8
@@ -164,14 +164,6 @@ class Loaders:
         return f"{site}#{ordinal}", places[ordinal]
 
 
-def length_of(sized: Any) -> int | None:
-    """`len(sized)`; None where it has none, or its own code fails."""
-    try:
-        return len(sized)
-    except Exception:
-        return None
-
-
 def user_frames() -> Iterator[FrameType]:
     """Frames that are neither ours, nor torch's, nor the standard library's, the nearest first."""
     current: FrameType | None = sys._getframe(1)
@@ -221,7 +213,7 @@ def resized_batch_sampler(sampler: Any, batch_size: int) -> Any:
     Any other class is left as it is: a framework's shard of a sampler whose size was changed already, or one of the
     script's own, whose size is compared with what was asked at the end.
     """
-    inner = sampler.inner if isinstance(sampler, EndlessBatchSampler) else sampler
+    inner = sampler.inner if isinstance(sampler, LongBatchSampler) else sampler
     if type(inner) is not BatchSampler:
         return sampler
     return BatchSampler(inner.sampler, batch_size, inner.drop_last)
