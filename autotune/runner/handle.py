@@ -161,6 +161,9 @@ class Handle:
         result = TrialResult(
             outcome=verdict.outcome,
             reason=verdict.reason,
+            place=verdict.place,
+            missed=verdict.missed,
+            is_inconclusive=verdict.is_inconclusive,
             measurement=verdict.measurement,
             peak_memory_bytes=ending.peak_memory_bytes,
             peak_host_bytes=ending.peak_host_bytes,

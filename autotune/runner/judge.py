@@ -65,6 +65,12 @@ class Verdict:
     lacks_host_memory: bool = False
     """It was the host's memory, or its shared memory, and not the device's."""
     notes: tuple[str, ...] = ()
+    place: str = ""
+    """Where in the code it failed."""
+    missed: tuple[str, ...] = ()
+    """Settings that were not in force."""
+    is_inconclusive: bool = False
+    """It says nothing of the settings."""
 
 
 def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str = "") -> Verdict:
@@ -212,7 +218,7 @@ def _from_error(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
         # A killed worker shows as some error in whatever the script was doing.
         reason = f"The kernel, short of memory, ended part of it: {what}"
         return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
-    return Verdict(outcome=Outcome.CRASHED, reason=what)
+    return Verdict(outcome=Outcome.CRASHED, reason=what, place=_first_line(errors[0].place))
 
 
 def _first_line(text: str) -> str:
@@ -226,14 +232,15 @@ def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> 
         return _never_trained(ending, ranks)
     reason = _why_invalid(job, ranks)
     if reason:
-        return Verdict(outcome=Outcome.INVALID, reason=reason)
+        return Verdict(outcome=Outcome.INVALID, reason=reason, missed=_missed(job, ranks))
     try:
         measurement = measurement_of(ranks)
     except (ValueError, ArithmeticError) as error:
         return Verdict(outcome=Outcome.CRASHED, reason=f"Its report is impossible: {_first_line(str(error))}.")
     if measurement is None:
         has_ended = any(rank.status is RankStatus.ENDED for rank in ranks)
-        return Verdict(outcome=Outcome.INVALID, reason=ENDED_EARLY if has_ended else TOO_FEW_STEPS)
+        reason = ENDED_EARLY if has_ended else TOO_FEW_STEPS
+        return Verdict(outcome=Outcome.INVALID, reason=reason, is_inconclusive=True)
     if ending.peak_memory_bytes is not None and ending.peak_memory_bytes > job.cap_bytes:
         return Verdict(outcome=Outcome.OVER_CAP, reason=_why_over(ending, job.cap_bytes))
     if any(rank.status is RankStatus.RACED_OUT for rank in ranks):
@@ -273,6 +280,11 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
         if difference:
             return difference
     return why_no_parity(job, ranks)
+
+
+def _missed(job: TrialJob, ranks: Sequence[RankResult]) -> tuple[str, ...]:
+    """Names of the settings that were not in force on some rank."""
+    return tuple(dict.fromkeys(name for rank in ranks for name in missed_settings(job, rank.observed)))
 
 
 def not_in_force(job: TrialJob, rank: RankResult) -> str:

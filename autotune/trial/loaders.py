@@ -168,10 +168,14 @@ def user_frames() -> Iterator[FrameType]:
     """Frames that are neither ours, nor torch's, nor the standard library's, the nearest first."""
     current: FrameType | None = sys._getframe(1)
     while current is not None:
-        name = current.f_code.co_filename
-        if not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name):
+        if is_users(current.f_code.co_filename):
             yield current
         current = current.f_back
+
+
+def is_users(name: str) -> bool:
+    """Whether a file is neither ours, nor torch's, nor the standard library's."""
+    return not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name)
 
 
 def _site() -> tuple[str, str]:

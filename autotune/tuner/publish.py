@@ -21,6 +21,7 @@ from autotune.search.history import FinishedTrial, History
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
 from autotune.tuner.finals import FinalsResult, fits, published_rate
+from autotune.tuner.left_out import left_out_of
 from autotune.tuner.notes import notes_of
 from autotune.tuner.site import Site, script_digest
 
@@ -70,6 +71,7 @@ def make_result(
         reason=reason,
         notes=notes_of(status, history, winner, trials, finals),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
+        left_out=left_out_of(study, trials),
     )
 
 
