@@ -144,6 +144,27 @@ class Contribution:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """Settings that were left out of a study because trials failed under them."""
+
+    settings: tuple[tuple[str, str], ...]
+    """Names and values, as text; of several only all together fail."""
+    reason: str
+    """Of the failed trial with the fewest changes, with the place in the code where that is known."""
+    trial: int
+
+    def document(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return {"settings": dict(self.settings), "reason": self.reason, "trial": self.trial}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """What `document` described."""
+        settings = tuple((str(name), str(value)) for name, value in document["settings"].items())
+        return cls(settings=settings, reason=document["reason"], trial=document["trial"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
     """The result of one search."""
 
@@ -180,6 +201,8 @@ class SearchResult:
     """What the user should know, as sentences."""
     contributions: tuple[Contribution, ...] = ()
     """What the changes of the best were worth; empty where there is no gain, or nothing is known."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Settings that trials have shown to fail; the search went on without them."""
 
     def document(self) -> dict[str, Any]:
         """The one document that `--json` prints."""
@@ -206,6 +229,7 @@ class SearchResult:
             "reason": self.reason,
             "notes": list(self.notes),
             "contributions": [contribution.document() for contribution in self.contributions],
+            "left_out": [one.document() for one in self.left_out],
         }
 
     @classmethod
@@ -246,4 +270,5 @@ class SearchResult:
             reason=document["reason"],
             notes=tuple(document["notes"]),
             contributions=tuple(map(Contribution.from_document, document.get("contributions", ()))),
+            left_out=tuple(map(LeftOut.from_document, document.get("left_out", ()))),
         )

@@ -183,7 +183,7 @@ def trial_line(
     if result.peak_memory_bytes is not None:
         memory = (">" if result.outcome.is_infeasible else "") + format_bytes(result.peak_memory_bytes)
     changes = changes_text(settings, baseline if baseline is not None else Settings()) or "your settings"
-    reason = f" ({clean(result.reason)})" if result.reason and result.outcome is not Outcome.OK else ""
+    reason = f" ({clean(result.why)})" if result.reason and result.outcome is not Outcome.OK else ""
     outcome = OUTCOME_WORDS[result.outcome]
     return f"{number:>5}  {outcome:<13}  {rate:>9}  {ratio:>6}  {memory:>10}  {changes}{reason}"
 
@@ -208,5 +208,5 @@ def _trial_lines(event: TrialFinished, standing: Standing) -> tuple[str, ...]:
 
 def _final_words(result: TrialResult) -> str:
     if result.measurement is None:
-        return f"{OUTCOME_WORDS[result.outcome]} ({clean(result.reason)})"
+        return f"{OUTCOME_WORDS[result.outcome]} ({clean(result.why)})"
     return f"{format_rate(result.measurement.samples_per_second)} per second"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.summary import Contender, Contribution, SearchResult, Status
-from autotune.report.words import bottleneck_text, clean, ratio_text, value_text
+from autotune.report.words import bottleneck_text, clean, left_out_words, ratio_text, value_text
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 LONG_RUN_H = 10.0
@@ -58,6 +58,7 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
     page.paragraph(worth_lines(result))
     page.paragraph(list(_explanation(result)))
     page.paragraph(_counts(result))
+    page.paragraph([f"{clean(words)}" for words in left_out_words(result.left_out)], style="yellow")
     page.paragraph([f"note: {clean(note)}" for note in result.notes], style="yellow")
     page.paragraph(list(_next_steps(result, commands)))
     return page.text

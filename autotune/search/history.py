@@ -35,6 +35,12 @@ class FinishedTrial:
     """The allocator thrashed at the cap."""
     lacks_host_memory: bool = False
     """Infeasible for want of the host's memory, whatever the device's."""
+    reason: str = ""
+    """Why it ended as it did, as one sentence, with the place in the code where that is known."""
+    missed: tuple[str, ...] = ()
+    """Names of settings that were asked for and were not in force."""
+    is_inconclusive: bool = False
+    """It failed, and that says nothing of its settings."""
 
     @property
     def is_feasible(self) -> bool:

@@ -12,6 +12,7 @@ from optuna.storages import BaseStorage
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.after_plan import AfterPlan
+from autotune.search.blame import Guilt, Investigation, investigate, without
 from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
@@ -73,18 +74,22 @@ class Search:
         max_trials: int,
         spend_all: bool,
     ) -> None:
-        self._space = space
+        self._whole_space = self._space = space
+        """What may be tried at all, and what is left of it without guilty settings."""
         self._limits = limits
         self._max_trials = max_trials
         self._spend_all = spend_all
         self._natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
         about = {"memory_cap_bytes": limits.cap_bytes, "natural": self._natural.to_dict()}
         self._trials = StudyTrials(storage, study_name, space, {"made_by": "autotune", **about})
+        self._seed, self._guilts = seed, tuple[Guilt, ...]()
         self._after_plan = AfterPlan(self._trials, TpeSampler(space, seed), space, limits)
         self._finished_plan: PlanFinished | None = None
 
     def ask(self, attrs: Mapping[str, Any] | None = None) -> Proposal | SearchExhausted:
-        """The next trial, started in the database; queued settings first, then the plan, then what should gain most.
+        """The next trial, started in the database.
+
+        Queued settings come first, then what takes a failed trial apart, then the plan, then what should gain most.
 
         Args:
             attrs: What else the trial's user attributes should hold: its owner and lease.
@@ -94,11 +99,12 @@ class Search:
             snapshot = self._trials.snapshot()
             if self._num_left(snapshot) <= 0:
                 return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.", is_limit=True)
+            investigation = self._investigate(snapshot)
             queued = self._trials.start_queued(attrs, self._max_trials)
             if queued is not None:
                 number, candidate = queued
                 return Proposal(number=number, settings=candidate.settings, stage=candidate.stage)
-            next_candidate = self._next(snapshot)
+            next_candidate = investigation.next_trial or self._next(snapshot)
             if isinstance(next_candidate, SearchExhausted):
                 return next_candidate
             started = self._trials.start(next_candidate, attrs, self._max_trials)
@@ -143,7 +149,7 @@ class Search:
         """
         told = verdict(result, self._limits.cap_bytes)
         canonical = settings.canonical(device_is_cpu=self._space.device_is_cpu)
-        if told is None or self._space.why_not(canonical) is not None:
+        if told is None or self._whole_space.why_not(canonical) is not None:
             return None
         return self._trials.add_finished(Candidate(settings=canonical, stage=stage), result, told, source)
 
@@ -185,6 +191,27 @@ class Search:
             return ()
         expected = forecast(history).rates(history.feasible)
         return finalists(history, expected, noise_ratio=self._limits.noise_ratio)[:num]
+
+    @property
+    def guilts(self) -> tuple[Guilt, ...]:
+        """Settings that are left out, since trials have shown that they fail."""
+        return self._investigate(self._trials.snapshot()).guilts
+
+    def _investigate(self, snapshot: StudySnapshot) -> Investigation:
+        """What is known of the failed trials; the space is what is left without the guilty."""
+        workers = [int(value) for value in self._whole_space.allowed.get("num_workers", ()) if value]
+        found = investigate(
+            self._history(snapshot),
+            device_is_cpu=self._whole_space.device_is_cpu,
+            running=snapshot.running,
+            may_be_tried=lambda settings: self._whole_space.why_not(settings) is None,
+            least_workers=min(workers, default=None),
+        )
+        if found.guilts != self._guilts:
+            self._guilts, self._finished_plan = found.guilts, None
+            self._space = self._trials.space = without(self._whole_space, found.guilts)
+            self._after_plan = AfterPlan(self._trials, TpeSampler(self._space, self._seed), self._space, self._limits)
+        return found
 
     def _history(self, snapshot: StudySnapshot) -> History:
         return History(snapshot.finished, self._natural)

@@ -64,7 +64,8 @@ class StudyTrials:
     def __init__(
         self, storage: BaseStorage | None, study_name: str, space: SearchSpace, about: Mapping[str, Any]
     ) -> None:
-        self._space = space
+        self.space = space
+        """What may be tried now."""
         self._storage = storage if storage is not None else InMemoryStorage()
         self._distributions = {name: _distribution(name, space) for name in space.domains}
         with quiet():
@@ -121,7 +122,7 @@ class StudyTrials:
             candidate = self._queued_candidate(trial)
             self._set_attrs(trial.number, {**candidate_attrs(candidate), **attrs})
             refusal = self._why_withdrawn(trial.number, candidate.settings, max_trials)
-            refusal = refusal or self._space.why_not(candidate.settings)
+            refusal = refusal or self.space.why_not(candidate.settings)
             if refusal is None:
                 return trial.number, candidate
             self._prune(trial.number, refusal)
@@ -161,7 +162,7 @@ class StudyTrials:
         template = create_trial(
             state=TrialState.COMPLETE,
             value=told.value,
-            params=dict(self._space.params(candidate.settings)),
+            params=dict(self.space.params(candidate.settings)),
             distributions=self._distributions,
             user_attrs=attrs,
             system_attrs={UNNAMED_CONSTRAINTS: list(told.constraints.values())},
@@ -210,7 +211,7 @@ class StudyTrials:
     def _add(self, candidate: Candidate, state: TrialState, attrs: Mapping[str, Any]) -> int:
         template = create_trial(
             state=state,
-            params=dict(self._space.params(candidate.settings)),
+            params=dict(self.space.params(candidate.settings)),
             distributions=self._distributions,
             user_attrs={**candidate_attrs(candidate), **attrs},
         )
@@ -230,7 +231,7 @@ class StudyTrials:
     def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate:
         if "settings" in trial.user_attrs:
             return candidate_of(trial)
-        return Candidate(settings=self._space.settings(trial.params), stage=ENQUEUED_STAGE)
+        return Candidate(settings=self.space.settings(trial.params), stage=ENQUEUED_STAGE)
 
     def _prune(self, number: int, reason: str) -> None:
         self._set_attrs(number, {"reason": reason})

@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.trial import torch_names
-from autotune.trial.batches import EndlessBatchSampler
+from autotune.trial.batches import LongBatchSampler, length_of
 from autotune.trial.patching import unwrap_all, wrap
 
 CHAIN_FRAMES = 8
@@ -180,22 +180,18 @@ def _standing_down(worker_loop: Callable[..., Any]) -> Callable[..., Any]:
     return loop
 
 
-def length_of(sized: Any) -> int | None:
-    """`len(sized)`; None where it has none, or its own code fails."""
-    try:
-        return len(sized)
-    except Exception:
-        return None
-
-
 def user_frames() -> Iterator[FrameType]:
     """Frames that are neither ours, nor torch's, nor the standard library's, the nearest first."""
     current: FrameType | None = sys._getframe(1)
     while current is not None:
-        name = current.f_code.co_filename
-        if not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name):
+        if is_users(current.f_code.co_filename):
             yield current
         current = current.f_back
+
+
+def is_users(name: str) -> bool:
+    """Whether a file is neither ours, nor torch's, nor the standard library's."""
+    return not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name)
 
 
 def _site() -> tuple[str, str]:
@@ -237,7 +233,7 @@ def resized_batch_sampler(sampler: Any, batch_size: int) -> Any:
     Any other class is left as it is: a framework's shard of a sampler whose size was changed already, or one of the
     script's own, whose size is compared with what was asked at the end.
     """
-    inner = sampler.inner if isinstance(sampler, EndlessBatchSampler) else sampler
+    inner = sampler.inner if isinstance(sampler, LongBatchSampler) else sampler
     if type(inner) is not BatchSampler:
         return sampler
     return BatchSampler(inner.sampler, batch_size, inner.drop_last)

@@ -274,6 +274,7 @@ class Course:
         assert facts is not None
         mapped = mapped_settings(all_maps(spec.maps, facts))
         return why_no_split(facts, splits_batch_norm=spec.allow_batchnorm_accumulation, mapped=mapped)
+
     def _how_much_is_enough(self) -> str:
         enough_s = max(self._budget.enough_s(), self._budget.total_s)
         minutes = math.ceil(enough_s / 30) / 2

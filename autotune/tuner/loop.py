@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 
 from autotune.errors import StoreError
 from autotune.measure.parity import LossReference
-from autotune.model.events import Event, LargerBatchStarted, TrialFinished, TrialStarted
+from autotune.model.events import Event, LargerBatchStarted, Notice, TrialFinished, TrialStarted
 from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
-from autotune.model.result import PAST_ITS_EPOCH, TrialResult
+from autotune.model.result import PAST_ITS_EPOCH, RankStatus, TrialResult
 from autotune.plain import to_plain
 from autotune.runner.judge import ENDED_EARLY
 from autotune.runner.parity import references_of
@@ -30,6 +30,7 @@ from autotune.tuner.budget import Budget
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.progress import ProgressTeller
 from autotune.tuner.stop import StopRequest, wait_for
+from autotune.units import format_seconds
 
 RENEW_EVERY_S = 30.0
 MAX_REPEATS = 3
@@ -111,7 +112,7 @@ class TrialLoop:
         return LoopEnd(reason="It was asked to stop.")
 
     def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
-        """Runs the script under these settings; once more where that failed, since one failure may be an accident.
+        """Runs the script under these settings, and once more where its failure may not be theirs.
 
         Args:
             settings: To be measured.
@@ -120,13 +121,16 @@ class TrialLoop:
         """
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
         first = self._undisturbed(job)
-        has_failed = first.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT)
-        # A trial that was ended from outside is queued again by the search; for a final nobody does that.
-        has_failed = has_failed or (is_final and first.outcome is Outcome.INTERRUPTED)
-        if not (self._has_learned_its_end(first) or has_failed) or self._stop.level:
+        is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
+        if not is_again or self._stop.level:
             return first
+        note = f"A first run ended {first.outcome}: {first.why}"
+        if first.start == "prepared":
+            took = format_seconds(first.wall_s)
+            note = f"A first run, from the script's own beginning on, ended {first.outcome} after {took}: {first.why}"
+        self._on_event(Notice(message=f"The trial is run again. {note}", is_warning=False))
         second = self._undisturbed(job)
-        return replace(second, notes=(*second.notes, f"A first run ended {first.outcome}: {first.reason}"))
+        return replace(second, notes=(*second.notes, note))
 
     def _undisturbed(self, job: TrialJob) -> TrialResult:
         """Runs the script when it is quiet; once more where the device was disturbed meanwhile."""
@@ -257,3 +261,17 @@ class TrialLoop:
             # A database that is away is no reason to end the trial: its result waits for it.
             with suppress(StoreError):
                 self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
+
+
+def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:
+    """Whether a failure may be that of the start or of the host, so that another run tells.
+
+    An error of the script under settings that we asked for is taken apart by the search, and not run a second time.
+    """
+    if is_final and result.outcome is Outcome.INTERRUPTED:
+        return True  # A trial that was ended from outside is queued again by the search; for a final nobody does that.
+    if result.outcome not in (Outcome.CRASHED, Outcome.TIMED_OUT):
+        return False
+    has_raised = any(rank.status is RankStatus.RAISED for rank in result.ranks)
+    is_told = has_raised or result.outcome is Outcome.TIMED_OUT
+    return is_final or job.settings == job.natural or result.start == "prepared" or not is_told

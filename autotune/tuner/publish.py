@@ -22,6 +22,7 @@ from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
 from autotune.tuner.finals import FinalsResult, fits, published_rate
+from autotune.tuner.left_out import left_out_of
 from autotune.tuner.notes import notes_of
 from autotune.tuner.site import Site, script_digest
 
@@ -72,6 +73,7 @@ def make_result(
         reason=reason,
         notes=notes_of(status, history, winner, trials, finals, has_choice=has_choice),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
+        left_out=left_out_of(study, trials),
     )
 
 

@@ -9,6 +9,7 @@ from autotune.model.facts import samples_unit
 from autotune.model.outcome import Outcome
 from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
 from autotune.store.records import StudyRecord, TrialRecord
+from autotune.tuner.left_out import left_out_of
 
 RUNNING = "running"
 
@@ -63,6 +64,7 @@ def standing_result(record: StudyRecord, trials: Sequence[TrialRecord]) -> Searc
         measuring_s=0.0,
         config=None,
         samples_unit=samples_unit(record.facts, record.spec.samples_per_step),
+        left_out=left_out_of(record, trials),
     )
 
 

@@ -44,10 +44,6 @@ def test_a_measured_trial_under_the_cap_is_ok() -> None:
         ({"is_over_cap": True, "peak_memory_bytes": 9 * GIB}, Outcome.OVER_CAP, "9.0 GiB, the cap is 8.0 GiB"),
         ({"is_over_host_cap": True, "peak_host_bytes": 9 * GIB}, Outcome.OVER_CAP, "9.0 GiB of the host's memory"),
         ({"is_shared_memory_full": True}, Outcome.OVER_CAP, "/dev/shm"),
-        ({"is_start_overrun": True}, Outcome.TIMED_OUT, "no optimizer step"),
-        ({"is_total_overrun": True}, Outcome.TIMED_OUT, "not through"),
-        ({"is_disk_full": True}, Outcome.INTERRUPTED, "temporary space"),
-        ({"is_warden_killed": True}, Outcome.INTERRUPTED, "from outside"),
     ],
 )
 def test_what_was_seen_from_outside_comes_before_any_report(how: dict[str, Any], outcome: Outcome, reason: str) -> None:
@@ -55,6 +51,29 @@ def test_what_was_seen_from_outside_comes_before_any_report(how: dict[str, Any],
     assert verdict.outcome is outcome
     assert reason in verdict.reason
     assert verdict.measurement is None
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome", "reason"),
+    [
+        ({"is_start_overrun": True}, Outcome.TIMED_OUT, "no optimizer step"),
+        ({"is_total_overrun": True}, Outcome.TIMED_OUT, "not through"),
+        ({"is_ending_overrun": True}, Outcome.TIMED_OUT, "neither reported nor ended"),
+        ({"is_disk_full": True}, Outcome.INTERRUPTED, "temporary space"),
+        ({"is_warden_killed": True}, Outcome.INTERRUPTED, "from outside"),
+    ],
+)
+def test_a_trial_is_measured_once_its_window_is_over_whatever_ends_it_then(
+    how: dict[str, Any], outcome: Outcome, reason: str
+) -> None:
+    verdict = judge(job(), ending(**how), [])
+    assert verdict.outcome is outcome and reason in verdict.reason
+    assert judge(job(), ending(**how), [rank()]).outcome is Outcome.OK
+
+
+def test_an_error_comes_before_how_long_the_trial_took_to_end_after_it() -> None:
+    verdict = judge(job(), ending(exit_code=None, is_ending_overrun=True), [raised()])
+    assert (verdict.outcome, verdict.reason) == (Outcome.CRASHED, "ValueError: no such column")
 
 
 def test_the_tuners_own_wish_comes_before_all_else() -> None:

@@ -79,7 +79,7 @@ class Window:
         )
         feed._meter = self.meter
         loader = DataLoader(torch.zeros(64, 2), batch_size=4)  # type: ignore[arg-type]
-        feed.make_endless(loader)
+        feed.lengthen(loader, least_batches=1 << 20)
         feed.epoch.begins(loader)
         self.iterator = iter(loader)
         self.meter._enter(Phase.WINDOW, MICRO_BATCHES_PER_BLOCK)
