@@ -122,7 +122,7 @@ class Budget:
         """What is kept for the finals; of a search that has hardly begun no more than they need at least."""
         num_finalists = min(NUM_FINALISTS, len(self._trial_s) // TRIALS_PER_FINALIST)
         if num_finalists == 0:
-            return NUM_ROUNDS * 2 * self.least_final_s
+            return LEAST_ROUNDS * 2 * self.least_final_s
         return NUM_ROUNDS * (1 + num_finalists) * self.final_s
 
     def affordable_finalists(self) -> int:

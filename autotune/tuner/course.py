@@ -212,7 +212,7 @@ class Course:
             seed=self.study.spec.seed,
         )
         result = finals.run(finalists, search.baseline, self._unselected(search, finalists))
-        if result is not None and end.is_limit and _num_compared(search.history) == 0:
+        if result is not None and end.is_limit and _num_others(search.history.sound, search.history) == 0:
             return replace(result, is_compared=False)
         return result
 
@@ -221,7 +221,7 @@ class Course:
 
         A baseline without a rival is such a case, too: its trial has its rate, and further runs would compare nothing.
         """
-        if finalists and _num_compared(search.history) > 1:
+        if finalists and _num_others(search.history.feasible, search.history) > 1:
             return {}
         numbers = {trial.number for trial in (*finalists, search.baseline) if trial is not None}
         trials = self._repository.trials(self.study.name)
@@ -291,6 +291,6 @@ class Course:
         return replace(result, config=str(path))
 
 
-def _num_compared(history: History) -> int:
-    """Number of feasible trials of other settings than the script's own."""
-    return sum(trial.settings != history.natural for trial in history.feasible)
+def _num_others(trials: Sequence[FinishedTrial], history: History) -> int:
+    """Number of these trials that had other settings than the script's own."""
+    return sum(trial.settings != history.natural for trial in trials)

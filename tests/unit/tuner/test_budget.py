@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autotune.tuner.budget import FINAL_WINDOW_S, LEAST_FINAL_WINDOW_S, NUM_FINALISTS, NUM_ROUNDS, Budget
+from autotune.tuner.budget import FINAL_WINDOW_S, LEAST_FINAL_WINDOW_S, LEAST_ROUNDS, NUM_FINALISTS, NUM_ROUNDS, Budget
 
 
 class Clock:
@@ -55,7 +55,7 @@ def test_a_short_search_spends_its_time_on_trials():
     budget = Budget(600.0, 0.0, clock)
     for _ in range(2):
         budget.trial_took(10.0, window_s=4.0)
-    clock.now_s += 600.0 - NUM_ROUNDS * 2 * budget.least_final_s - 11.0
+    clock.now_s += 600.0 - LEAST_ROUNDS * 2 * budget.least_final_s - 11.0
     assert budget.allows_trial()
     clock.now_s += 2.0
     assert not budget.allows_trial()
