@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.model.in_force import missed_settings
+from autotune.model.in_force import missed_settings, moved_settings
 from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
 from autotune.model.result import EMPTY_LOADER, Measurement, RankResult, RankStatus
@@ -292,7 +292,7 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
     for name, (asked, seen) in missed_settings(job, rank.observed).items():
         if seen is None:
             return f"Asked for {name} {asked} through the script's argument, and whether it is in force was not seen."
-        if name == "grad_accum_steps" and not seen.isdigit() and seen.replace(".", "", 1).isdigit():
+        if name == "grad_accum_steps" and _is_fraction(seen):
             is_below_one = seen.startswith("0.")
             why = "makes several steps with a batch" if is_below_one else "leaves batches out, or gradients unused"
             return (
@@ -300,4 +300,15 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
                 f"script {why}, so that the samples of a step cannot be told."
             )
         return f"Asked for {name} {asked}, in force was {_first_line(seen)}."
+    workers = rank.observed.get("num_workers", "0")
+    if not workers.isdigit():
+        return f"The number of workers is {_first_line(workers)}."
+    for name, (own, seen) in moved_settings(job, rank.observed).items():
+        if not _is_fraction(seen):
+            return f"The script changed its own {name} from {own} to {_first_line(seen)} under these settings."
     return ""
+
+
+def _is_fraction(text: str) -> bool:
+    """Whether a count is no whole number: that of batches per step is a mean."""
+    return not text.isdigit() and text.replace(".", "", 1).isdigit()

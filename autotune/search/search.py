@@ -19,7 +19,7 @@ from autotune.search.memory_model import MemoryModel
 from autotune.search.plan import PlanFinished, plan, smallest_memory_fraction
 from autotune.search.sampler import TpeSampler
 from autotune.search.stopping import finalists, why_nothing_to_gain, why_patience_ends
-from autotune.search.study_trials import StudySnapshot, StudyTrials
+from autotune.search.study_trials import NATURAL, StudySnapshot, StudyTrials
 from autotune.search.verdict import verdict
 from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
@@ -74,17 +74,34 @@ class Search:
         max_trials: int,
         spend_all: bool,
     ) -> None:
-        self._whole_space = self._space = space
-        """What may be tried at all, and what is left of it without guilty settings."""
+        self._storage, self._study_name, self._seed = storage, study_name, seed
         self._limits = limits
         self._max_trials = max_trials
         self._spend_all = spend_all
+        self._open(space)
+
+    def _open(self, space: SearchSpace) -> None:
+        self._whole_space = self._space = space
+        """What may be tried at all, and what is left of it without guilty settings."""
         self._natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
-        about = {"memory_cap_bytes": limits.cap_bytes, "natural": self._natural.to_dict()}
-        self._trials = StudyTrials(storage, study_name, space, {"made_by": "autotune", **about})
-        self._seed, self._guilts = seed, tuple[Guilt, ...]()
-        self._after_plan = AfterPlan(self._trials, TpeSampler(space, seed), space, limits)
+        about = {"memory_cap_bytes": self._limits.cap_bytes, NATURAL: self._natural.to_dict()}
+        self._trials = StudyTrials(self._storage, self._study_name, space, {"made_by": "autotune", **about})
+        self._guilts: tuple[Guilt, ...] = ()
+        self._after_plan = AfterPlan(self._trials, TpeSampler(space, self._seed), space, self._limits)
         self._finished_plan: PlanFinished | None = None
+
+    @property
+    def natural(self) -> Settings:
+        """The script's own settings, canonical."""
+        return self._natural
+
+    def can_begin_anew(self, number: int) -> bool:
+        """Whether nothing was measured or queued yet, and nothing runs but the trial of that number."""
+        return not self._trials.holds_others(number)
+
+    def begin_anew(self, space: SearchSpace) -> None:
+        """Goes on with another baseline, in a study without a trial; asked only where `can_begin_anew`."""
+        self._open(space)
 
     def ask(self, attrs: Mapping[str, Any] | None = None) -> Proposal | SearchExhausted:
         """The next trial, started in the database.

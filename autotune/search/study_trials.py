@@ -32,6 +32,9 @@ UNNAMED_CONSTRAINTS = "constraints"
 """Where Optuna kept constraints while they had no names. Its dashboard still looks there alone, and would show what
 needed too much memory as feasible; Optuna reads both, the unnamed under their positions."""
 
+NATURAL = "natural"
+"""User attribute of a study: the script's own settings, as plain values."""
+
 METRIC = "samples_per_second"
 """What Optuna's plots and its dashboard call the values."""
 
@@ -54,6 +57,9 @@ class StudySnapshot:
 class StudyTrials:
     """The trials of a study; it makes the study when there is none of that name.
 
+    A study whose `natural` is another one, and in which nothing was measured or queued, is made anew: Optuna never
+    changes the values that a study's parameters may take.
+
     Args:
         storage: Where the study is; None keeps it in memory.
         study_name: Its name.
@@ -68,8 +74,16 @@ class StudyTrials:
         """What may be tried now."""
         self._storage = storage if storage is not None else InMemoryStorage()
         self._distributions = {name: _distribution(name, space) for name in space.domains}
+        self._study = self._open(study_name, about)
+        natural = self._study.user_attrs.get(NATURAL)
+        if NATURAL in about and natural not in (None, about[NATURAL]) and not self.holds_others():
+            self._storage.delete_study(self._storage.get_study_id_from_name(study_name))
+            self._study = self._open(study_name, about)
+        self._study_id = self._storage.get_study_id_from_name(study_name)
+
+    def _open(self, study_name: str, about: Mapping[str, Any]) -> optuna.Study:
         with quiet():
-            self._study = optuna.create_study(
+            study = optuna.create_study(
                 storage=self._storage,
                 study_name=study_name,
                 direction="maximize",
@@ -78,12 +92,17 @@ class StudyTrials:
                 sampler=optuna.samplers.RandomSampler(seed=0),
                 pruner=optuna.pruners.NopPruner(),
             )
-            if self._study.metric_names is None:
+            if study.metric_names is None:
                 with warnings.catch_warnings(category=optuna.exceptions.ExperimentalWarning, action="ignore"):
-                    self._study.set_metric_names([METRIC])
+                    study.set_metric_names([METRIC])
                 for key, value in about.items():
-                    self._study.set_user_attr(key, value)
-            self._study_id = self._storage.get_study_id_from_name(study_name)
+                    study.set_user_attr(key, value)
+        return study
+
+    def holds_others(self, number: int | None = None) -> bool:
+        """Whether there are trials that were measured or are queued, or that run beside the one of that number."""
+        kept = {TrialState.COMPLETE, TrialState.WAITING, *([TrialState.RUNNING] if number is not None else [])}
+        return any(trial.state in kept and trial.number != number for trial in self._trials())
 
     def snapshot(self) -> StudySnapshot:
         """The trials as they are now."""

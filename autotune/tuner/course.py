@@ -22,6 +22,7 @@ from autotune.search.history import FinishedTrial, History
 from autotune.search.search import Search
 from autotune.search.walk import TRAINED_BYTES, PlanLimits
 from autotune.space.derive import derive_space
+from autotune.space.natural import with_readings
 from autotune.space.offers import useful_arguments
 from autotune.space.refusals import why_no_split
 from autotune.space.space import SearchSpace
@@ -29,6 +30,7 @@ from autotune.store.records import Owner, StudyRecord
 from autotune.store.repository import Repository
 from autotune.tuner.batch_probe import BatchGain, BatchProbe, describe
 from autotune.tuner.budget import NUM_FINALISTS, Budget
+from autotune.tuner.correction import Correction, correction_of
 from autotune.tuner.finals import Finals, FinalsResult
 from autotune.tuner.fingerprint import (
     changed_code,
@@ -102,6 +104,7 @@ class Course:
                 stop=self._stop,
                 on_event=self._on_event,
                 quiet=QuietWait(self.site.device, is_shared=self.study.spec.share_gpu),
+                correct=self._correct,
             )
             loop.recover()
             end = loop.run()
@@ -111,9 +114,37 @@ class Course:
                     return result
                 self._repository.acquire_lease(self.study.name, self._owner, now=datetime.now(UTC))
                 end = loop.run()
-            gains = self._probe_larger_batches(search, loop, facts)
+            gains = self._probe_larger_batches(search, loop, self.study.facts or facts)
             finals = self._finals(search, loop, end)
         return self._publish(search, finals, end, gains)
+
+    def _correct(self, result: TrialResult, jobs: Jobs) -> Correction | None:
+        """What the baseline's run corrects, stored before anything is measured under it."""
+        correction = correction_of(result, jobs)
+        if correction is not None:
+            spec, facts, space = self.study.spec, correction.facts, correction.space
+            fingerprint = {**self.study.fingerprint, **probed_fingerprint(spec, facts, space)}
+            self._save(facts, space, fingerprint, self.study.layer_folder)
+        return correction
+
+    def _save(self, facts: ScriptFacts, space: SearchSpace, fingerprint: dict[str, Any], layer_folder: str) -> None:
+        self._repository.save_probe(
+            self.study.name,
+            facts=facts,
+            natural=space.natural,
+            refused=space.refused,
+            memory_cap_bytes=self.site.cap_bytes,
+            layer_folder=layer_folder,
+            fingerprint=fingerprint,
+        )
+        self.study = self._repository.study(self.study.name)
+
+    def _with_known_readings(self, facts: ScriptFacts) -> ScriptFacts:
+        """A new probe's facts with what a baseline has shown before: of this study, or of the one it takes over."""
+        before = self.study.facts
+        if before is None and self.study.spec.take_over:
+            before = self._repository.study(self.study.spec.take_over).facts
+        return with_readings(facts, dict(before.baseline_readings)) if before is not None else facts
 
     def _has_left_it_to_others(self) -> bool:
         """Whether tuners of other machines go on; the last one measures the finals."""
@@ -142,18 +173,10 @@ class Course:
         before_s = self._budget.spent_s
         cold = ColdRunner(workspace, self.site.device)
         facts = probe_script(jobs, cold, workspace.probe_is_through, self._stop, self._on_event)
+        facts = self._with_known_readings(facts)
         self._fit_site(facts)
         space = derive_space(facts, self.site.machine, self.study.spec)
-        self._repository.save_probe(
-            self.study.name,
-            facts=facts,
-            natural=space.natural,
-            refused=space.refused,
-            memory_cap_bytes=self.site.cap_bytes,
-            layer_folder=str(workspace.folder),
-            fingerprint=self._fingerprint(facts),
-        )
-        self.study = self._repository.study(self.study.name)
+        self._save(facts, space, self._fingerprint(facts), str(workspace.folder))
         wall_s = self._budget.spent_s - before_s
         self._on_event(
             ProbeFinished(

@@ -27,6 +27,7 @@ from autotune.store.records import Owner, TrialRecord
 from autotune.store.repository import Repository
 from autotune.store.secrets import allowed_environment, mask_text
 from autotune.tuner.budget import Budget
+from autotune.tuner.correction import Correction
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.progress import ProgressTeller
 from autotune.tuner.stop import StopRequest, wait_for
@@ -62,8 +63,9 @@ class TrialLoop:
         stop: StopRequest,
         on_event: Callable[[Event], None],
         quiet: QuietWait | None = None,
+        correct: Callable[[TrialResult, Jobs], Correction | None] = lambda result, jobs: None,
     ) -> None:
-        self._quiet = quiet
+        self._quiet, self._correct = quiet, correct
         self._progress = ProgressTeller(on_event)
         self._num_repeats = 0
         self._references: dict[str, LossReference] = {}
@@ -106,8 +108,7 @@ class TrialLoop:
             proposal = self._search.ask({"owner": to_plain(self._owner)})
             if isinstance(proposal, SearchExhausted):
                 return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
-            self._trial(proposal)
-            if self._is_hopeless(proposal):
+            if self._is_hopeless(self._trial(proposal)):
                 return LoopEnd(reason="The script's own settings cannot be measured.")
         return LoopEnd(reason="It was asked to stop.")
 
@@ -197,11 +198,14 @@ class TrialLoop:
         window_s = result.measurement.window_s if is_whole and result.measurement is not None else None
         self._budget.trial_took(result.wall_s, window_s=window_s)
 
-    def _trial(self, proposal: Proposal) -> None:
+    def _trial(self, proposal: Proposal) -> Proposal:
+        """Measures and records a trial; the proposal that it was recorded for."""
         self._on_event(TrialStarted(number=proposal.number, settings=proposal.settings, stage=proposal.stage))
         started_at = datetime.now(UTC)
         best_before = self._incumbent()
         result = self.measure(proposal.settings, is_final=False)
+        if proposal.settings == self._search.natural:
+            proposal, result = self._as_it_ran(proposal, result)
         record = TrialRecord(
             number=proposal.number,
             settings=proposal.settings,
@@ -230,6 +234,20 @@ class TrialLoop:
                 is_best=is_best,
             )
         )
+        return proposal
+
+    def _as_it_ran(self, proposal: Proposal, result: TrialResult) -> tuple[Proposal, TrialResult]:
+        """The baseline under the settings that its own run showed, where the probe had taken them for others."""
+        can_begin_anew = not self._others and self._search.can_begin_anew(proposal.number)
+        correction = self._correct(result, self._jobs) if can_begin_anew else None
+        if correction is None:
+            return proposal, result
+        self._jobs = correction.jobs
+        self._search.begin_anew(correction.space)
+        self._on_event(Notice(message=correction.message, is_warning=False))
+        anew = self._search.ask({"owner": to_plain(self._owner)})
+        assert isinstance(anew, Proposal), "the baseline comes first in a study without a trial"
+        return anew, replace(result, notes=(*result.notes, correction.message))
 
     def _incumbent(self) -> float | None:
         best = self._search.history.best
