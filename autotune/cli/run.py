@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.options import Module, NumProcesses, Script
+from autotune.cli.options import Device, Module, NumProcesses, Script
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
 from autotune.errors import ConfigError, HostError, UsageError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from autotune.emit.config import TunedConfig
     from autotune.study_file.command import ScriptCommand
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 EXAMPLES = """\b
 Examples:
   autotune run train.py -- --data photos --epochs 90
@@ -41,6 +42,7 @@ def run(
     share: Annotated[
         bool, typer.Option("--share", help="Reserve only as much device memory as the throughput needs.")
     ] = False,
+    device: Device = None,
 ) -> int:
     """Train a script, unedited, with the settings of a tuned config.
 
@@ -64,7 +66,7 @@ def run(
         )
     for doubt in _doubts(tuned, config, job):
         say(f"warning: {doubt}")
-    return _become(tuned, job, cwd, share=share, path=config)
+    return _become(tuned, job, cwd, share=share, path=config, device=device or "auto")
 
 
 def _job(
@@ -97,11 +99,14 @@ def _doubts(tuned: TunedConfig, config: str, job: ScriptCommand) -> Iterator[str
         yield f"{job.script} is not as it was when it was tuned; search again where the change is about speed."
 
 
-def _become(tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool, path: str) -> int:
+def _become(tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool, path: str, device: str) -> int:
     """Replaces this process by the script, so that its signals, its output and its exit code are its own."""
     from autotune.tuner.apply import run_command
 
-    argv, environment = run_command(tuned, job.command, cwd, share=share, path=path)
+    argv, environment = run_command(tuned, job.command, cwd, share=share, path=path, device=device)
+    shown = environment.get(VISIBLE)
+    if shown is not None and shown != os.environ.get(VISIBLE):
+        say(f"trains on {len(shown.split(','))} of the GPUs here, as it was measured; --device cuda:N takes another")
     sys.stdout.flush()
     sys.stderr.flush()
     try:

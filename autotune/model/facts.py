@@ -142,6 +142,8 @@ class ScriptFacts:
     imported_after_freeze: str = ""
     """A module from an installed package that was imported after the script had frozen its heap; empty where none
     was."""
+    device_numbers: tuple[int, ...] = ()
+    """Numbers of the CUDA devices on which one process computes, in rising order; empty on a CPU."""
     cuda_devices: VisibleDevices | None = None
     """None where the process could not ask."""
     torch_version: str
@@ -181,8 +183,9 @@ class ScriptFacts:
     so that batches cannot be assigned to steps; `replays_batches`: it is asked for one epoch, which is kept and used
     again and again; `unguarded_spawn`: its workers would run the script again;
     `format_unseen`: nothing showed in which number format the model computes; `launcher_threads`: the launcher set the
-    number of threads, which the user did not; `no_convolution`: no parameter has the shape of a convolution's
-    weight; `deterministic`: the script asks for kernels that give the same numbers in every run."""
+    number of threads, which the user did not; `data_parallel`: torch.nn.DataParallel spreads each batch over devices;
+    `no_convolution`: no parameter has the shape of a convolution's weight; `deterministic`: the script asks for kernels
+    that give the same numbers in every run."""
 
 
 def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> str:

@@ -10,6 +10,24 @@ from autotune.settings import GROUP_OF_FIELD, Group, Precision, Settings
 NO_STREAM_PREFETCH = "a copy on a side stream needs a line of the script's own: cfg.on_device(loader, device)"
 
 
+def why_not_one_device(facts: ScriptFacts) -> str:
+    """Why one process of the script cannot be measured on the device that it is shown; empty when it can."""
+    numbers = facts.device_numbers
+    if len(numbers) > 1 and "data_parallel" in facts.notes:
+        return (
+            f"The script spreads each batch over {len(numbers)} devices by torch.nn.DataParallel in one process, which "
+            "is measured on one device at a time only"
+        )
+    if len(numbers) > 1:
+        return (
+            f"The script lays its model over {len(numbers)} devices in one process, which is measured on one device at "
+            "a time only"
+        )
+    if numbers and facts.world_size == 1 and numbers[0] > 0:
+        return f"The script trains on cuda:{numbers[0]} by its own choice, where trials show it one device, as cuda:0"
+    return ""
+
+
 def why_no_loader(facts: ScriptFacts) -> str:
     """Why the loader's settings are the script's affair; empty when they are ours to change."""
     if facts.loader is None:

@@ -13,6 +13,7 @@ import torch
 from autotune.settings import Precision
 from autotune.trial import torch_names
 from autotune.trial.precision import DTYPES
+from autotune.trial.replicas import num_replicas
 
 PRODUCTS = frozenset(
     {
@@ -60,7 +61,8 @@ class OperandWitness:
         """The context for the first call of a root."""
         if torch.compiler.is_compiling():
             return nullcontext()
-        if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and not _calls_replicas(root):
+        # Replicas compute in threads of their own, out of sight of a context in this thread.
+        if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and num_replicas(root) == 1:
             return _every_product(self._note)
         if self._hook is None:
             self._look_at_a_layer(root)
@@ -114,12 +116,6 @@ def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
         for part in attention.children()
     }
     return (part for part in root.modules() if isinstance(part, LAYERS) and id(part) not in inner)
-
-
-def _calls_replicas(root: torch.nn.Module) -> bool:
-    """Whether replicas of the model compute in threads of their own, out of sight of a context in this thread."""
-    parts = (part for part in root.modules() if isinstance(part, torch.nn.DataParallel))
-    return any(len(part.device_ids) > 1 for part in parts)
 
 
 def _every_product(note: Callable[[list[torch.Tensor], int], None]) -> AbstractContextManager[object]:

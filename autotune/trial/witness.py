@@ -28,6 +28,7 @@ from autotune.trial.main_module import is_guarded
 from autotune.trial.observed import settings_in_force
 from autotune.trial.operands import OperandWitness
 from autotune.trial.patching import wrap
+from autotune.trial.replicas import device_numbers, num_replicas
 from autotune.trial.roots import Roots, weights_of
 from autotune.trial.steps import Steps, parameters_of
 
@@ -210,6 +211,7 @@ class Witness:
             imports=installed_modules(),
             early_environment=self._early_environment,
             imported_after_freeze=imported_after_freeze(),
+            device_numbers=device_numbers(self._roots.modules, parameters),
             cuda_devices=ask(),
             torch_version=str(torch.__version__),
             num_parameters=sum(p.numel() for p in parameters),
@@ -238,6 +240,7 @@ class Witness:
             # A convolution's weight has three dimensions or more, whoever calls it.
             "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters),
             "deterministic": torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+            "data_parallel": any(num_replicas(root) > 1 for root in self._roots.modules),
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
         }
         return tuple(name for name, is_so in notes.items() if is_so)

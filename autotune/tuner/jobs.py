@@ -93,6 +93,14 @@ class Jobs:
         limit_s = job.start_limit_s + factor * (job.total_limit_s - job.start_limit_s)
         return replace(job, batch_probe_factor=factor, total_limit_s=limit_s)
 
+    def _facts_of_trials(self) -> ScriptFacts | None:
+        """The facts with the answer to a script's question for devices as trials are to hear it: of those shown."""
+        facts, shown = self.facts, self.site.devices
+        known = facts.cuda_devices if facts is not None else None
+        if facts is None or known is None or not shown or known.asked_for != ",".join(self.site.probe_devices):
+            return facts
+        return replace(facts, cuda_devices=replace(known, asked_for=",".join(shown), num_devices=len(shown)))
+
     def _window(self, *, is_final: bool, limit_s: float = math.inf) -> WindowRule:
         step_s = self.facts.step_s if self.facts is not None else 0.0
         longest_s = max(WINDOW_S, STEPS_IN_WINDOW * step_s)
@@ -123,11 +131,11 @@ class Jobs:
             cwd=self.spec.cwd,
             settings=settings,
             natural=self.natural,
-            facts=self.facts,
+            facts=self._facts_of_trials(),
             mapped=tuple(sorted(mapped_settings(self.maps))),
             environment=environment,
             device=self.site.device.kind,
-            devices=self.site.devices if self.spec.num_processes_per_node == 1 else (),
+            devices=self.site.probe_devices if mode is Mode.PROBE else self.site.devices,
             world_size=self.spec.num_processes_per_node,
             seed=self.spec.seed,
             cap_bytes=self.site.cap_bytes,
