@@ -16,7 +16,7 @@ another amount altogether."""
 CLEAR_MOVE = 0.05
 """Share of the first loss. A reference that moves by less does not tell whether other runs should move."""
 LEAST_MOVE = 0.25
-"""Share of the reference's move that a run must move as well: weights that are cast once and kept do not move at all."""
+"""Share of the reference's move that a run must move as well: weights that are cast once and kept do not move."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
