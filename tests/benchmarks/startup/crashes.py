@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 
 from autotune.tuner.stop import StopRequest, wait_for
@@ -16,7 +17,10 @@ def crashes(trials: Trials, num: int) -> str:
     """The section on crashes, so many for each kind of start."""
     rows = []
     for kind in ("cold", "forked"):
-        seconds = [_until_next_s(trials, kind) for _ in range(num)]
+        seconds: list[float] = []
+        for _ in range(num):
+            seconds.append(_until_next_s(trials, kind))
+            print(f"{kind} {seconds[-1]:.2f} s", file=sys.stderr, flush=True)
         rows.append(f"| {kind} | {statistics.median(seconds):.2f} | {max(seconds):.2f} |")
     return "\n".join(
         [
