@@ -239,6 +239,8 @@ class ProbeResult:
     first_losses: tuple[float, ...] = ()
     is_out_of_memory: bool = False
     is_interrupted: bool = False
+    is_time_spent: bool = False
+    """All the time of the search was spent before it was through."""
     peak_memory_bytes: int | None = None
     outside_allocator_bytes: int | None = None
     """Device memory of the process outside its caching allocator; None on a CPU, or where nobody says."""

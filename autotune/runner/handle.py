@@ -103,6 +103,8 @@ class Handle:
         overrun = self._overrun(is_quiet=progress.in_window)
         if overrun:
             self._stop(overrun)
+        elif self._job.ends_by is not None and now > self._job.ends_by:
+            self._stop("is_time_spent")
         elif now - self._began > self._job.start_limit_s and progress.num_steps == 0:
             self._stop("is_start_overrun")
         elif now - self._began > self._job.total_limit_s:
@@ -202,6 +204,7 @@ class Handle:
             first_losses=lead.first_losses if lead is not None else (),
             is_out_of_memory=is_out_of_memory(ending, ranks),
             is_interrupted=ending.is_cancelled,
+            is_time_spent=ending.is_time_spent,
             peak_memory_bytes=ending.peak_memory_bytes,
             outside_allocator_bytes=ending.outside_allocator_bytes,
             wall_s=ending.wall_s,

@@ -31,6 +31,8 @@ class Ending:
     signal: int | None
     is_start_overrun: bool = False
     is_total_overrun: bool = False
+    is_time_spent: bool = False
+    """All the time of the search was spent before it was through."""
     is_ending_overrun: bool = False
     """Its window was over, or it had said its last word, and it did not end in the time that this takes."""
     is_over_cap: bool = False
@@ -138,6 +140,10 @@ def _from_limits(job: TrialJob, ending: Ending) -> Verdict | None:
 
 def _from_above(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     """The verdict on a trial that was ended for what has nothing to do with its rate."""
+    if ending.is_time_spent:
+        return Verdict(
+            outcome=Outcome.INTERRUPTED, reason="All the time of the search was spent before it was through."
+        )
     if ending.is_start_overrun:
         limit = format_seconds(job.start_limit_s)
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It made no optimizer step in {limit}.")

@@ -87,8 +87,10 @@ def investigate(
     """
     court = _Court(history, device_is_cpu, may_be_tried, least_workers or _fewest_alone(history))
     candidate = None
-    for trial in history.trials:
-        if not _has_failed(trial) or trial.settings == history.natural or court.is_explained(trial.settings):
+    failed = [trial for trial in history.trials if _has_failed(trial) and trial.settings != history.natural]
+    # What fails with few changes explains what fails with more.
+    for trial in sorted(failed, key=lambda trial: len(changes_of(trial.settings, history.natural))):
+        if court.is_explained(trial.settings):
             continue
         try:
             court.take_apart(trial)
@@ -142,9 +144,11 @@ class _Court:
         self._history, self._device_is_cpu, self._may_be_tried = history, device_is_cpu, may_be_tried
         self._least_workers = least_workers
         self._own = values_of(history.natural)
-        self._passed = [
-            changes_of(trial.settings, history.natural) for trial in history.trials if trial.outcome is Outcome.OK
-        ]
+        self._passed = {
+            trial.number: changes_of(trial.settings, history.natural)
+            for trial in history.trials
+            if trial.outcome is Outcome.OK
+        }
 
     def is_explained(self, settings: Settings) -> bool:
         """Whether settings that are known to be guilty are among these."""
@@ -160,7 +164,7 @@ class _Court:
         changes = changes_of(trial.settings, self._history.natural)
         not_in_force = {BATCH if name == "grad_accum_steps" else name for name in trial.missed}
         missed = [name for name in changes if name in not_in_force]
-        core = {name: changes[name] for name in missed[:1]} or self._core(trial, self._ordered(changes))
+        core = {name: changes[name] for name in missed[:1]} or self._core(trial, self._ordered(changes, trial.number))
         shown = self._history.get(self._settings(core))
         is_shown = shown is not None and _has_failed(shown)
         self.guilts.append(Guilt(changes=tuple(core.items()), trial=shown if shown and is_shown else trial))
@@ -199,9 +203,13 @@ class _Court:
         fewest = {"num_workers": min(least, core["num_workers"])}
         return fewest if self._fails(fewest) else core
 
-    def _ordered(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """The changes, those of the largest measured trial among them first: these do not fail together."""
-        within = [passed for passed in self._passed if passed.items() <= changes.items()]
+    def _ordered(self, changes: dict[str, Any], number: int) -> dict[str, Any]:
+        """The changes, those of the largest trial among them that was measured before first: they do no harm.
+
+        What is measured later changes nothing: the same halves are looked at again and again.
+        """
+        earlier = [passed for of, passed in self._passed.items() if of < number]
+        within = [passed for passed in earlier if passed.items() <= changes.items()]
         innocent = max(within, key=len, default={})
         return {**{name: value for name, value in changes.items() if name in innocent}, **changes}
 
@@ -220,7 +228,7 @@ class _Court:
         if trial is not None:
             return _has_failed(trial)
         wanted = changes_of(settings, self._history.natural).items()
-        if any(wanted <= passed.items() for passed in self._passed) or not self._may_be_tried(settings):
+        if any(wanted <= passed.items() for passed in self._passed.values()) or not self._may_be_tried(settings):
             return False
         raise _Untried(settings)
 

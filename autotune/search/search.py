@@ -209,11 +209,6 @@ class Search:
         expected = forecast(history).rates(history.feasible)
         return finalists(history, expected, noise_ratio=self._limits.noise_ratio)[:num]
 
-    @property
-    def guilts(self) -> tuple[Guilt, ...]:
-        """Settings that are left out, since trials have shown that they fail."""
-        return self._investigate(self._trials.snapshot()).guilts
-
     def _investigate(self, snapshot: StudySnapshot) -> Investigation:
         """What is known of the failed trials; the space is what is left without the guilty."""
         workers = [int(value) for value in self._whole_space.allowed.get("num_workers", ()) if value]

@@ -66,6 +66,11 @@ class Budget:
         """Wall time that is left; never negative."""
         return max(0.0, self._total_s - self.spent_s)
 
+    @property
+    def left_to_trials_s(self) -> float:
+        """Wall time after which a running trial is ended, the tolerated overrun included; never negative."""
+        return max(0.0, self._tolerated_s)
+
     def unsaved_s(self) -> float:
         """Wall time since this was last asked: what is to be added to the database."""
         now = self._now()

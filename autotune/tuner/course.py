@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -171,8 +172,17 @@ class Course:
         workspace.forget_probe()
         jobs = Jobs(spec=self.study.spec, site=self.site)
         before_s = self._budget.spent_s
+        # A study that was probed before may have spent its time on trials, which only wait for their finals.
+        limit_s = self._budget.left_s if self.study.facts is None else self._budget.total_s
         cold = ColdRunner(workspace, self.site.device)
-        facts = probe_script(jobs, cold, workspace.probe_is_through, self._stop, self._on_event)
+        facts = probe_script(
+            jobs,
+            cold,
+            workspace.probe_is_through,
+            self._stop,
+            self._on_event,
+            ends_by=time.monotonic() + limit_s,
+        )
         facts = self._with_known_readings(facts)
         self._fit_site(facts)
         space = derive_space(facts, self.site.machine, self.study.spec)

@@ -17,8 +17,6 @@ from autotune.tuner.site import Site
 
 PROBE_START_LIMIT_S = 900.0
 """A probe may download its dataset."""
-LEAST_PROBE_LIMIT_S = 180.0
-"""And however little time was given, a cold disk and a large framework are waited for."""
 PROBE_STEPS_LIMIT_S = 300.0
 """Longest time from a probe's first step to its end."""
 START_SLACK_S = 60.0
@@ -48,8 +46,8 @@ class Jobs:
         return all_maps(self.spec.maps, self.facts)
 
     def probe(self) -> TrialJob:
-        """The script as it is; one that hangs is not waited for much longer than the whole search may take."""
-        start_limit_s = min(PROBE_START_LIMIT_S, max(LEAST_PROBE_LIMIT_S, self.spec.budget_s))
+        """The script as it is."""
+        start_limit_s = min(PROBE_START_LIMIT_S, self.spec.budget_s)
         return self._job(
             mode=Mode.PROBE,
             command=self.spec.command,

@@ -34,6 +34,8 @@ from autotune.tuner.stop import StopRequest, wait_for
 from autotune.units import format_seconds
 
 RENEW_EVERY_S = 30.0
+FINAL_PATIENCE = 2.0
+"""Times the usual time of a final that one may take when the time of the search is spent."""
 MAX_REPEATS = 3
 """Runs of one search that are thrown away for a disturbed device: one that always is must be measured as it is."""
 
@@ -103,8 +105,8 @@ class TrialLoop:
             known, self._others = self._others, self._live_others()
             if known - self._others:
                 self._adopt()
-            if not self._budget.allows_trial():
-                return LoopEnd(reason="The time is spent, but for the finals.", is_limit=True)
+            if not self._budget.left_to_trials_s or not self._budget.allows_trial():
+                return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
             proposal = self._search.ask({"owner": to_plain(self._owner)})
             if isinstance(proposal, SearchExhausted):
                 return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
@@ -121,26 +123,28 @@ class TrialLoop:
             window_limit_s: Longest window of a final.
         """
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
-        first = self._undisturbed(job)
+        # What is to be published was within the time once: its finals get as much, wherever the trials have left it.
+        least_s = FINAL_PATIENCE * self._budget.final_s if is_final else 0.0
+        first = self._undisturbed(job, least_s)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        if not is_again or self._stop.level:
+        if not is_again or self._stop.level or not self._budget.left_to_trials_s:
             return first
         note = f"A first run ended {first.outcome}: {first.why}"
         if first.start == "prepared":
             took = format_seconds(first.wall_s)
             note = f"A first run, from the script's own beginning on, ended {first.outcome} after {took}: {first.why}"
         self._on_event(Notice(message=f"The trial is run again. {note}", is_warning=False))
-        second = self._undisturbed(job)
+        second = self._undisturbed(job, least_s)
         return replace(second, notes=(*second.notes, note))
 
-    def _undisturbed(self, job: TrialJob) -> TrialResult:
+    def _undisturbed(self, job: TrialJob, least_s: float) -> TrialResult:
         """Runs the script when it is quiet; once more where the device was disturbed meanwhile."""
-        result = self._run(job)
+        result = self._run(job, least_s)
         disturbed = result.surroundings.device_disturbances if result.surroundings is not None else ()
         if not disturbed or not self._may_repeat(result):
             return result
         self._num_repeats += 1
-        second = self._run(job)
+        second = self._run(job, least_s)
         return replace(second, notes=(*second.notes, f"A first run was thrown away: {' '.join(disturbed)}"))
 
     def compute_rate(self, settings: Settings, factor: int) -> float | None:
@@ -149,10 +153,12 @@ class TrialLoop:
         measurement = self._run(self._jobs.batch_probe(settings, factor)).measurement
         return measurement.compute_samples_per_second if measurement is not None else None
 
-    def _run(self, job: TrialJob) -> TrialResult:
+    def _run(self, job: TrialJob, least_s: float = 0.0) -> TrialResult:
+        """Runs the script, for no longer than the time of the search lasts, or so long at least."""
         references = tuple(self._references.values())
         job = replace(job, references=references, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
         found = self._wait_for_quiet()
+        job = replace(job, ends_by=time.monotonic() + max(least_s, self._budget.left_to_trials_s))
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
         result = handle.result()
@@ -218,7 +224,8 @@ class TrialLoop:
         )
         self._repository.record_trial(self._study, record)
         # An interruption that nobody here asked for is the host's: queued again, but not for ever.
-        self._search.tell(proposal.number, result, is_host_fault=not self._stop.level)
+        is_host_fault = not self._stop.level and self._budget.left_to_trials_s > 0
+        self._search.tell(proposal.number, result, is_host_fault=is_host_fault)
         self._repository.mark_told(self._study, proposal.number)
         self._repository.add_spent(self._study, self._budget.unsaved_s())
         self._learn_duration(result)
@@ -248,6 +255,15 @@ class TrialLoop:
         anew = self._search.ask({"owner": to_plain(self._owner)})
         assert isinstance(anew, Proposal), "the baseline comes first in a study without a trial"
         return anew, replace(result, notes=(*result.notes, correction.message))
+
+    def _why_time_is_spent(self) -> str:
+        if self._search.history.baseline is not None:
+            return "The time is spent, but for the finals."
+        given = format_seconds(self._budget.total_s)
+        return (
+            f"The time of {given} was spent before one run of the script under its own settings was through: give the "
+            "search more --time."
+        )
 
     def _incumbent(self) -> float | None:
         best = self._search.history.best

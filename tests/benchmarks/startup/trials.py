@@ -24,6 +24,7 @@ from autotune.tuner.jobs import Jobs
 from autotune.tuner.site import open_site
 
 JOB, PREPARING_JOB = Path(__file__).with_name("job.py"), Path(__file__).with_name("preparing_job.py")
+CRASHING_JOB = Path(__file__).with_name("crashing_job.py")
 SAID = "first step ended at "
 
 

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.runner.function import evaluate
 from autotune.search.blame import changes_of, investigate, without
 from autotune.search.history import FinishedTrial, History
+from autotune.search.search import Search, SearchExhausted
+from autotune.search.walk import PlanLimits
 from autotune.settings import Precision, Settings
+from autotune.space.derive import derive_space
 from autotune.space.space import DOMAINS, SPLIT, SearchSpace, divisors_of
+from tests.unit.facts import gpu_machine, script_facts, search_spec
 
 NATURAL = Settings(batch_size=32, intra_op_threads=4)
 JUMP: dict[str, Any] = {
@@ -113,6 +119,16 @@ def test_two_guilty_settings_are_found_one_after_the_other() -> None:
     assert [*first, *script.investigated()[1]] == ["cudnn_benchmark", "channels_last"]
 
 
+def test_what_is_measured_later_asks_for_no_further_trial_of_a_failure_that_is_explained() -> None:
+    script = Script(fails_with("num_workers"))
+    script.run(replace(NATURAL, **JUMP))
+    assert script.investigated(least_workers=1) == [{"num_workers": 1}]
+    script.run(replace(NATURAL, pin_memory=True, precision=Precision.BF16, channels_last=True, non_blocking=True))
+    num_tried = len(script.tried)
+    assert script.investigated(least_workers=1) == [{"num_workers": 1}]
+    assert len(script.tried) == num_tried
+
+
 def test_workers_that_fail_in_any_number_are_all_left_out_at_once() -> None:
     script = Script(fails_with("num_workers"))
     script.run(replace(NATURAL, **JUMP))
@@ -186,3 +202,23 @@ def test_a_value_that_the_user_fixed_stays_though_it_fails() -> None:
     script.run(replace(NATURAL, channels_last=True))
     guilts = investigate(script.history, device_is_cpu=False).guilts
     assert without(space_of(channels_last=(True,)), guilts).allowed["channels_last"] == (True,)
+
+
+@pytest.mark.parametrize("name", ["channels_last", "num_workers"])
+def test_a_search_tries_the_rest_of_a_crashed_jump_at_once_and_the_guilty_never_again(name: str) -> None:
+    machine = gpu_machine()
+    space = derive_space(script_facts(device="cuda"), machine, search_spec())
+    limits = PlanLimits(usable_cpus=machine.usable_cpus, cap_bytes=8 << 30)
+    search = Search(None, "study", space, limits, seed=0, max_trials=10, spend_all=True)
+    stages: list[tuple[str, bool]] = []
+    while not isinstance(proposal := search.ask(), SearchExhausted):
+        has_failed = name in proposal.settings.differences(space.natural)
+        crash = TrialResult(outcome=Outcome.CRASHED, reason="RuntimeError: no", place="train.py:5")
+        answer = evaluate(lambda settings: 100.0 + 10 * len(settings.differences(space.natural)), proposal.settings, 1)
+        search.tell(proposal.number, crash if has_failed else answer)
+        stages.append((proposal.stage, has_failed))
+    assert stages[:2] == [("baseline", False), ("usual", True)]
+    taken_apart = [stage for stage in stages[2:] if stage[0] == "taken_apart"]
+    assert stages[2 : 2 + len(taken_apart)] == taken_apart and taken_apart[-1] == ("taken_apart", True)
+    assert stages[2 + len(taken_apart)] == ("usual", False)
+    assert not any(has_failed for _, has_failed in stages[2 + len(taken_apart) :])

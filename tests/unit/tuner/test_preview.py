@@ -55,3 +55,19 @@ def test_the_baseline_of_a_script_that_pins_on_a_cpu_is_called_your_settings():
     made = plan(search_spec(), run_probe=True)
     made.probe, made.first = replace(made.probe, facts=facts, natural=space.natural), first
     assert "  baseline: your settings\n" in plan_text(made)
+
+
+def test_a_dry_run_says_how_long_its_probe_took_and_not_when_the_first_step_was_made(tmp_path, monkeypatch):
+    now = [100.0]
+
+    def probes(*_, ends_by, **__):
+        assert ends_by == 100.0 + 60.0
+        now[0] += 12.5
+        return script_facts(first_step_s=3.0)
+
+    monkeypatch.setattr("autotune.tuner.preview.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("autotune.tuner.preview.probe_script", probes)
+    monkeypatch.chdir(tmp_path)
+    spec = search_spec(cwd=str(tmp_path), script="train.py", budget_s=60.0, device="cpu")
+    found = preview(spec, run_probe=True, on_event=lambda event: None)
+    assert found.probe is not None and found.probe.wall_s == 12.5
