@@ -91,6 +91,8 @@ class VisibleDevices:
     """CUDA_VISIBLE_DEVICES at that time; None = it was not set."""
     num_devices: int
     """0 where there is none that torch can use."""
+    capabilities: tuple[tuple[int, int], ...] = ()
+    """Compute capability of each device, major and minor; empty where the process had not started CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
