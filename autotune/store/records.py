@@ -36,7 +36,7 @@ class StudyRecord:
     refused: tuple[tuple[str, str], ...] = ()
     """(setting, reason) of what is left out of the space."""
     layer_folder: str = ""
-    """The study's copy-on-write layer; empty before there is one."""
+    """Where the study's copy-on-write layer was made, for people; empty before. No program follows it."""
     spent_s: float = 0.0
     """Wall time that all runs of the study took together."""
     result: dict[str, Any] | None = None
