@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
     Args:
         argv: The words after the program's name; None = those of this process.
     """
-    streams.prepare()
+    streams.prepare(_mask)
     command = typer.main.get_command(app)
     if COMPLETION_VARIABLE in os.environ:
         command.main(argv, prog_name="autotune")  # answers the shell, and leaves
@@ -106,6 +106,12 @@ def main(argv: list[str] | None = None) -> int:
         streams.lead_nowhere(sys.stdout)
         return 0
     return code if isinstance(code, int) else 0
+
+
+def _mask(text: str) -> str:
+    from autotune.store.secrets import mask_known
+
+    return mask_known(text)
 
 
 def _fail(message: str, hint: str, code: int) -> int:

@@ -94,13 +94,15 @@ def _text(story: StudyStory, kind: str, scripts: tuple[str, ...]) -> str:
 
 def _write(path: Path, text: str, kind: str, *, force: bool) -> None:
     """Writes the page; what lies there already stays, unless it begins as a report of this form does."""
+    from autotune.report.streams import masked
+
     beginning = text[: text.index("\n", text.index("autotune report"))].encode()
     try:
         if path.exists() and not force and not (path.is_file() and _starts_with(path, beginning)):
             hint = "Use another --out, or --force to replace it."
             raise UsageError(f"{path} is already there, and is no report of autotune in {kind}.", hint)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(masked(text), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Choose another place with --out.") from error
 

@@ -152,13 +152,27 @@ def delete_study(
     from autotune.report.streams import say
     from autotune.tuner import studies as tuner
 
-    with open_repository(storage) as repository:
+    with open_repository(storage, writes=True) as repository:
         record = repository.study(study)
         trials = repository.trials(study)
         if not yes and not _is_confirmed(record, trials):
             raise UsageError(f"Study {study!r} was not deleted.", "Answer yes, or pass --yes.")
         tuner.delete_study(study, repository)
     say(f"Deleted: study {study} with {_trials_text(trials)}.")
+    return 0
+
+
+@app.command("upgrade")
+def upgrade(storage: Storage = None) -> int:
+    """Bring the database to this release, and mend what a killed process left half written.
+
+    Searches and resumes do so by themselves; verbs that only read never write.
+    """
+    from autotune.report.streams import say
+
+    with open_repository(storage, writes=True) as repository:
+        num_studies = len(repository.names())
+    say(f"Up to date: {num_studies} {'study' if num_studies == 1 else 'studies'}.")
     return 0
 
 

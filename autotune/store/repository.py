@@ -45,6 +45,24 @@ class Repository(StudyLeases):
         """
         return cls(Database.open(url, must_exist=must_exist, patience=patience or Patience()))
 
+    @classmethod
+    def read(cls, url: str, *, patience: Patience | None = None) -> Self:
+        """The repository in a database that is there, for reading alone: nothing is made, migrated or written.
+
+        Args:
+            url: URL as `resolve_url` gives it.
+            patience: How long a locked or lost database is waited for; None = 90 s.
+
+        Raises:
+            StoreError: There is no such database, it cannot be read within 10 s, or it holds no studies of ours.
+            SchemaVersionError: A newer release wrote it, or an older one whose tables are not migrated yet.
+        """
+        return cls(Database.open(url, must_exist=True, patience=patience or Patience(), is_read_only=True))
+
+    def names(self) -> list[str]:
+        """Names of all studies, the newest last."""
+        return self._database.names()
+
     def close(self) -> None:
         """Closes all connections; the repository is not used after it."""
         self._database.close()

@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
-from autotune.errors import SchemaVersionError
+from autotune.errors import SchemaVersionError, StoreError
 from autotune.store.engine import reading, transaction
 from autotune.store.faults import display_name
 
@@ -131,22 +131,77 @@ leases = Table(
 )
 
 
-def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+def check_readable(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Checks, without a write, that the database holds our tables in this release's version.
+
+    Raises:
+        SchemaVersionError: They are of another version.
+        StoreError: The database failed, or holds no tables of ours.
+    """
+    newest = len(migrations) + 1
+    with reading(engine) as connection:
+        version = _read_version(connection)
+    name = display_name(engine.url)
+    if version is None:
+        raise StoreError(f"The database {name} holds no studies of autotune.", "Name another one with --storage.")
+    if version > newest:
+        raise _too_new(name, version, newest)
+    if version < newest:
+        raise SchemaVersionError(
+            f"The database {name} is of version {version}; this release reads version {newest}.",
+            "Bring it up to date: autotune studies upgrade, with the same --storage.",
+        )
+
+
+def _too_new(name: str, version: int, newest: int) -> SchemaVersionError:
+    return SchemaVersionError(
+        f"The database {name} is of version {version}; this release reads up to version {newest}.",
+        "Install the newest release, or choose another database with --storage.",
+    )
+
+
+def _check_ours(engine: Engine, *, may_make: bool) -> None:
+    """Refuses a database that holds other things than studies of ours or of Optuna's.
+
+    Raises:
+        StoreError: It is another program's, or is empty where that is no place to begin.
+    """
+    with reading(engine) as connection:
+        tables = set(inspect(connection).get_table_names())
+    if schema_version.name in tables:
+        return
+    # On a server a database is often shared; a file is one program's.
+    is_foreign = engine.dialect.name == "sqlite" and tables and "version_info" not in tables
+    if is_foreign or not may_make:
+        raise StoreError(
+            f"The database {display_name(engine.url)} holds no studies of autotune"
+            + (f", but tables of another program: {', '.join(sorted(tables)[:3])}." if is_foreign else "."),
+            "Name another one with --storage.",
+        )
+
+
+def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS, *, may_make: bool = True) -> None:
     """Brings our tables to this release's version: made where they are missing, else one migration after the other.
 
     Each migration is a transaction of its own (MySQL commits table changes at once whatever one says), so a database is
     left at a version between, never within one. A database that is up to date is only read. Optuna's tables are not
     touched.
 
+    Args:
+        engine: Of the database.
+        migrations: All that there are.
+        may_make: Whether a database without our tables gets them.
+
     Raises:
         SchemaVersionError: A newer release has written the database.
-        StoreError: The database failed.
+        StoreError: The database failed, or is another program's.
     """
     newest = len(migrations) + 1
     with reading(engine) as connection:
         version = _read_version(connection)
     if version == newest:
         return
+    _check_ours(engine, may_make=may_make)
     with _only_migrator(engine):
         while version != newest:
             with transaction(engine) as connection:
@@ -157,11 +212,7 @@ def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> Non
                     connection.execute(insert(schema_version).values(version=newest))
                     version = newest
                 elif version > newest:
-                    raise SchemaVersionError(
-                        f"The database {display_name(engine.url)} is of version {version}; this release reads up to "
-                        f"version {newest}.",
-                        "Install the newest release, or choose another database with --storage.",
-                    )
+                    raise _too_new(display_name(engine.url), version, newest)
                 elif version < newest:
                     migrations[version - 1](connection)
                     version += 1

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from sqlalchemy import MetaData, insert
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.attributes import candidate_attrs, ending_attrs
-from autotune.search.search import Search
+from autotune.search.search import Proposal, Search
+from autotune.search.stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
 from autotune.search.study_trials import UNNAMED_CONSTRAINTS, _distribution
 from autotune.search.verdict import verdict
 from autotune.search.walk import Candidate, PlanLimits
@@ -46,6 +48,9 @@ OPTUNAS = (
     "trial_system_attributes",
 )
 """Tables of Optuna's."""
+
+NUM_SOUND = 30
+"""The first so many trials are measured in full: the plan's."""
 
 FACTS = script_facts(device="cuda")
 LIMITS = PlanLimits(usable_cpus=16.0, cap_bytes=CAP_BYTES)
@@ -135,34 +140,43 @@ def _attributes(key: dict[str, int], values: dict[str, Any]) -> list[dict[str, A
 
 
 def _trials(made: SearchSpace, num_trials: int) -> Iterator[TrialRecord]:
-    """The baseline, then as many different settings, each with an ending."""
-    draw, known = random.Random(0), set[Settings]()
-    natural = made.natural.canonical(device_is_cpu=False)
-    settings = natural
-    while len(known) < num_trials:
-        if settings not in known and made.why_not(settings) is None:
-            number = len(known)
-            known.add(settings)
-            moment = STARTED + timedelta(seconds=20 * number)
-            yield TrialRecord(
-                number=number,
-                settings=settings,
-                stage="baseline" if number == 0 else "sampled",
-                result=_ending(draw, settings, natural, number),
-                started_at=moment,
-                finished_at=moment + timedelta(seconds=19),
-                environment={"OMP_NUM_THREADS": "2", "LANG": "C.UTF-8"},
-                optuna_told=True,
-            )
+    """The trials of the plan, then as many others at random as are asked for, each with an ending."""
+    draw = random.Random(0)
+    for number, (settings, stage) in enumerate(islice(_tried(made, draw), num_trials)):
+        moment = STARTED + timedelta(seconds=20 * number)
+        yield TrialRecord(
+            number=number,
+            settings=settings,
+            stage=stage,
+            result=_ending(settings, number),
+            started_at=moment,
+            finished_at=moment + timedelta(seconds=19),
+            environment={"OMP_NUM_THREADS": "2", "LANG": "C.UTF-8"},
+            optuna_told=True,
+        )
+
+
+def _tried(made: SearchSpace, draw: random.Random) -> Iterator[tuple[Settings, str]]:
+    """Different settings and their stages: what the plan tries until it is through, then others at random."""
+    known, search = set[Settings](), Search(None, STUDY, made, LIMITS, seed=0, max_trials=1_000, spend_all=True)
+    while isinstance(proposal := search.ask(), Proposal) and proposal.stage not in (SAMPLED_STAGE, NEIGHBOUR_STAGE):
+        search.tell(proposal.number, _ending(proposal.settings, proposal.number))
+        known.add(proposal.settings)
+        yield proposal.settings, proposal.stage
+    while True:
         settings = made.settings({name: draw.choice(values) for name, values in made.allowed.items()})
+        if settings not in known and made.why_not(settings) is None:
+            known.add(settings)
+            yield settings, SAMPLED_STAGE
 
 
-def _ending(draw: random.Random, settings: Settings, natural: Settings, number: int) -> TrialResult:
+def _ending(settings: Settings, number: int) -> TrialResult:
+    draw = random.Random(number)
     rate = 500.0 * (1 + min(settings.num_workers, 8) / 4) * (1.5 if settings.precision == "bf16" else 1.0)
     rate *= draw.uniform(0.97, 1.03) * (0.95 if settings.compile else 1.0)
     result = ok_result(int(rate), num_blocks=30, log_tail="loss 0.5\n" * 20)
     result = replace(result, peak_memory_bytes=int((2 + (settings.batch_size or 1) / 8) * GIB))
-    luck = draw.random() if settings != natural else 1.0
+    luck = draw.random() if number >= NUM_SOUND else 1.0
     if luck < CRASHED_SHARE:
         reason = f"RuntimeError: trial {number} went wrong"
         return replace(result, outcome=Outcome.CRASHED, measurement=None, peak_memory_bytes=None, reason=reason)
