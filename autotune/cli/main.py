@@ -8,7 +8,21 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import best, compare, config, diagnose, doctor, export, record, report, resume, run, search, studies
+from autotune.cli import (
+    best,
+    compare,
+    config,
+    diagnose,
+    doctor,
+    export,
+    record,
+    report,
+    resume,
+    run,
+    search,
+    studies,
+    trust,
+)
 from autotune.cli.tail import TailCommand
 from autotune.errors import AutotuneError
 from autotune.report import streams
@@ -45,6 +59,7 @@ app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("diagnose", cls=TailCommand, epilog=diagnose.EXAMPLES)(diagnose.diagnose)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("trust", epilog=trust.EXAMPLES)(trust.trust)
 app.add_typer(config.app, name="config", epilog=config.EXAMPLES)
 app.add_typer(studies.app, name="studies", epilog=studies.EXAMPLES)
 

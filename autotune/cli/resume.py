@@ -27,13 +27,23 @@ def resume(
 ) -> int:
     """Go on with a study, under what is left of its budget.
 
-    No finished trial is run again. A study that is finished gives its result once more. A study in a database server
+    What it runs is printed before it runs; what this user has neither started nor agreed to is asked for first. No
+    finished trial is run again. A study that is finished gives its result once more. A study in a database server
     may be searched from several machines of one class at once, one resume on each.
     """
+    from autotune.cli.trust import agreed
+    from autotune.report.streams import say
+    from autotune.tuner.standing import is_final
+    from autotune.tuner.trust import what_runs
+
     output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
     with open_repository(storage) as repository:
         record = repository.study(study)
         standing = standing_of(record, repository.trials(study))
+    if not is_final(record):
+        record = agreed(record)
+        if not quiet:
+            say(f"goes on with study {study}, which runs this:\n{what_runs(record)}")
 
     from autotune.cli.finish import finish
     from autotune.cli.subscribers import event_stream, told

@@ -182,7 +182,9 @@ class Search:
         if history.best is None:
             return ()
         expected = forecast(history).rates(history.feasible)
-        return finalists(history, expected, noise_ratio=self._limits.noise_ratio)[:num]
+        found = finalists(history, expected, noise_ratio=self._limits.noise_ratio)
+        # What somebody else wrote into Optuna's tables is data: only what may be tried is run.
+        return tuple(trial for trial in found if self._space.why_not(trial.settings) is None)[:num]
 
     def _history(self, snapshot: StudySnapshot) -> History:
         return History(snapshot.finished, self._natural)

@@ -22,8 +22,8 @@ class StudyRecord:
 
     name: str
     spec: SearchSpec
-    """What was asked. Its command is stored as typed, tokens included, since a resume starts it again; show it with
-    `secrets.masked_command`. Its storage is not stored: a read fills in the URL that the study was read from."""
+    """What was asked. Of its command the secret arguments are not stored, and are `***` when it is read. Its storage is
+    not stored either: a read fills in the URL that the study was read from."""
     fingerprint: dict[str, Any]
     """What must be equal for a resume, as plain JSON; digests, never secrets."""
     created_at: datetime

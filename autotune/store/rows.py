@@ -18,16 +18,19 @@ from autotune.plain import from_plain, to_plain
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
-from autotune.store.secrets import allowed_environment, mask_plain
+from autotune.store.secrets import allowed_environment, mask_plain, masked_command
 
 
 def study_to_row(record: StudyRecord) -> dict[str, Any]:
-    """Columns of a new study; its spec goes without the storage, which may hold a password and is known to a reader."""
+    """Columns of a new study.
+
+    Its spec goes without what is secret: the storage, which a reader knows, and the values of secret arguments.
+    """
     return {
         "name": record.name,
         "created_at": moment_to_text(record.created_at),
         "status": record.status,
-        "spec": to_json(to_plain(replace(record.spec, storage=""))),
+        "spec": to_json(to_plain(replace(record.spec, command=masked_command(record.spec), storage=""))),
         "fingerprint": to_json(record.fingerprint),
         "spent_s": record.spent_s,
         "result": None if record.result is None else result_to_json(record.result),

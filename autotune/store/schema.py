@@ -69,7 +69,6 @@ studies = Table(
     Column("name", String(MAX_NAME_LENGTH), nullable=False, unique=True),
     Column("created_at", _Moment, nullable=False),
     Column("status", String(64), nullable=False),
-    # The only place with the user's command as it was typed: a resume starts it again.
     Column("spec", _LongText, nullable=False),
     Column("fingerprint", _LongText, nullable=False),
     Column("memory_cap_bytes", BigInteger),

@@ -235,7 +235,7 @@ def _masked(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def masked_command(spec: SearchSpec) -> tuple[str, ...]:
-    """The command of a search as it may be shown; the command itself is kept whole, since a resume needs it."""
+    """The command of a search as it may be shown and stored."""
     return mask_arguments(spec.command)
 
 

@@ -17,7 +17,7 @@ from autotune.runner.cold import INJECT
 from autotune.runner.device import cuda_devices
 from autotune.settings import GROUP_OF_FIELD
 from autotune.space.refusals import why_not_unedited
-from autotune.spec import DEFAULT_CONFIG
+from autotune.spec import DEFAULT_CONFIG, without_ours
 from autotune.tuner.jobs import environment_for
 
 
@@ -64,7 +64,7 @@ def run_command(
         start_limit_s=1.0,
         total_limit_s=1.0,
     )
-    environment = dict(os.environ)
+    environment = without_ours(os.environ, GROUP_OF_FIELD)
     environment.update(environment_for(config.settings, natural))
     environment["AUTOTUNE_JOB"] = json.dumps(to_plain(job))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(INJECT), os.environ.get("PYTHONPATH", "")]))

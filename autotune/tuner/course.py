@@ -37,6 +37,7 @@ from autotune.tuner.site import Site
 from autotune.tuner.stop import StopRequest
 from autotune.tuner.take_over import check_can_be_taken_over, take_over
 from autotune.tuner.together import wait_for_result
+from autotune.tuner.trust import keep
 
 OnEvent = Callable[[Event], None]
 
@@ -147,7 +148,9 @@ class Course:
             layer_folder=str(workspace.folder),
             fingerprint=self._fingerprint(facts),
         )
-        self.study = self._repository.study(self.study.name)
+        stored, command = self._repository.study(self.study.name), self.study.spec.command
+        self.study = replace(stored, spec=replace(stored.spec, command=command))  # It is stored without its secrets.
+        keep(self.study)
         wall_s = self._budget.spent_s - before_s
         self._on_event(
             ProbeFinished(
