@@ -80,8 +80,8 @@ BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "batch_size": (1, 10**8),
     }
 )
-"""Least and largest value of the whole numbers. What lies outside no machine has a use for; a file that anybody may have
-written could otherwise start a billion processes."""
+"""Least and largest value of the whole numbers. No machine has a use for what lies outside, and a file that anybody may
+have written could start a billion processes otherwise."""
 
 LOADER_FIELDS = tuple(name for name, group in GROUP_OF_FIELD.items() if group is Group.LOADER)
 

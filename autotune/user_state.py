@@ -107,7 +107,7 @@ def _read_private(path: Path) -> bytes:
         OSError: It cannot be read, or somebody else may have written it.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as stream:
+    with os.fdopen(descriptor, "rb") as stream:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise PermissionError(f"{path} is not this user's alone")
@@ -125,6 +125,6 @@ def _replace(path: Path, content: bytes) -> None:
 def _written_beside(path: Path, content: bytes) -> Path:
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "wb") as stream:
+    with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
     return fresh

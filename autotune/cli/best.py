@@ -21,10 +21,11 @@ def best(study: Study, storage: Storage = None, as_json: Json = False) -> int:
     from autotune.report.document import write_document
     from autotune.report.standing import best_text
     from autotune.report.streams import write_result
-    from autotune.tuner.standing import is_final, standing_document, standing_result
+    from autotune.tuner.standing import is_final, overview_in, standing_document, standing_result
 
     with open_repository(storage) as repository:
-        record, trials = repository.study(study), repository.trials(study)
+        record = repository.study(study)
+        trials = overview_in(repository, record)
     result = standing_result(record, trials)
     if as_json:
         write_document(standing_document(record, trials))

@@ -9,10 +9,11 @@ import typer
 
 from autotune.cli.options import Storage, Study
 from autotune.cli.place import open_repository, working_directory
-from autotune.errors import UsageError
+from autotune.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from autotune.model.story import StudyStory
+    from autotune.store.repository import Repository
 
 FORMATS = ("html", "md", "json")
 EXAMPLES = """\b
@@ -49,14 +50,13 @@ def report(
     """
     from autotune.report.interactive import DRAW, plotly_script
     from autotune.report.streams import say, write_result
-    from autotune.tuner.story import tell
 
     kind = _kind(form, out)
     if interactive and kind != "html":
         raise UsageError(f"--interactive goes with html, not with {kind}.", "Leave it away, or let --out end in .html.")
     scripts = (plotly_script(), DRAW) if interactive else ()
     with open_repository(storage) as repository:
-        text = _text(tell(study, repository, with_importances=True, with_figures=interactive), kind, scripts)
+        text = _text(_told(study, repository, with_figures=interactive), kind, scripts)
     if out == "-":
         write_result(text)
         return 0
@@ -64,6 +64,19 @@ def report(
     _write(working_directory() / name, text, kind, force=force)
     say(f"Written: {name}")
     return 0
+
+
+def _told(study: str, repository: Repository, *, with_figures: bool) -> StudyStory:
+    from autotune.tuner.story import tell
+
+    return tell(study, repository, with_importances=True, with_figures=with_figures, on_unreadable=say_left_out)
+
+
+def say_left_out(number: str, error: StoreError) -> None:
+    """Says that a trial was left out, and why."""
+    from autotune.report.streams import say
+
+    say(f"left out: {error.message}")
 
 
 def _kind(form: str | None, out: str | None) -> str:

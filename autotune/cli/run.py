@@ -46,9 +46,9 @@ def run(
     """Train a script, unedited, with the settings of a tuned config.
 
     This is real training: the script writes where it writes, and runs until it ends. Its exit code is this command's.
-    What is in force is said once, after two steps. A config that adds arguments to the script, and that no search of
-    yours wrote here, is asked for first: see autotune trust. Where a setting cannot be applied soundly from outside, this ends
-    before it trains, or after those two steps, with exit code 2 and the lines to add to the script instead.
+    What is in force is said once, after two steps. Where a setting cannot be applied soundly from outside, this ends
+    before it trains, or after those two steps, with exit code 2 and the lines to add to the script instead. A config
+    that adds arguments to the script, and that no search of yours wrote here, is asked for first: see autotune trust.
     """
     from autotune.emit.config import read_config
     from autotune.study_file.command import check_script

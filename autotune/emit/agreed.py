@@ -1,4 +1,4 @@
-"""What a tuned config adds to the command of a script, and whether this user's own search wrote it or he agreed to it."""
+"""What a tuned config adds to the command of a script, and whether this user has agreed to that."""
 
 from __future__ import annotations
 

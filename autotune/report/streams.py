@@ -13,7 +13,6 @@ from typing import IO, TextIO
 
 from autotune.errors import HostError
 
-
 _masks: list[Callable[[str], str]] = []
 
 

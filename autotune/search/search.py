@@ -208,7 +208,7 @@ class Search:
         """What comes next of these trials."""
         history = self._history(snapshot)
         device_is_cpu, noise_ratio = self._space.device_is_cpu, self._limits.noise_ratio
-        outlook = cache(lambda: self._after_plan.outlook(snapshot, history))
+        outlook = cache(lambda: self._after_plan.outlook(snapshot, history.telling))
         if not self._spend_all:
             reason = why_nothing_to_gain(
                 history, lambda: _expected_gain(outlook()), device_is_cpu=device_is_cpu, noise_ratio=noise_ratio

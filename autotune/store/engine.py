@@ -48,16 +48,17 @@ def engine_options(url: str, *, busy_s: float = math.inf, is_read_only: bool = F
     options: dict[str, Any] = {"hide_parameters": True}
     backend = parsed.get_backend_name()
     if backend == "sqlite":
-        limits = {"timeout": min(busy_s, BUSY_TIMEOUT_S)}
-        return {**options, "connect_args": limits, **({"creator": _reader(url, limits)} if is_read_only else {})}
+        timeout_s = min(busy_s, BUSY_TIMEOUT_S)
+        reader = {"creator": _reader(url, timeout_s)} if is_read_only else {}
+        return {**options, "connect_args": {"timeout": timeout_s}, **reader}
     return {**options, "connect_args": _server_limits(parsed), "pool_pre_ping": True}
 
 
-def _reader(url: str, limits: dict[str, float]) -> Callable[[], sqlite3.Connection]:
-    """Opens an SQLite file that is there for reading alone: it is not changed, not even to mend an interrupted write."""
+def _reader(url: str, timeout_s: float) -> Callable[[], sqlite3.Connection]:
+    """Opens an SQLite file that is there; it is not changed, not even to mend an interrupted write."""
     path = sqlite_path(url)
     address = f"file:{quote(os.fsencode(path or ''))}?mode=ro"
-    return lambda: sqlite3.connect(address, uri=True, check_same_thread=False, **limits)
+    return lambda: sqlite3.connect(address, uri=True, check_same_thread=False, timeout=timeout_s)
 
 
 def _server_limits(url: URL) -> dict[str, int]:

@@ -7,6 +7,7 @@ database file of the old version in the tests.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from sqlalchemy import (
     Double,
     Engine,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     String,
@@ -41,8 +43,6 @@ MAX_NAME_LENGTH = 512
 """Longest study name, in characters; Optuna's own limit."""
 
 Migration = Callable[[Connection], None]
-MIGRATIONS: tuple[Migration, ...] = ()
-"""The n-th brings a database from version n to n + 1."""
 
 _LOCK_NAME = "autotune_schema"
 _LOCK_KEY = 0x6175746F74756E65  # "autotune" in ASCII, an advisory lock's number in PostgreSQL
@@ -100,6 +100,10 @@ trials = Table(
     Column("settings", _LongText, nullable=False),
     Column("result", _LongText, nullable=False),
     Column("environment", _LongText, nullable=False),
+    # Of a trial that was measured in full, NULL of others: what `result` says, for who looks for the fastest.
+    Column("samples_per_second", Double),
+    # It holds all that a list of studies needs, so that nobody reads 10,000 results for it.
+    Index("autotune_trials_by_rate", "study_id", "outcome", "samples_per_second", "number"),
     **_OPTIONS,
 )
 
@@ -128,6 +132,37 @@ leases = Table(
     Column("heartbeat_at", _Moment, nullable=False),
     **_OPTIONS,
 )
+
+
+def _add_rates(connection: Connection) -> None:
+    """From version 1 to 2: the rate of every trial in a column of its own, and the index on it.
+
+    MySQL commits table changes at once: what an interrupted attempt has added is found and kept.
+    """
+    if "samples_per_second" not in {column["name"] for column in inspect(connection).get_columns(trials.name)}:
+        kind = trials.c.samples_per_second.type.compile(connection.dialect)
+        connection.execute(text(f"ALTER TABLE {trials.name} ADD COLUMN samples_per_second {kind}"))
+    measured = select(trials.c.study_id, trials.c.number).where(trials.c.outcome == "ok")
+    for study_id, number in connection.execute(measured).all():
+        key = (trials.c.study_id == study_id, trials.c.number == number)
+        rate = rate_in(connection.execute(select(trials.c.result).where(*key)).scalar_one())
+        connection.execute(update(trials).where(*key).values(samples_per_second=rate))
+    (index,) = trials.indexes
+    if index.name not in {found["name"] for found in inspect(connection).get_indexes(trials.name)}:
+        index.create(connection)
+
+
+def rate_in(result: str) -> float | None:
+    """The rate in the stored result of a trial that was measured in full; None where it cannot be read."""
+    try:
+        rate = json.loads(result)["measurement"]["samples_per_second"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return float(rate) if isinstance(rate, (int, float)) and not isinstance(rate, bool) else None
+
+
+MIGRATIONS: tuple[Migration, ...] = (_add_rates,)
+"""The n-th brings a database from version n to n + 1."""
 
 
 def check_readable(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -1,8 +1,8 @@
 """What must not be shown or stored: tokens and passwords in arguments, text and the environment.
 
 Masking is first by value: what a variable or an argument with the name of a secret holds is hidden wherever it occurs.
-Then by name (`--api-key X`, `HF_TOKEN=X`) and by shape (`hf_...`, `user:password@host`). Where in doubt it masks: a value
-hidden without need costs less than a secret shown.
+Then by name (`--api-key X`, `HF_TOKEN=X`) and by shape (`hf_...`, `user:password@host`). Where in doubt it masks: a
+value hidden without need costs less than a secret shown.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def remember_arguments(argv: Sequence[str]) -> None:
 
 
 def remember_secrets(values: Iterable[str]) -> None:
-    """From now on these values are hidden wherever they occur; short ones are not, since they occur in ordinary text."""
+    """From now on these values are hidden wherever they occur, but for short ones, which occur in ordinary text."""
     _remembered.update(value for value in values if len(value) >= LEAST_LENGTH)
 
 
@@ -97,7 +97,7 @@ _remembered: set[str] = set()
 
 
 def mask_known(text: str) -> str:
-    """The text without the values of secrets that this process knows: of variables, and of commands that it was told."""
+    """The text without the values of secrets that this process knows, of variables and of commands."""
     pattern = _known_pattern(frozenset(_known_secrets()))
     return text if pattern is None else pattern.sub(MASK, text)
 

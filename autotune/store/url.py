@@ -26,10 +26,21 @@ _DRIVER_OF_SCHEME = {
     "mariadb": "mariadb+pymysql",
 }
 _BACKENDS = ("sqlite", "postgresql", "mysql", "mariadb")
-_TLS_OF_MYSQL = frozenset({"ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname"})
+_TLS_OF_MYSQL = frozenset(
+    {"ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname"}
+)
 _PSYCOPG = frozenset(
     {"host", "port", "options", "application_name", "client_encoding", "connect_timeout", "target_session_attrs"}
-    | {"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "sslcompression", "ssl_min_protocol_version"}
+    | {
+        "sslmode",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "sslpassword",
+        "sslcrl",
+        "sslcompression",
+        "ssl_min_protocol_version",
+    }
     | {"channel_binding", "gssencmode", "krbsrvname", "keepalives", "keepalives_idle", "keepalives_interval"}
     | {"keepalives_count", "tcp_user_timeout"}
 )

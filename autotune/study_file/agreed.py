@@ -56,7 +56,9 @@ def check_agreed(file: StudyFile | None, keys: Collection[str] | None = None) ->
         return
     agreed = read_state(_KIND, str(file.path.absolute()))
     outside = leading_outside(file)
-    new = {key: text for key, text in outside.items() if (keys is None or key in keys) and agreed.get(key) != signed(text)}
+    new = {
+        key: text for key, text in outside.items() if (keys is None or key in keys) and agreed.get(key) != signed(text)
+    }
     if new:
         named = "; ".join(f"{key} = {text}" for key, text in new.items())
         raise UsageError(
@@ -94,7 +96,7 @@ def _is_storage_inside(text: object, folder: Path) -> bool:
     if not isinstance(text, str):
         return False
     path = next((text.removeprefix(start) for start in _SQLITE if text.startswith(start)), text)
-    if path == text and ("://" in text or text.partition(":")[0].isalpha() and ":" in text):
+    if path == text and ("://" in text or (text.partition(":")[0].isalpha() and ":" in text)):
         return False
     return not path.startswith("file:") and "?" not in path and lies_in(path, folder)
 

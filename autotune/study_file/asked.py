@@ -22,8 +22,8 @@ def asked(flags: Mapping[str, Any], tail: Sequence[str] | None, cwd: Path) -> Re
         cwd: Where the script is started.
 
     Raises:
-        UsageError: An option is impossible, or there is no such script, or it is not Python; or the study file leads out
-            of its folder, and this user has not agreed to that.
+        UsageError: An option is impossible, or there is no such script, or it is not Python; or the study file leads
+            out of its folder, and this user has not agreed to that.
         ConfigError: The study file is.
     """
     resolved = resolve(flags, tail, environ=os.environ, cwd=cwd)

@@ -23,7 +23,15 @@ from autotune.tuner.fingerprint import arguments_digest
 from autotune.user_state import read_state, signed, write_state
 
 _KIND = "studies"
-SET_BY_US = (*OFFLINE, *HUB_OFFLINE, "CUDA_VISIBLE_DEVICES", "TMPDIR", "PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+SET_BY_US = (
+    *OFFLINE,
+    *HUB_OFFLINE,
+    "CUDA_VISIBLE_DEVICES",
+    "TMPDIR",
+    "PYTHONPATH",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
 """Variables that trials are given beside the user's own; the tuned ones among them only where they are tried."""
 
 
@@ -48,7 +56,8 @@ def with_whole_command(record: StudyRecord) -> StudyRecord:
         UsageError: They were typed on another machine, or by another user.
     """
     command = record.spec.command
-    if record.fingerprint.get("arguments") not in (None, arguments_digest(command)):
+    is_masked = any(MASK in word for word in command)
+    if is_masked and record.fingerprint.get("arguments", "") not in ("", arguments_digest(command)):
         kept = read_state(_KIND, _place(record)).get("command")
         if not isinstance(kept, list) or mask_arguments([str(word) for word in kept]) != command:
             raise UsageError(
@@ -65,7 +74,9 @@ def what_differs(record: StudyRecord) -> tuple[str, ...]:
     """Names of what a resume would follow and this user has not started or agreed to; empty where all is trusted."""
     parts = read_state(_KIND, _place(record)).get("parts")
     known: Mapping[str, Any] = parts if isinstance(parts, dict) else {}
-    return tuple(name for name, text in _followed(record).items() if known.get(name) is None or known[name] != signed(text))
+    return tuple(
+        name for name, text in _followed(record).items() if known.get(name) is None or known[name] != signed(text)
+    )
 
 
 def is_known(record: StudyRecord) -> bool:
@@ -99,9 +110,9 @@ def trust_line(record: StudyRecord) -> str:
 
 
 def what_runs(record: StudyRecord) -> str:
-    """What a resume of the study would run, for people: command, folder, interpreter, and what it adds; secrets masked."""
+    """What a resume of the study runs, for people: command, program, folder, and what it adds; secrets are masked."""
     spec, command = record.spec, mask_arguments(record.spec.command)
-    program = shutil.which(command[0], path=None) or command[0] if command else ""
+    program = shutil.which(command[0]) or command[0] if command else ""
     lines = [
         f"  command   {shlex.join(command)}",
         f"  program   {program}",
@@ -115,7 +126,9 @@ def what_runs(record: StudyRecord) -> str:
     if spec.ranges or spec.fixed:
         lines.append(f"  values    {shlex.join(f'{name}={text}' for name, text in (*spec.ranges, *spec.fixed))}")
     if record.facts is not None and record.facts.imports:
-        lines.append(f"  imports   {len(record.facts.imports)} modules before the script: {_first(record.facts.imports)}")
+        lines.append(
+            f"  imports   {len(record.facts.imports)} modules before the script: {_first(record.facts.imports)}"
+        )
     return "\n".join(lines)
 
 
