@@ -116,7 +116,7 @@ def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any] | None
         trials = overview_in(repository, record)
         standing = standing_result(record, trials)
     except StoreError as error:
-        _say_unreadable(record.name, StoreError(f"Study {record.name!r}: {error.message}"))
+        _say_unreadable(record.name, StoreError(f"Study {record.name!r}: {error.message}", error.hint))
         return None
     best = standing.best.samples_per_second if standing.best is not None else None
     own = standing.baseline.samples_per_second if standing.baseline is not None else None

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 import optuna
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState, create_trial
@@ -42,7 +42,7 @@ def importances_of(tried: Sequence[tuple[Mapping[str, Value], float]]) -> dict[s
     """
     names = tried[0][0] if tried else {}
     choices = {name: tuple(dict.fromkeys(params.get(name) for params, _ in tried)) for name in names}
-    distributions = {name: CategoricalDistribution(values) for name, values in choices.items()}
+    distributions: dict[str, BaseDistribution] = {name: CategoricalDistribution(choices[name]) for name in names}
     with quiet(), warnings.catch_warnings(action="ignore"):
         study = optuna.create_study(direction="maximize")
         for params, rate in tried:

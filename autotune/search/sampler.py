@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 import optuna
@@ -125,8 +124,7 @@ class TpeSampler:
         if len(self._followed) > MAX_FOLLOWED:
             self._begin()
         known = {trial.number: (trial.settings, trial.samples_per_second or 0.0) for trial in finished}
-        latest = islice(reversed(gated.items()), MAX_FOLLOWED // 4)
-        unmeasured = {number: (settings, None) for number, settings in latest}
+        unmeasured = {number: (gated[number], None) for number in sorted(gated)[-MAX_FOLLOWED // 4 :]}
         for number, (settings, rate) in sorted((known | unmeasured).items()):
             if number not in self._followed:
                 self._followed.add(number)

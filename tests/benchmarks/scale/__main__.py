@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.search.search import Proposal
 from autotune.store.repository import Repository
-from tests.benchmarks.scale.made_up import STUDY, open_search, write_database
+from tests.benchmarks.scale.made_up import STUDY, ending, open_search, write_database
 
 VERBS = {
     "studies list": (("studies", "list"), 1.0),
@@ -31,17 +35,14 @@ def main() -> None:
             began = time.perf_counter()
             write_database(path, options.trials)
             print(f"made {path} with {options.trials:,} trials in {time.perf_counter() - began:.0f} s", flush=True)
-        is_too_long = False
-        for name, (words, limit_s) in VERBS.items():
-            taken_s = min(_verb_s(words, path, folder) for _ in range(options.repeats))
-            is_too_long |= taken_s > limit_s
-            print(f"{name:22} {taken_s:7.2f} s, at most {limit_s:g} s", flush=True)
-        first_s, taken_s = _proposal_s(path)
-        is_too_long |= taken_s > PROPOSAL_S
-        print(
-            f"{'one proposal':22} {taken_s:7.2f} s, at most {PROPOSAL_S:g} s (the first of a resume: {first_s:.2f} s)"
-        )
-    sys.exit(is_too_long)
+        times = {name: _verb_times(words, path, folder, options.repeats) for name, (words, _) in VERBS.items()}
+        first, times["one proposal"] = _proposal_times(path, Path(folder))
+    limits = {**{name: limit_s for name, (_, limit_s) in VERBS.items()}, "one proposal": PROPOSAL_S}
+    print(f"{'':14} {'wall':>8} {'processor':>10} {'limit':>7}")
+    for name, taken in times.items():
+        print(f"{name:14} {taken.wall_s:6.2f} s {taken.cpu_s:8.2f} s {limits[name]:5g} s")
+    print(f"The first proposal of a resume, which reads all trials, took {first.wall_s:.1f} s.")
+    sys.exit(any(taken.wall_s > limits[name] for name, taken in times.items()))
 
 
 def _options() -> argparse.Namespace:
@@ -52,26 +53,44 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _verb_s(words: tuple[str, ...], path: Path, folder: str) -> float:
-    """Wall time of a verb, the interpreter's start included."""
-    began = time.perf_counter()
+@dataclass(frozen=True, order=True)
+class Taken:
+    """What something took. On a machine with neighbours the wall time is theirs as well."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def _verb_times(words: tuple[str, ...], path: Path, folder: str, repeats: int) -> Taken:
+    """Of the fastest run of a verb, the interpreter's start included."""
     command = [sys.executable, "-m", "autotune", *words, "--storage", str(path.absolute())]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    return time.perf_counter() - began
+    found = []
+    for _ in range(repeats):
+        began, before = time.perf_counter(), _cpu_s(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        found.append(Taken(time.perf_counter() - began, _cpu_s(resource.RUSAGE_CHILDREN) - before))
+    return min(found)
 
 
-def _proposal_s(path: Path) -> tuple[float, float]:
-    """Time of the first proposal of a search that goes on, and the median of those that follow it."""
-    with Repository.open(f"sqlite:///{path.absolute()}") as repository:
-        began = time.perf_counter()
+def _proposal_times(path: Path, folder: Path) -> tuple[Taken, Taken]:
+    """Of the first proposal of a search that goes on, and the median of those that follow it."""
+    copy = shutil.copy(path, folder / "asked.db")
+    found = []
+    with Repository.open(f"sqlite:///{copy}") as repository:
+        began, before = time.perf_counter(), _cpu_s(resource.RUSAGE_SELF)
         search = open_search(repository)
-        times = []
-        for _ in range(NUM_PROPOSALS):
+        for _ in range(NUM_PROPOSALS + 1):
             proposal = search.ask()
-            times.append(time.perf_counter() - began)
-            search._trials.fail(proposal.number, "made up", is_host_fault=False)  # type: ignore[union-attr]
-            began = time.perf_counter()
-    return times[0], sorted(times[1:])[(NUM_PROPOSALS - 1) // 2]
+            assert isinstance(proposal, Proposal), proposal
+            found.append(Taken(time.perf_counter() - began, _cpu_s(resource.RUSAGE_SELF) - before))
+            search.tell(proposal.number, ending(proposal.settings, proposal.number))
+            began, before = time.perf_counter(), _cpu_s(resource.RUSAGE_SELF)
+    return found[0], sorted(found[1:])[NUM_PROPOSALS // 2]
+
+
+def _cpu_s(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def _trials(made: SearchSpace, num_trials: int) -> Iterator[TrialRecord]:
             number=number,
             settings=settings,
             stage=stage,
-            result=_ending(settings, number),
+            result=ending(settings, number),
             started_at=moment,
             finished_at=moment + timedelta(seconds=19),
             environment={"OMP_NUM_THREADS": "2", "LANG": "C.UTF-8"},
@@ -160,7 +160,7 @@ def _tried(made: SearchSpace, draw: random.Random) -> Iterator[tuple[Settings, s
     """Different settings and their stages: what the plan tries until it is through, then others at random."""
     known, search = set[Settings](), Search(None, STUDY, made, LIMITS, seed=0, max_trials=1_000, spend_all=True)
     while isinstance(proposal := search.ask(), Proposal) and proposal.stage not in (SAMPLED_STAGE, NEIGHBOUR_STAGE):
-        search.tell(proposal.number, _ending(proposal.settings, proposal.number))
+        search.tell(proposal.number, ending(proposal.settings, proposal.number))
         known.add(proposal.settings)
         yield proposal.settings, proposal.stage
     while True:
@@ -170,7 +170,8 @@ def _tried(made: SearchSpace, draw: random.Random) -> Iterator[tuple[Settings, s
             yield settings, SAMPLED_STAGE
 
 
-def _ending(settings: Settings, number: int) -> TrialResult:
+def ending(settings: Settings, number: int) -> TrialResult:
+    """How a trial of these settings ended: by a rule, with noise from the trial's number."""
     draw = random.Random(number)
     rate = 500.0 * (1 + min(settings.num_workers, 8) / 4) * (1.5 if settings.precision == "bf16" else 1.0)
     rate *= draw.uniform(0.97, 1.03) * (0.95 if settings.compile else 1.0)
