@@ -180,11 +180,11 @@ def upgrade(storage: Storage = None) -> int:
 
     Searches and resumes do so by themselves; verbs that only read never write.
     """
-    from autotune.report.streams import say
+    from autotune.report.streams import write_result
 
     with open_repository(storage, writes=True) as repository:
         num_studies = len(repository.names())
-    say(f"Up to date: {num_studies} {'study' if num_studies == 1 else 'studies'}.")
+    write_result(f"Up to date: {num_studies} {'study' if num_studies == 1 else 'studies'}.\n")
     return 0
 
 

@@ -55,7 +55,7 @@ def trust(
 
     with open_repository(storage) as repository:
         record = with_whole_command(repository.study(study_name(study)))
-    _say(f"study {record.name} runs this:\n{what_runs(record)}")
+    _show(f"study {record.name} runs this:\n{what_runs(record)}")
     keep(record)
     return _noted(is_noted=not what_differs(record))
 
@@ -112,11 +112,11 @@ def _trust_study_file() -> int:
         raise UsageError("There is no study file here.", "Name a study, or a tuned config: autotune trust train")
     outside = leading_outside(file)
     if not outside:
-        _say(f"{file.label} names nothing outside of its folder: it needs no agreement.")
+        _show(f"{file.label} names nothing outside of its folder: it needs no agreement.")
         return 0
-    _say(f"{file.label} leads out of its folder:")
+    _show(f"{file.label} leads out of its folder:")
     for key, text in outside.items():
-        _say(f"  {key} = {text}")
+        _show(f"  {key} = {text}")
     return _noted(is_noted=agree(file))
 
 
@@ -127,9 +127,9 @@ def _trust_config(name: str) -> int:
     path = working_directory() / name
     arguments = added_arguments(read_config(path))
     if not arguments:
-        _say(f"{name} adds no arguments to a script: it needs no agreement.")
+        _show(f"{name} adds no arguments to a script: it needs no agreement.")
         return 0
-    _say(f"{name} adds these arguments to a script: {' '.join(arguments)}")
+    _show(f"{name} adds these arguments to a script: {' '.join(arguments)}")
     return _noted(is_noted=agree(path, arguments))
 
 
@@ -138,7 +138,7 @@ def _noted(*, is_noted: bool) -> int:
         raise HostError(
             "The agreement cannot be noted in your state folder.", "Set XDG_STATE_HOME to a folder of your own."
         )
-    _say("Trusted, as it is now.")
+    _show("Trusted, as it is now.")
     return 0
 
 
@@ -155,6 +155,13 @@ def _is_yes(question: str) -> bool:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except (OSError, ValueError):
         return False
+
+
+def _show(text: str) -> None:
+    from autotune.report.streams import write_result
+    from autotune.store.secrets import mask_text
+
+    write_result(f"{mask_text(text)}\n")
 
 
 def _say(text: str) -> None:

@@ -138,4 +138,4 @@ def test_a_database_is_made_for_this_user_alone(stored, folder):
 def test_an_upgrade_says_how_many_studies_there_are(cli, stored):
     stored("a")
     stored("b")
-    assert cli("studies", "upgrade") == (0, "", "Up to date: 2 studies.\n")
+    assert cli("studies", "upgrade") == (0, "Up to date: 2 studies.\n", "")

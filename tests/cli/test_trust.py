@@ -43,8 +43,8 @@ def test_a_search_asks_for_agreement_where_a_study_file_leads_out_of_its_folder(
         return
     assert (code, tuner.specs) == (2, [])
     assert "study.toml leads out of its folder" in err and "autotune trust" in err
-    code, _, err = cli("trust")
-    assert code == 0 and "Trusted, as it is now." in err
+    code, out, _ = cli("trust")
+    assert code == 0 and "Trusted, as it is now." in out
     assert cli("search")[0] in (0, 2)
     assert "you have not agreed" not in cli("search")[2]
 
@@ -65,7 +65,7 @@ def test_what_the_user_says_himself_needs_no_agreement(cli, tuner, folder):
 
 def test_a_study_file_that_stays_in_its_folder_needs_no_agreement_and_says_so(cli, folder):
     (folder / "study.toml").write_text('script = "train.py"\n')
-    assert "needs no agreement" in cli("trust")[2]
+    assert "needs no agreement" in cli("trust")[1]
 
 
 def test_without_a_study_file_trust_says_what_to_name(cli):
@@ -121,8 +121,8 @@ def test_a_run_under_a_config_of_somebody_else_adds_no_argument_unasked(cli, con
         code, _, err = cli("run", "train.py", "--nproc-per-node", "1")
     assert (code, started) == (2, [])
     assert "--workers=4 --exec=evil" in err and "autotune trust autotune.yaml" in err
-    code, _, err = cli("trust", "autotune.yaml")
-    assert code == 0 and "--workers=4 --exec=evil" in err
+    code, out, _ = cli("trust", "autotune.yaml")
+    assert code == 0 and "--workers=4 --exec=evil" in out
     assert "was not written by a search of yours" not in cli("run", "train.py")[2]
 
 

@@ -63,7 +63,7 @@ def test_a_result_that_no_release_knows_leaves_the_study_out_of_the_list(cli, br
 def test_a_trial_that_cannot_be_read_is_left_out_of_the_page_and_named(cli, broken):
     with_trial = "autotune_trials"
     broken(with_trial, "result", DEEP, name="bad")
-    code, out, err = cli("studies", "show", "bad")
+    code, _, err = cli("studies", "show", "bad")
     assert code == 0
     assert "The stored trial 0 cannot be read" in err
     assert cli("report", "bad", "--out", "-")[0] == 0

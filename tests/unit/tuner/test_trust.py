@@ -71,7 +71,7 @@ def test_a_study_of_somebody_else_is_shown_whole_and_goes_on_once_it_is_agreed_t
     assert len(folder.runner.ran) == ran
     monkeypatch.chdir(folder.path)
     assert main(["trust", "train", "--storage", str(folder.database)]) == 0
-    assert "command   python train.py" in capsys.readouterr().err
+    assert "command   python train.py" in capsys.readouterr().out
     assert folder.resume().trials.total == 6
 
 
