@@ -15,6 +15,7 @@ import typer
 from autotune.cli.options import Device, Module, NumProcesses, Script
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
+from autotune.cli.trust import check_config_agreed
 from autotune.errors import ConfigError, HostError, UsageError
 from autotune.report.streams import say
 from autotune.spec import DEFAULT_CONFIG
@@ -48,7 +49,8 @@ def run(
 
     This is real training: the script writes where it writes, and runs until it ends. Its exit code is this command's.
     What is in force is said once, after two steps. Where a setting cannot be applied soundly from outside, this ends
-    before it trains, or after those two steps, with exit code 2 and the lines to add to the script instead.
+    before it trains, or after those two steps, with exit code 2 and the lines to add to the script instead. A config
+    that adds arguments to the script, and that no search of yours wrote here, is asked for first: see autotune trust.
     """
     from autotune.emit.config import read_config
     from autotune.study_file.command import check_script
@@ -64,6 +66,7 @@ def run(
             "which would change the effective batch.",
             f"Use --nproc-per-node {num_processes}, or search again.",
         )
+    check_config_agreed(cwd / config, tuned, config)
     for doubt in _doubts(tuned, config, job):
         say(f"warning: {doubt}")
     return _become(tuned, job, cwd, share=share, path=config, device=device or "auto")

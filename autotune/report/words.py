@@ -34,6 +34,8 @@ _BOTTLENECK_WORDS: Mapping[str, str] = {
 
 def clean(text: str) -> str:
     """The text on one line and without control characters: it may come from the user's script."""
+    if text.isprintable():
+        return " ".join(text.split())
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 

@@ -207,7 +207,9 @@ class Search:
         if history.best is None:
             return ()
         expected = forecast(history).rates(history.feasible)
-        return finalists(history, expected, noise_ratio=self._limits.noise_ratio)[:num]
+        found = finalists(history, expected, noise_ratio=self._limits.noise_ratio)
+        # What somebody else wrote into Optuna's tables is data: only what may be tried is run.
+        return tuple(trial for trial in found if self._space.why_not(trial.settings) is None)[:num]
 
     def _investigate(self, snapshot: StudySnapshot) -> Investigation:
         """What is known of the failed trials; the space is what is left without the guilty."""
@@ -247,7 +249,7 @@ class Search:
         """What comes next of these trials."""
         history = self._history(snapshot)
         device_is_cpu, noise_ratio = self._space.device_is_cpu, self._limits.noise_ratio
-        outlook = cache(lambda: self._after_plan.outlook(snapshot, history))
+        outlook = cache(lambda: self._after_plan.outlook(snapshot, history.telling))
         if not self._spend_all:
             reason = why_nothing_to_gain(
                 history, lambda: _expected_gain(outlook()), device_is_cpu=device_is_cpu, noise_ratio=noise_ratio

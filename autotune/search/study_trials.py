@@ -54,6 +54,14 @@ class StudySnapshot:
     """Settings that were not run, since they would need more than the cap, by trial number."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ended:
+    """What the search knows of a trial that Optuna takes for ended."""
+
+    finished: FinishedTrial | None
+    gated: Settings | None
+
+
 class StudyTrials:
     """The trials of a study; it makes the study when there is none of that name.
 
@@ -80,6 +88,8 @@ class StudyTrials:
             self._storage.delete_study(self._storage.get_study_id_from_name(study_name))
             self._study = self._open(study_name, about)
         self._study_id = self._storage.get_study_id_from_name(study_name)
+        self._ended: dict[int, _Ended] = {}
+        """What was read of trials that ended, by number: nobody changes these any more."""
 
     def _open(self, study_name: str, about: Mapping[str, Any]) -> optuna.Study:
         with quiet():
@@ -107,11 +117,18 @@ class StudyTrials:
     def snapshot(self) -> StudySnapshot:
         """The trials as they are now."""
         trials = self._trials()
-        finished = (finished_trial(trial) for trial in trials)
+        for trial in trials:
+            if trial.number not in self._ended and trial.state.is_finished():
+                self._ended[trial.number] = _Ended(
+                    finished=finished_trial(trial),
+                    gated=settings_of(trial) if trial.user_attrs.get("gated") else None,
+                )
+        open_trials = [trial for trial in trials if trial.number not in self._ended]
+        gated = {number: ended.gated for number, ended in self._ended.items() if ended.gated is not None}
         return StudySnapshot(
-            finished=tuple(trial for trial in finished if trial is not None),
-            running=tuple(settings_of(trial) for trial in trials if _is_running(trial)),
-            gated={trial.number: settings_of(trial) for trial in trials if trial.user_attrs.get("gated")},
+            finished=tuple(ended.finished for _, ended in sorted(self._ended.items()) if ended.finished is not None),
+            running=tuple(settings_of(trial) for trial in open_trials if _is_running(trial)),
+            gated=gated | {t.number: settings_of(t) for t in open_trials if t.user_attrs.get("gated")},
         )
 
     def start(self, candidate: Candidate, attrs: Mapping[str, Any], max_trials: int) -> int | None:

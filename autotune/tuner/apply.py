@@ -19,7 +19,7 @@ from autotune.runner.cold import INJECT
 from autotune.runner.device import choose_device, choose_devices, cuda_devices
 from autotune.settings import GROUP_OF_FIELD
 from autotune.space.refusals import why_not_unedited
-from autotune.spec import DEFAULT_CONFIG
+from autotune.spec import DEFAULT_CONFIG, without_ours
 from autotune.tuner.jobs import environment_for
 
 
@@ -75,7 +75,7 @@ def run_command(
         start_limit_s=1.0,
         total_limit_s=1.0,
     )
-    environment = dict(os.environ)
+    environment = without_ours(os.environ, GROUP_OF_FIELD)
     environment.update(environment_for(config.settings, natural))
     if 0 < len(shown) < len(cuda_devices()):
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(each.uuid for each in shown)

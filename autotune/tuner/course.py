@@ -46,6 +46,7 @@ from autotune.tuner.site import Site
 from autotune.tuner.stop import StopRequest
 from autotune.tuner.take_over import check_can_be_taken_over, take_over
 from autotune.tuner.together import wait_for_result
+from autotune.tuner.trust import keep
 
 OnEvent = Callable[[Event], None]
 
@@ -138,7 +139,9 @@ class Course:
             layer_folder=layer_folder,
             fingerprint=fingerprint,
         )
-        self.study = self._repository.study(self.study.name)
+        stored, command = self._repository.study(self.study.name), self.study.spec.command
+        self.study = replace(stored, spec=replace(stored.spec, command=command))  # It is stored without its secrets.
+        keep(self.study)
 
     def _with_known_readings(self, facts: ScriptFacts) -> ScriptFacts:
         """A new probe's facts with what a baseline has shown before: of this study, or of the one it takes over."""

@@ -15,7 +15,7 @@ from autotune.model.result import ProbeResult
 from autotune.runner.protocol import Runner
 from autotune.settings import Group
 from autotune.space.natural import natural_settings
-from autotune.store.secrets import mask_arguments
+from autotune.store.secrets import mask_arguments, mask_text
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.progress import ProgressTeller
 from autotune.tuner.stop import StopRequest, wait_for
@@ -64,7 +64,7 @@ def probe_script(
     if facts is None:
         if result.is_out_of_memory:
             raise NoFeasibleSettingsError(
-                f"The script under its own settings does not fit: {result.reason}",
+                f"The script under its own settings does not fit: {mask_text(result.reason)}",
                 "Raise --memory-cap, or start from a smaller batch.",
             )
         if result.is_time_spent:
@@ -74,7 +74,7 @@ def probe_script(
                 "Give the search more --time, or let a step be shorter, with a smaller batch for instance.",
             )
         raise EveryTrialFailedError(
-            f"The script did not train in its probe: {result.reason}", _what_to_do(result, jobs)
+            f"The script did not train in its probe: {mask_text(result.reason)}", _what_to_do(result, jobs)
         )
     facts = replace(
         facts, outside_allocator_bytes=result.outside_allocator_bytes, arguments=_not_mapped(facts, jobs.spec.maps)
@@ -95,7 +95,7 @@ def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
     """What may help a script that did not train, with the end of what it printed."""
     command = shlex.join(mask_arguments(jobs.spec.command))
     advice = f"See that it trains, for at least one optimizer step, when it is started by itself: {command}"
-    printed = result.log_tail.strip()
+    printed = mask_text(result.log_tail.strip())
     return f"The last lines that it printed:\n{printed[-2000:]}\n{advice}" if printed else advice
 
 

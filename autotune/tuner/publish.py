@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import autotune
+from autotune.emit.agreed import note_written
 from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript
 from autotune.emit.writing import check_overwrite, write_config
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
@@ -182,6 +183,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
     )
     path = config_path(spec)
     write_config(path, config, force=spec.force)
+    note_written(path, config)
     return path
 
 

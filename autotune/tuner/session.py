@@ -18,6 +18,7 @@ from autotune.tuner.course import Course, OnEvent
 from autotune.tuner.publish import interrupted_result
 from autotune.tuner.site import Site
 from autotune.tuner.stop import StopRequest
+from autotune.tuner.studies import workspace_id
 
 
 class Session:
@@ -94,9 +95,8 @@ class Session:
 
     def _open_workspace(self) -> Workspace:
         spec = self._spec
-        folder = Path(self._course.study.layer_folder) if self._course.study.layer_folder else None
-        study_id = f"{self._repository.url} {self._name}"
-        workspace = Workspace.open(folder, cwd=Path(spec.cwd), command=spec.command, study_id=study_id)
+        study_id = workspace_id(self._name, self._repository)
+        workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, study_id=study_id)
         workspace.remove_leftovers()
         if not workspace.has_layers:
             message = "This system permits no overlay mounts: what trials write is redirected, which scripts can evade."

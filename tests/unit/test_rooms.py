@@ -10,7 +10,7 @@ import pytest
 import autotune
 
 PACKAGE = Path(autotune.__file__).parent
-BASE = {"errors", "units", "plain", "settings", "spec", "host", "process_memory", "model", "measure"}
+BASE = {"errors", "units", "plain", "settings", "spec", "user_state", "host", "process_memory", "model", "measure"}
 MAY_IMPORT = {
     "errors": set(),
     "units": {"errors"},
@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "host": set(),
     "process_memory": {"host"},
     "spec": set(),
+    "user_state": set(),
     "model": {"errors", "measure", "plain", "settings"},
     "space": BASE,
     "study_file": BASE | {"space"},

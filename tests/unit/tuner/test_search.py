@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -189,6 +191,19 @@ def test_a_resume_repeats_no_trial_and_needs_no_probe(folder):
     assert folder.runner.num_probes == 1
     own = folder.runner.ran[:ran] + folder.runner.ran[ran : ran + 3]
     assert len(set(own)) == 6
+
+
+def test_a_resume_touches_no_folder_that_the_database_names(folder, tmp_path):
+    interrupted_after(folder, 2)
+    mine = tmp_path / f"autotune-{os.getuid()}" / "mine"
+    for name in ("trials", "study"):
+        (mine / name).mkdir(parents=True)
+        (mine / name / "kept.txt").write_text("mine")
+    mine.parent.chmod(0o700)
+    with sqlite3.connect(folder.database) as connection:
+        connection.execute("UPDATE autotune_studies SET layer_folder = ?", [json.dumps(str(mine))])
+    folder.resume()
+    assert [(mine / name / "kept.txt").read_text() for name in ("trials", "study")] == ["mine", "mine"]
 
 
 @pytest.mark.parametrize(
