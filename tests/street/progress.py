@@ -1,0 +1,79 @@
+"""Rates from a script's own output: lines with the times at which they came."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.street.script import Progress
+
+
+class Lines:
+    """Lines out of the chunks of a pipe: a newline ends one, and so does the carriage return of a progress bar."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def feed(self, text: str) -> list[str]:
+        """The lines that the chunk completes; the rest waits for the next chunk."""
+        *whole, self._rest = re.split(r"[\r\n]+", self._rest + text)
+        return [line for line in whole if line.strip()]
+
+
+@dataclass
+class Counter:
+    """Positions of training over time, read off lines of output."""
+
+    progress: Progress
+    marks: list[tuple[float, float, int]] = field(default_factory=list)
+    """Time in seconds, position in samples, and the number of the stretch of training that the line belongs to."""
+    _stretch: int = 0
+    _lines: int = 0
+    _last: tuple[int, float] | None = None
+
+    def line(self, time_s: float, text: str) -> bool:
+        """True where the line tells of progress; it is then counted."""
+        match = self.progress.search(text)
+        if match is None:
+            return False
+        self._lines += 1
+        groups = match.groupdict()
+        at = float(groups["at"]) if groups.get("at") else float(self._lines)
+        epoch = int(groups["epoch"]) if groups.get("epoch") else 0
+        self._open_stretch(epoch, at)
+        position = at
+        if self.progress.spans_epochs:
+            position += epoch * float(groups["of"])
+        if not self.marks or self.marks[-1][1:] != (position * self.progress.per, self._stretch):
+            self.marks.append((time_s, position * self.progress.per, self._stretch))
+        return True
+
+    def _open_stretch(self, epoch: int, at: float) -> None:
+        """Begins a stretch where the count has begun anew, so that what happens between epochs is in no rate."""
+        last, self._last = self._last, (epoch, at)
+        if last is None or self.progress.spans_epochs:
+            return
+        if epoch != last[0] or at < last[1]:
+            self._stretch += 1
+
+    @property
+    def first_s(self) -> float | None:
+        """Time of the first line of progress."""
+        return self.marks[0][0] if self.marks else None
+
+    def rate(self, settle_s: float) -> float | None:
+        """Samples per second after the first `settle_s` seconds; None without two lines of one stretch after them."""
+        if not self.marks:
+            return None
+        return rate_of([mark for mark in self.marks if mark[0] >= self.marks[0][0] + settle_s])
+
+
+def rate_of(marks: Iterable[tuple[float, float, int]]) -> float | None:
+    """Positions gained per second within the stretches, together; None where no time passed in any."""
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for time_s, position, stretch in marks:
+        spans.setdefault(stretch, []).append((time_s, position))
+    seconds = sum(points[-1][0] - points[0][0] for points in spans.values())
+    gained = sum(points[-1][1] - points[0][1] for points in spans.values())
+    return gained / seconds if seconds > 0 and gained > 0 else None

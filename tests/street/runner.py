@@ -1,0 +1,347 @@
+"""Runs one row: the search, and then the script, `autotune run` and the expert's line in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.street.script import PROCESSES, Device, Script
+from tests.street.watch import Limits, Watched, end_tree, watch
+
+REPOSITORY_ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    "PYTHONUNBUFFERED": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "WANDB_MODE": "disabled",
+    "MPLBACKEND": "Agg",
+    "TOKENIZERS_PARALLELISM": "false",
+    "YOLO_OFFLINE": "true",
+    "COLUMNS": "200",
+}
+"""What all commands of all rows have in their environment: nothing is fetched, and lines come when they are printed."""
+SEARCH_MARGIN_S = 120.0
+"""A search that has not ended so long after its limit is ended: it hangs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How rows are run."""
+
+    checkouts: Path
+    work: Path
+    """Where copies, data and logs go."""
+    time: str = "3m"
+    """What `autotune search` gets as `--time`."""
+    rounds: int = 2
+    """Turns of script, `autotune run` and expert; 0 = the search alone."""
+    limits: Limits = field(default_factory=Limits)
+    gpus: str = ""
+    """CUDA_VISIBLE_DEVICES of all commands; empty = as it is."""
+    options: tuple[str, ...] = ()
+    """More options of `autotune search`."""
+
+    @property
+    def search_limit_s(self) -> float:
+        """Seconds after which a search is ended from outside."""
+        number, unit = re.fullmatch(r"([\d.]+)([smh])", self.time).groups()  # type: ignore[union-attr]
+        return float(number) * {"s": 1, "m": 60, "h": 3600}[unit] * 1.5 + SEARCH_MARGIN_S
+
+
+class Place:
+    """Folders, arguments and environment of one row on one device."""
+
+    def __init__(self, script: Script, device: Device, plan: Plan) -> None:
+        self.script, self.device, self.plan = script, device, plan
+        self.home = plan.work / "rows" / f"{script.name}-{device}"
+        self.copy = self.home / "repository"
+        self.cwd = (self.copy / script.folder).resolve()
+        self.data = plan.work / "data" / script.data.name if script.data else plan.work / "data" / "none"
+        self.config = self.home / "autotune.yaml"
+        self.logs = plan.work / "logs" / f"{script.name}-{device}"
+
+    def lay_out(self) -> float:
+        """Copies the checkout and makes the data where they are not there yet; gives the seconds that it took."""
+        started = time.monotonic()
+        shutil.rmtree(self.home, ignore_errors=True)
+        shutil.rmtree(self.logs, ignore_errors=True)
+        self.logs.mkdir(parents=True)
+        source = self.plan.checkouts / self.script.source.folder
+        shutil.copytree(source, self.copy, symlinks=True)
+        self.cwd.mkdir(parents=True, exist_ok=True)
+        make_data(self.script, self.data)
+        for inside, wanted in self.script.links.items():
+            link = self.copy / inside
+            link.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                link.unlink() if link.is_symlink() or link.is_file() else shutil.rmtree(link)
+            link.symlink_to(self.data / wanted)
+        return time.monotonic() - started
+
+    def words(self, typed: str) -> list[str]:
+        """Arguments with their placeholders filled."""
+        cores = max(1, len(os.sched_getaffinity(0)) // PROCESSES[self.device])
+        filled = typed.replace("{data}", str(self.data)).replace("{out}", str(self.home / "out"))
+        return shlex.split(filled.replace("{cores}", str(cores)))
+
+    def command(self, typed: str) -> list[str]:
+        """The script as a user starts it."""
+        launcher = shlex.split(self.script.launcher.get(self.device, sys.executable))
+        return [*launcher, self.script.script, *self.words(typed)]
+
+    def autotuned(self, verb: str, options: list[str], typed: str) -> list[str]:
+        """An `autotune` command over the script."""
+        head = [sys.executable, "-m", "autotune", verb, *options]
+        if self.device in self.script.launcher:
+            return [*head, "--", *self.command(typed)]
+        return [*head, self.script.script, "--", *self.words(typed)]
+
+    def environ(self) -> dict[str, str]:
+        """The environment of all commands of the row."""
+        path = os.pathsep.join(filter(None, [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH", "")]))
+        tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        there = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "PATH": tools, "HF_HOME": str(self.plan.work / "hf")}
+        if self.device == "cpu":
+            there["CUDA_VISIBLE_DEVICES"] = ""
+        elif self.plan.gpus:
+            there["CUDA_VISIBLE_DEVICES"] = ",".join(self.plan.gpus.split(",")[: PROCESSES[self.device]])
+        there.update({key: value.replace("{data}", str(self.data)) for key, value in self.script.environment.items()})
+        return there
+
+    def empty_out(self) -> None:
+        """Empties the folder that the script writes to, so that no run goes on from another one's checkpoint."""
+        shutil.rmtree(self.home / "out", ignore_errors=True)
+
+
+def make_data(script: Script, folder: Path) -> None:
+    """Fills the folder with the script's data, once: an unfinished one is made anew."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    done = folder.with_name(f"{folder.name}.done")
+    if script.data is None or done.exists():
+        return
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            script.data.make(folder)
+            done.touch()
+
+
+@dataclass(kw_only=True)
+class Searched:
+    """What one search said."""
+
+    exit_code: int | None
+    """None where it was ended from outside, because it hung."""
+    wall_s: float
+    events: list[dict[str, Any]]
+    said: str
+    """All of its standard error."""
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The document of the result; empty where there is none."""
+        return next((event for event in reversed(self.events) if event.get("event") == "result"), {})
+
+
+def search(place: Place) -> Searched:
+    """Runs `autotune search` on the unedited script."""
+    options = ["--jsonl", "--time", place.plan.time, "--out", str(place.config), "--force"]
+    options += ["--storage", str(place.home / "studies.db"), "--study", place.script.name]
+    options += ["--device", "cpu" if place.device == "cpu" else "cuda", *place.plan.options]
+    command = place.autotuned("search", options, place.script.arguments[place.device])
+    out, err = place.logs / "search.jsonl", place.logs / "search.err"
+    (place.logs / "search.cmd").write_text(f"cd {place.cwd}; {shlex.join(command)}\n")
+    started = time.monotonic()
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        child = subprocess.Popen(
+            command, cwd=place.cwd, env=place.environ(), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            exit_code: int | None = child.wait(place.plan.search_limit_s)
+        except subprocess.TimeoutExpired:
+            exit_code = None
+        finally:
+            end_tree(child)
+    wall_s = time.monotonic() - started
+    return Searched(exit_code=exit_code, wall_s=wall_s, events=_events(out), said=err.read_text(errors="replace"))
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    """The events of a search; a last line that was cut off is left out."""
+    events = []
+    for line in path.read_text(errors="replace").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            event = json.loads(line)
+            if isinstance(event, dict):
+                events.append(event)
+    return events
+
+
+def run_row(script: Script, device: Device, plan: Plan) -> dict[str, Any]:
+    """The line of one row in the results: all that was seen, nothing judged."""
+    place = Place(script, device, plan)
+    line: dict[str, Any] = {"script": script.name, "device": device, "kind": script.kind, "time": plan.time}
+    line |= {"repository": script.source.repository, "commit": script.source.commit}
+    line["arguments"] = script.arguments[device]
+    line["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    try:
+        line["data_s"] = round(place.lay_out(), 1)
+    except Exception as error:
+        return {**line, "outcome": "not run", "why": f"{type(error).__name__}: {error}"}
+    missing = absent(script)
+    if missing:
+        return {**line, "outcome": "not run", "why": f"not installed: {', '.join(missing)}"}
+    place.empty_out()
+    line |= facts_of(search(place), script)
+    return line | in_turns(place, line["outcome"])
+
+
+def absent(script: Script) -> list[str]:
+    """Modules that the script needs and this Python has not."""
+    from importlib.util import find_spec
+
+    return [name for name in script.packages if find_spec(name) is None]
+
+
+def facts_of(searched: Searched, script: Script) -> dict[str, Any]:
+    """What a search said, as plain values."""
+    result = searched.result
+    speedup = result.get("speedup") or {}
+    best, baseline = result.get("best") or {}, result.get("baseline") or {}
+    return {
+        "outcome": outcome(searched, script),
+        "exit_code": searched.exit_code,
+        "status": result.get("status"),
+        "reason": result.get("reason"),
+        "trials": (result.get("trials") or {}).get("total", 0),
+        "trial_outcomes": [trial_words(event) for event in named(searched.events, "trial_finished")],
+        "finals": [final_words(event) for event in named(searched.events, "final_finished")],
+        "search_s": round(searched.wall_s, 1),
+        "phases_s": phases(searched.events),
+        "claimed": speedup.get("ratio"),
+        "claimed_low": speedup.get("low"),
+        "claimed_high": speedup.get("high"),
+        "claimed_rates": [baseline.get("samples_per_second"), best.get("samples_per_second")],
+        "unit": result.get("samples_unit"),
+        "settings": changed(baseline.get("settings") or {}, best.get("settings") or {}),
+        "left_out": left_out(searched),
+        "notes": result.get("notes") or [],
+        "stderr_tail": searched.said.splitlines()[-12:],
+    }
+
+
+def named(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The events of one name."""
+    return [event for event in events if event.get("event") == name]
+
+
+def trial_words(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What the results keep of a finished trial."""
+    keys = ("number", "outcome", "reason", "samples_per_second", "wall_s", "start", "start_reason", "durations_s")
+    return {key: event.get(key) for key in (*keys, "settings")}
+
+
+def final_words(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What the results keep of a run of the finals."""
+    return {key: event.get(key) for key in ("round", "number", "outcome", "reason", "samples_per_second", "wall_s")}
+
+
+def outcome(searched: Searched, script: Script) -> str:
+    """`tuned`, `no gain`, `refused`, `failed` or `hung`."""
+    if searched.exit_code is None:
+        return "hung"
+    status = searched.result.get("status")
+    if searched.exit_code in (0, 7) and status in ("improved", "baseline_infeasible"):
+        return "tuned"
+    if searched.exit_code in (0, 7) and status == "no_gain":
+        return "no gain"
+    if script.refusal and re.search(script.refusal, searched.said):
+        return "refused"
+    return "failed"
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that differ, with their new values."""
+    return {key: value for key, value in after.items() if before.get(key) != value}
+
+
+def left_out(searched: Searched) -> list[str]:
+    """What the search says that it left out, and why; a line that ends in the middle of a sentence is joined."""
+    joined = re.sub(r"\n {8,}(?=\S)", " ", searched.said)
+    found = re.findall(r"(?m)^\s*(?:note: |warning: )?(.*left out.*)$", joined)
+    return list(dict.fromkeys(line.strip() for line in found))
+
+
+def phases(events: list[dict[str, Any]]) -> dict[str, float]:
+    """Seconds of the probe, the trials and the finals."""
+    probe = sum(event.get("wall_s") or 0.0 for event in named(events, "probe_finished"))
+    trials = sum(event.get("wall_s") or 0.0 for event in named(events, "trial_finished"))
+    finals = sum(event.get("wall_s") or 0.0 for event in named(events, "final_finished"))
+    return {"probe": round(probe, 1), "trials": round(trials, 1), "finals": round(finals, 1)}
+
+
+def in_turns(place: Place, found: str) -> dict[str, Any]:
+    """Rates of the script, of `autotune run` and of the expert's line, in turns; one turn where the search failed."""
+    typed, script = place.script.arguments[place.device], place.script
+    contenders = {"script": place.command(typed)}
+    if found in ("tuned", "no gain") and place.config.exists():
+        contenders["run"] = place.autotuned("run", ["--config", str(place.config)], typed)
+    expert = script.expert_on(place.device)
+    if expert is not None:
+        contenders["expert"] = place.command(expert)
+    if found == "refused":
+        return {}
+    rounds = place.plan.rounds if found in ("tuned", "no gain") else min(1, place.plan.rounds)
+    seen: dict[str, list[Watched]] = {name: [] for name in contenders}
+    for number in range(rounds):
+        for name, command in contenders.items():
+            place.empty_out()
+            watched = watch(
+                command, cwd=place.cwd, environ=place.environ(), progress=script.progress_on(place.device),
+                limits=place.plan.limits, log=place.logs / f"{name}-{number}.log",
+            )  # fmt: skip
+            seen[name].append(watched)
+    return rates(seen)
+
+
+def rates(seen: Mapping[str, list[Watched]]) -> dict[str, Any]:
+    """Rates by contender, ratios to the script by rounds and together, and the words of who showed no progress."""
+    line: dict[str, Any] = {"rates": {name: [one.rate for one in runs] for name, runs in seen.items()}}
+    line["first_s"] = {name: [_rounded(one.first_s) for one in runs] for name, runs in seen.items()}
+    for name, key in (("run", "real"), ("expert", "expert")):
+        pairs = [
+            (one.rate, its.rate)
+            for one, its in zip(seen.get(name, ()), seen["script"], strict=False)
+            if one.rate and its.rate
+        ]
+        if pairs:
+            line[key] = sum(one for one, _ in pairs) / sum(its for _, its in pairs)
+            line[f"{key}_rounds"] = [one / its for one, its in pairs]
+    line["silent"] = {name: list(runs[0].tail[-12:]) for name, runs in seen.items() if runs and runs[0].rate is None}
+    return line
+
+
+def _rounded(value: float | None) -> float | None:
+    """The value to one decimal."""
+    return None if value is None else round(value, 1)
+
+
+def plan_words(plan: Plan) -> dict[str, Any]:
+    """The plan as plain values."""
+    return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(plan).items()}
