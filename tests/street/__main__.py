@@ -43,11 +43,12 @@ def run(asked: argparse.Namespace) -> int:
     plan = Plan(
         checkouts=asked.checkouts.resolve(), work=asked.work.resolve(), time=asked.time, rounds=asked.rounds,
         limits=Limits(settle_s=asked.settle, window_s=asked.window, start_s=asked.start), gpus=asked.gpus,
-        options=tuple(asked.option),
+        options=tuple(asked.option), is_bare=asked.bare,
     )  # fmt: skip
     if asked.data_only:
         for script, device in chosen:
-            make_data(script, Place(script, device, plan).data)
+            place = Place(script, device, plan)
+            make_data(place.made, place.data)
         return 0
     for script, device in chosen:
         print(f"{time.strftime('%H:%M:%S')} {script.name} on {device}", flush=True)
@@ -112,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--start", type=float, default=150.0, help="longest wait for the first progress, in seconds")
     parser.add_argument("--table", type=Path, nargs="*", help="write docs/compatibility.md from these results")
     parser.add_argument("--data-only", action="store_true", help="make the data of the rows, and run nothing")
+    parser.add_argument("--bare", action="store_true", help="no search: the script and the expert's line alone")
     parser.add_argument("--list", action="store_true", help="name the rows")
     return parser
 

@@ -14,7 +14,6 @@ import pickle
 import shutil
 import struct
 import wave
-import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -162,25 +161,6 @@ def mnist(folder: Path, *, train: int = 60_000, test: int = 10_000, name: str = 
         _idx(raw / f"{part}-labels-idx1-ubyte", labels)
 
 
-def cifar(folder: Path, *, classes: int = 10) -> None:
-    """CIFAR-10's or CIFAR-100's pickles, as torchvision unpacks them.
-
-    torchvision compares checksums, so a script that asks for a download does not take these.
-    """
-    rng = np.random.default_rng(0)
-    inner = folder / ("cifar-10-batches-py" if classes == 10 else "cifar-100-python")
-    inner.mkdir()
-    names = [f"data_batch_{n}" for n in range(1, 6)] + ["test_batch"] if classes == 10 else ["train", "test"]
-    for name in names:
-        count = 50_000 if name == "train" else 10_000
-        rows: dict[str, object] = {"data": rng.integers(0, 256, (count, 3072), dtype=np.uint8)}
-        labels = rng.integers(0, classes, count).tolist()
-        rows["labels" if classes == 10 else "fine_labels"] = labels
-        (inner / name).write_bytes(pickle.dumps(rows))
-    meta, key = ("batches.meta", "label_names") if classes == 10 else ("meta", "fine_label_names")
-    (inner / meta).write_bytes(pickle.dumps({key: [f"class{n}" for n in range(classes)]}))
-
-
 def tokens(folder: Path, *, vocabulary: int, train: int, val: int) -> None:
     """Token files of two bytes a token, as nanoGPT prepares them."""
     rng = np.random.default_rng(0)
@@ -240,41 +220,108 @@ def word_tokenizer(folder: Path, special: Sequence[str] = ("[UNK]", "[CLS]", "[S
 
 
 def language_model(folder: Path, *, lines: int) -> None:
-    """Text files, and a tokenizer for them."""
+    """Text files, a tokenizer for them, and a configuration of DeepSpeed."""
     text(folder, lines=lines)
     word_tokenizer(folder / "tokenizer")
+    auto = dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"), "auto")
+    config = {**auto, "zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}, "gradient_clipping": "auto"}
+    (folder / "deepspeed.json").write_text(json.dumps(config))
 
 
-def model_config(folder: Path, name: str, **values: object) -> None:
-    """A folder with a model's configuration alone: its weights are drawn at random."""
-    (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / name / "config.json").write_text(json.dumps(values))
+METRIC = """import datasets
+import evaluate
 
 
-def classified_sentences(folder: Path, *, count: int) -> None:
-    """Sentences with labels in CSV files, with a tokenizer and a small configuration of BERT beside them."""
-    for number, (name, size) in enumerate((("train.csv", count), ("valid.csv", count // 20))):
+class Accuracy(evaluate.Metric):
+    def _info(self):
+        number = datasets.Value("int32")
+        features = datasets.Features({"predictions": number, "references": number})
+        return evaluate.MetricInfo(description="", citation="", inputs_description="", features=features)
+
+    def _compute(self, predictions, references):
+        return {"accuracy": sum(p == r for p, r in zip(predictions, references)) / len(references)}
+"""
+"""The metric that scripts load by the name `accuracy`; a folder of that name takes the hub's place."""
+
+
+def _metric(folder: Path) -> None:
+    """Writes the metric."""
+    (folder / "accuracy").mkdir()
+    (folder / "accuracy" / "accuracy.py").write_text(METRIC)
+
+
+def classified_sentences(folder: Path, *, count: int, size: str) -> None:
+    """Sentences with labels in CSV files, with a tokenizer and a BERT of random weights beside them.
+
+    The size is `base`, as published, or `tiny`.
+    """
+    from transformers import BertConfig, BertForSequenceClassification
+
+    for number, (name, rows_made) in enumerate((("train.csv", count), ("valid.csv", count // 20))):
         with (folder / name).open("w", newline="") as out:
             rows = csv.writer(out)
             rows.writerow(["sentence1", "label"])
-            rows.writerows([line, n % 2] for n, line in enumerate(sentences(number, size, 40)))
+            rows.writerows([line, n % 2] for n, line in enumerate(sentences(number, rows_made, 40)))
+    tiny = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
+    config = BertConfig(vocab_size=len(WORDS) + 5, **(tiny if size == "tiny" else {}))
+    BertForSequenceClassification(config).save_pretrained(folder / "model")
     word_tokenizer(folder / "model")
-    model_config(folder, "model", model_type="bert", vocab_size=len(WORDS) + 5)
+    _metric(folder)
 
 
-def ratings(folder: Path, *, users: int, items: int, per_user: int) -> None:
-    """Ratings as tab-separated integers, with a hundred items per user that were never rated."""
-    rng = np.random.default_rng(0)
-    picks = rng.integers(0, items, (users, per_user))
-    with (folder / "ml-1m.train.rating").open("w") as out:
-        out.writelines(f"{user}\t{item}\t5\t0\n" for user in range(users) for item in picks[user])
-        out.write(f"{users - 1}\t{items - 1}\t5\t0\n")
-    with (folder / "ml-1m.test.rating").open("w") as out:
-        out.writelines(f"{user}\t{picks[user, 0]}\t5\t0\n" for user in range(users))
-    with (folder / "ml-1m.test.negative").open("w") as out:
-        for user in range(200):
-            others = "\t".join(str(item) for item in rng.integers(0, items, 99))
-            out.write(f"({user},{picks[user, 0]})\t{others}\n")
+def classified_pictures(folder: Path, *, train: int, size: str) -> None:
+    """Pictures in a folder per class, with a vision transformer of random weights beside them.
+
+    The size is `base`, as published, or `tiny`.
+    """
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+    edge = 64 if size == "tiny" else 224
+    made = min(train, 1000 if size == "base" else 100)
+    image_folders(folder, pictures_made=made, classes=10, train=train, val=20, width=500 if size == "base" else 100)
+    tiny = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    config = ViTConfig(image_size=edge, num_labels=10, **(tiny if size == "tiny" else {}))
+    ViTForImageClassification(config).save_pretrained(folder / "model")
+    ViTImageProcessor(size={"height": edge, "width": edge}).save_pretrained(folder / "model")
+    _metric(folder)
+
+
+def instructions(folder: Path, *, count: int) -> None:
+    """Instructions with answers in one JSON file, with a tokenizer and a small Llama of random weights beside them."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    lines = sentences(0, count * 2, 30)
+    rows = [{"instruction": lines[2 * n], "input": "", "output": lines[2 * n + 1]} for n in range(count)]
+    (folder / "instructions.json").write_text(json.dumps(rows))
+    sizes = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(WORDS) + 5, **sizes)).save_pretrained(folder / "model")
+    word_tokenizer(folder / "model")
+
+
+def styled_pictures(folder: Path, *, count: int) -> None:
+    """Pictures, a picture whose style is wanted, and random weights of VGG16 where torch caches the published ones."""
+    import torch
+    from torchvision.models import vgg16
+
+    flat_pictures(folder, count=count)
+    (folder / "style.jpg").write_bytes(picture(1, 400, 300))
+    (folder / "torch" / "hub" / "checkpoints").mkdir(parents=True)
+    torch.save(vgg16(weights=None).state_dict(), folder / "torch" / "hub" / "checkpoints" / "vgg16-397923af.pth")
+
+
+def pets_and_weights(folder: Path, *, count: int, breeds: int = 37) -> None:
+    """Pictures in one folder whose names begin with the breed, and random weights where timm's hub caches its own."""
+    from safetensors.torch import save_file
+    from timm import create_model
+
+    for number, path in enumerate(pictures(folder / "images", count)):
+        path.rename(folder / "images" / f"breed{number % breeds}_{number}.jpg")
+    model = create_model("resnet50d", pretrained=False)
+    cache = folder / "hf" / "hub" / f"models--{model.default_cfg['hf_hub_id'].replace('/', '--')}"
+    (cache / "snapshots" / "made").mkdir(parents=True)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("made")
+    save_file(model.state_dict(), cache / "snapshots" / "made" / "model.safetensors")
 
 
 def sounds(folder: Path, *, speakers: int, per_speaker: int, seconds: float = 4.0) -> None:
@@ -359,24 +406,3 @@ def series(folder: Path, *, rows: int = 17_420) -> None:
         for row in range(rows):
             date = str(start + np.timedelta64(row, "h")).replace("T", " ")
             table.writerow([date, *(f"{value:.4f}" for value in values[row])])
-
-
-def instructions(folder: Path, *, count: int) -> None:
-    """Instructions with answers in one JSON file, with a tokenizer and a small configuration of Llama beside them."""
-    lines = sentences(0, count * 2, 30)
-    rows = [{"instruction": lines[2 * n], "input": "", "output": lines[2 * n + 1]} for n in range(count)]
-    (folder / "instructions.json").write_text(json.dumps(rows))
-
-
-def pets(folder: Path, *, count: int, breeds: int = 37) -> None:
-    """Pictures in one folder whose names begin with the breed, as the Oxford pets'."""
-    for number, path in enumerate(pictures(folder / "images", count, 500, 375)):
-        path.rename(folder / "images" / f"breed{chr(97 + number % breeds % 26)}{number % breeds}_{number}.jpg")
-
-
-def zipped(folder: Path, name: str) -> None:
-    """Packs all that lies in the folder into a zip file in it."""
-    with zipfile.ZipFile(folder / name, "w") as out:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and path.name != name:
-                out.write(path, path.relative_to(folder))

@@ -13,11 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.street.script import PROCESSES, Device, Script
+from tests.street.script import PROCESSES, Data, Device, Script
 from tests.street.watch import Limits, Watched, end_tree, watch
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
@@ -53,6 +53,8 @@ class Plan:
     """CUDA_VISIBLE_DEVICES of all commands; empty = as it is."""
     options: tuple[str, ...] = ()
     """More options of `autotune search`."""
+    is_bare: bool = False
+    """No search: the script and the expert's line alone, which shows that the row itself is right."""
 
     @property
     def search_limit_s(self) -> float:
@@ -69,7 +71,8 @@ class Place:
         self.home = plan.work / "rows" / f"{script.name}-{device}"
         self.copy = self.home / "repository"
         self.cwd = (self.copy / script.folder).resolve()
-        self.data = plan.work / "data" / script.data.name if script.data else plan.work / "data" / "none"
+        self.made = script.data_on(device)
+        self.data = plan.work / "data" / (self.made.name if self.made else "none")
         self.config = self.home / "autotune.yaml"
         self.logs = plan.work / "logs" / f"{script.name}-{device}"
 
@@ -82,7 +85,7 @@ class Place:
         source = self.plan.checkouts / self.script.source.folder
         shutil.copytree(source, self.copy, symlinks=True)
         self.cwd.mkdir(parents=True, exist_ok=True)
-        make_data(self.script, self.data)
+        make_data(self.made, self.data)
         for inside, wanted in self.script.links.items():
             link = self.copy / inside
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -91,15 +94,22 @@ class Place:
             link.symlink_to(self.data / wanted)
         return time.monotonic() - started
 
+    def filled(self, text: str) -> str:
+        """The text with its placeholders filled."""
+        cores = max(1, len(os.sched_getaffinity(0)) // PROCESSES[self.device])
+        values = {"data": self.data, "out": self.home / "out", "repository": self.copy, "cores": cores}
+        values["gpu"] = self.plan.gpus.split(",")[0] or "0"
+        for name, value in values.items():
+            text = text.replace(f"{{{name}}}", str(value))
+        return text
+
     def words(self, typed: str) -> list[str]:
         """Arguments with their placeholders filled."""
-        cores = max(1, len(os.sched_getaffinity(0)) // PROCESSES[self.device])
-        filled = typed.replace("{data}", str(self.data)).replace("{out}", str(self.home / "out"))
-        return shlex.split(filled.replace("{cores}", str(cores)))
+        return shlex.split(self.filled(typed))
 
     def command(self, typed: str) -> list[str]:
         """The script as a user starts it."""
-        launcher = shlex.split(self.script.launcher.get(self.device, sys.executable))
+        launcher = shlex.split(self.filled(self.script.launcher.get(self.device, sys.executable)))
         return [*launcher, self.script.script, *self.words(typed)]
 
     def autotuned(self, verb: str, options: list[str], typed: str) -> list[str]:
@@ -111,33 +121,34 @@ class Place:
 
     def environ(self) -> dict[str, str]:
         """The environment of all commands of the row."""
-        path = os.pathsep.join(filter(None, [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH", "")]))
+        own = {key: self.filled(value) for key, value in self.script.environment.items()}
+        paths = [own.pop("PYTHONPATH", ""), str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH", "")]
+        path = os.pathsep.join(filter(None, paths))
         tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         there = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "PATH": tools, "HF_HOME": str(self.plan.work / "hf")}
         if self.device == "cpu":
             there["CUDA_VISIBLE_DEVICES"] = ""
         elif self.plan.gpus:
             there["CUDA_VISIBLE_DEVICES"] = ",".join(self.plan.gpus.split(",")[: PROCESSES[self.device]])
-        there.update({key: value.replace("{data}", str(self.data)) for key, value in self.script.environment.items()})
-        return there
+        return {**there, **own}
 
     def empty_out(self) -> None:
         """Empties the folder that the script writes to, so that no run goes on from another one's checkpoint."""
         shutil.rmtree(self.home / "out", ignore_errors=True)
 
 
-def make_data(script: Script, folder: Path) -> None:
-    """Fills the folder with the script's data, once: an unfinished one is made anew."""
+def make_data(data: Data | None, folder: Path) -> None:
+    """Fills the folder with the data, once: an unfinished one is made anew."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     done = folder.with_name(f"{folder.name}.done")
-    if script.data is None or done.exists():
+    if data is None or done.exists():
         return
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            script.data.make(folder)
+            data.make(folder)
             done.touch()
 
 
@@ -208,6 +219,8 @@ def run_row(script: Script, device: Device, plan: Plan) -> dict[str, Any]:
     if missing:
         return {**line, "outcome": "not run", "why": f"not installed: {', '.join(missing)}"}
     place.empty_out()
+    if plan.is_bare:
+        return {**line, "outcome": "bare"} | in_turns(place, "bare")
     line |= facts_of(search(place), script)
     return line | in_turns(place, line["outcome"])
 
@@ -305,15 +318,16 @@ def in_turns(place: Place, found: str) -> dict[str, Any]:
     expert = script.expert_on(place.device)
     if expert is not None:
         contenders["expert"] = place.command(expert)
-    if found == "refused":
-        return {}
-    rounds = place.plan.rounds if found in ("tuned", "no gain") else min(1, place.plan.rounds)
+    progress = script.progress_on(place.device)
+    if found == "refused" or progress is None:
+        return {"uncounted": script.no_progress} if progress is None else {}
+    rounds = place.plan.rounds if found in ("tuned", "no gain", "bare") else min(1, place.plan.rounds)
     seen: dict[str, list[Watched]] = {name: [] for name in contenders}
     for number in range(rounds):
         for name, command in contenders.items():
             place.empty_out()
             watched = watch(
-                command, cwd=place.cwd, environ=place.environ(), progress=script.progress_on(place.device),
+                command, cwd=place.cwd, environ=place.environ(), progress=progress,
                 limits=place.plan.limits, log=place.logs / f"{name}-{number}.log",
             )  # fmt: skip
             seen[name].append(watched)
@@ -340,8 +354,3 @@ def rates(seen: Mapping[str, list[Watched]]) -> dict[str, Any]:
 def _rounded(value: float | None) -> float | None:
     """The value to one decimal."""
     return None if value is None else round(value, 1)
-
-
-def plan_words(plan: Plan) -> dict[str, Any]:
-    """The plan as plain values."""
-    return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(plan).items()}

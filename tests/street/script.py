@@ -59,7 +59,8 @@ class Source:
 class Script:
     """One public training script, how a user starts it, and how somebody who knows would.
 
-    In arguments `{data}` is the folder of the data, `{out}` an empty folder, `{cores}` the usable cores per process.
+    In arguments `{data}` is the folder of the data, `{out}` an empty folder, `{cores}` the usable cores per process and
+    `{gpu}` the first GPU's number.
     """
 
     name: str
@@ -70,12 +71,14 @@ class Script:
     """Path of the script within its working directory."""
     arguments: Mapping[Device, str]
     """What a user types, by the devices that the script is run on."""
-    progress: Mapping[Device, Progress] | Progress
+    progress: Mapping[Device, Progress] | Progress | None
     expert: Mapping[Device, str] = field(default_factory=dict)
     """What somebody who knows types in place of the arguments; `+ ...` is typed after them."""
     no_expert: str = ""
     """Why an expert would type nothing else, for devices without an entry above."""
-    data: Data | None = None
+    no_progress: str = ""
+    """Why its output tells nothing of progress, where it does not."""
+    data: Mapping[Device, Data] | Data | None = None
     no_data: str = ""
     """Why the script needs no data, where it has none."""
     launcher: Mapping[Device, str] = field(default_factory=dict)
@@ -87,6 +90,7 @@ class Script:
     packages: tuple[str, ...] = ()
     """Modules beside torch that the script imports."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that a user sets; their placeholders are those of the arguments, and `{repository}`."""
     refusal: str = ""
     """A regular expression that the search's words must match, where a refusal by name is the right answer."""
 
@@ -102,6 +106,10 @@ class Script:
             return f"{self.arguments[device]} {typed[2:]}"
         return typed
 
-    def progress_on(self, device: Device) -> Progress:
-        """How progress is counted on the device."""
-        return self.progress if isinstance(self.progress, Progress) else self.progress[device]
+    def progress_on(self, device: Device) -> Progress | None:
+        """How progress is counted on the device; None where it cannot be."""
+        return self.progress[device] if isinstance(self.progress, Mapping) else self.progress
+
+    def data_on(self, device: Device) -> Data | None:
+        """The data for the device; None where the script needs none."""
+        return self.data[device] if isinstance(self.data, Mapping) else self.data

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tests.street.rows import examples, first
+from tests.street.rows import examples, first, language, other, vision
 from tests.street.script import Script
 
-SCRIPTS: tuple[Script, ...] = (*first.SCRIPTS, *examples.SCRIPTS)
+SCRIPTS: tuple[Script, ...] = (
+    *first.SCRIPTS, *vision.SCRIPTS, *language.SCRIPTS, *other.SCRIPTS, *examples.SCRIPTS
+)  # fmt: skip
 """All rows, the most telling ones first."""
