@@ -98,6 +98,7 @@ class Place:
         """The text with its placeholders filled."""
         cores = max(1, len(os.sched_getaffinity(0)) // PROCESSES[self.device])
         values = {"data": self.data, "out": self.home / "out", "repository": self.copy, "cores": cores}
+        values["stand_ins"] = Path(__file__).parent / "stand_ins"
         values["gpu"] = self.plan.gpus.split(",")[0] or "0"
         for name, value in values.items():
             text = text.replace(f"{{{name}}}", str(value))

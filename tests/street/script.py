@@ -90,7 +90,8 @@ class Script:
     packages: tuple[str, ...] = ()
     """Modules beside torch that the script imports."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that a user sets; their placeholders are those of the arguments, and `{repository}`."""
+    """Variables that a user sets; their placeholders are those of the arguments, `{repository}`, and `{stand_ins}`:
+    modules that take the place of services."""
     refusal: str = ""
     """A regular expression that the search's words must match, where a refusal by name is the right answer."""
 

@@ -10,7 +10,7 @@ from tests.street.__main__ import choice
 from tests.street.rows import SCRIPTS
 from tests.street.script import DEVICES, Script
 
-PLACEHOLDERS = {"data", "out", "cores", "gpu", "repository"}
+PLACEHOLDERS = {"data", "out", "cores", "gpu", "repository", "stand_ins"}
 KINDS = (
     "timm", "torchvision references", "pytorch/examples", "HF Trainer", "HF without Trainer", "accelerate examples",
     "Lightning", "LightningCLI", "nanoGPT", "minGPT", "diffusion", "GAN", "YOLO family", "speech", "GNN", "recommender",

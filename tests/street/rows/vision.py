@@ -56,7 +56,7 @@ SCRIPTS = (
     Script(
         name="pytorch_unet", kind="hand-written AMP and GradScaler", source=UNET, script="train.py",
         data={"gpu": CARS, "cpu": FEW_CARS},
-        links={"data": "."}, packages=("wandb", "torchvision"),
+        links={"data": "."}, packages=("torchvision",), environment={"PYTHONPATH": "{stand_ins}"},
         arguments={
             "gpu": "--amp --batch-size 4 --epochs 5",
             "cpu": "--batch-size 2 --epochs 5 --scale 0.25",
