@@ -39,16 +39,16 @@ SCRIPTS = (
     Script(
         name="imagenet_resnet50", kind="pytorch/examples", source=EXAMPLES,
         script="main.py", folder="imagenet", data=IMAGES, packages=("torchvision",),
-        arguments={"gpu": "-a resnet50 -b 128 {data}", "cpu": "-a resnet18 -b 16 -j 1 {data}"},
+        arguments={"gpu": "-a resnet50 -b 128 {data}", "cpu": "-a shufflenet_v2_x0_5 -b 8 -j 1 {data}"},
         expert={"gpu": "+ -j {cores}", "cpu": "+ -j {cores}"},
-        progress=batches(r"^Epoch: \[(?P<epoch>\d+)\]\[\s*(?P<at>\d+)/(?P<of>\d+)\]", 128, cpu=16),
+        progress=batches(r"^Epoch: \[(?P<epoch>\d+)\]\[\s*(?P<at>\d+)/(?P<of>\d+)\]", 128, cpu=8),
     ),
     Script(
         name="timm_resnet50", kind="timm", source=TIMM,
         script="train.py", data=IMAGES, packages=("timm", "torchvision"),
         arguments={
             "gpu": "--model resnet50 -b 128 -j 4 --log-interval 10 --data-dir {data}",
-            "cpu": "--model resnet18 -b 16 -j 1 --device cpu --num-classes 10 --log-interval 1 --data-dir {data}",
+            "cpu": "--model resnet18 --img-size 64 -b 16 -j 1 --device cpu --num-classes 10 --log-interval 1 --data-dir {data}",
         },
         expert={
             "gpu": "+ -j {cores} --amp --amp-dtype bfloat16 --channels-last --pin-mem",
@@ -62,7 +62,8 @@ SCRIPTS = (
         launcher={"2gpu": "torchrun --nproc-per-node=2"},
         arguments={
             **dict.fromkeys(("2gpu", "gpu"), "--model resnet50 --data-path {data}"),
-            "cpu": "--model resnet18 -b 16 -j 1 --device cpu --print-freq 1 --data-path {data}",
+            "cpu": "--model resnet18 --train-crop-size 64 --val-crop-size 64 --val-resize-size 72 -b 16 -j 1 --device cpu "
+            "--print-freq 1 --data-path {data}",
         },
         expert={**dict.fromkeys(("2gpu", "gpu"), "+ --amp -j {cores}"), "cpu": "+ -j {cores}"},
         progress=batches(TORCHVISION_LINE, 32, cpu=16),

@@ -46,12 +46,13 @@ SCRIPTS = (
         packages=("lightning", "jsonargparse", "torchvision"),
         arguments={
             "gpu": "fit --model.data_path {data} --model.arch resnet50 --model.batch_size 128",
-            "cpu": "fit --model.data_path {data} --model.batch_size 16 --model.workers 1 --trainer.accelerator cpu",
+            "cpu": "fit --model.data_path {data} --model.arch shufflenet_v2_x0_5 --model.batch_size 8 --model.workers 1 "
+            "--trainer.accelerator cpu",
         },
         expert={
             "gpu": "+ --model.workers {cores} --trainer.precision bf16-mixed", "cpu": "+ --model.workers {cores}",
         },
-        progress=batches(BAR, 128, cpu=16),
+        progress=batches(BAR, 128, cpu=8),
     ),
     Script(
         name="lightning_autoencoder", kind="LightningCLI", source=LIGHTNING,
