@@ -48,7 +48,8 @@ SCRIPTS = (
         script="train.py", data=IMAGES, packages=("timm", "torchvision"),
         arguments={
             "gpu": "--model resnet50 -b 128 -j 4 --log-interval 10 --data-dir {data}",
-            "cpu": "--model resnet18 --img-size 64 -b 16 -j 1 --device cpu --num-classes 10 --log-interval 1 --data-dir {data}",
+            "cpu": "--model resnet18 --img-size 64 -b 16 -j 1 --device cpu --num-classes 10 --log-interval 1 "
+            "--data-dir {data}",
         },
         expert={
             "gpu": "+ -j {cores} --amp --amp-dtype bfloat16 --channels-last --pin-mem",
@@ -62,8 +63,8 @@ SCRIPTS = (
         launcher={"2gpu": "torchrun --nproc-per-node=2"},
         arguments={
             **dict.fromkeys(("2gpu", "gpu"), "--model resnet50 --data-path {data}"),
-            "cpu": "--model resnet18 --train-crop-size 64 --val-crop-size 64 --val-resize-size 72 -b 16 -j 1 --device cpu "
-            "--print-freq 1 --data-path {data}",
+            "cpu": "--model resnet18 --train-crop-size 64 --val-crop-size 64 --val-resize-size 72 -b 16 -j 1 "
+            "--device cpu --print-freq 1 --data-path {data}",
         },
         expert={**dict.fromkeys(("2gpu", "gpu"), "+ --amp -j {cores}"), "cpu": "+ -j {cores}"},
         progress=batches(TORCHVISION_LINE, 32, cpu=16),

@@ -46,8 +46,8 @@ SCRIPTS = (
         packages=("lightning", "jsonargparse", "torchvision"),
         arguments={
             "gpu": "fit --model.data_path {data} --model.arch resnet50 --model.batch_size 128",
-            "cpu": "fit --model.data_path {data} --model.arch shufflenet_v2_x0_5 --model.batch_size 8 --model.workers 1 "
-            "--trainer.accelerator cpu",
+            "cpu": "fit --model.data_path {data} --model.arch shufflenet_v2_x0_5 --model.batch_size 8 "
+            "--model.workers 1 --trainer.accelerator cpu",
         },
         expert={
             "gpu": "+ --model.workers {cores} --trainer.precision bf16-mixed", "cpu": "+ --model.workers {cores}",
