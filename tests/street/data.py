@@ -187,8 +187,8 @@ def text(folder: Path, *, lines: int, names: Sequence[str] = ("train.txt", "vali
 
 
 def letters(folder: Path, *, count: int) -> None:
-    """One text file of that many characters, `input.txt`."""
-    (folder / "input.txt").write_text("\n".join(sentences(0, count // 60))[:count])
+    """One text file of about that many characters, `input.txt`; with those that a guide begins its samples with."""
+    (folder / "input.txt").write_text("O God, O God!\n" + "\n".join(sentences(0, count // 60)))
 
 
 def names(folder: Path, *, count: int) -> None:

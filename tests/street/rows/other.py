@@ -26,7 +26,7 @@ FLOWERS: dict[Device, Data] = {
     "gpu": Data(name="flowers", make=partial(data.flat_pictures, count=3000)),
     "cpu": Data(name="flowers-few", make=partial(data.flat_pictures, count=60, width=80, height=80)),
 }
-VOICES = Data(name="voices", make=partial(data.sounds, speakers=400, per_speaker=10))
+VOICES = Data(name="voices", make=partial(data.sounds, speakers=400, per_speaker=6))
 GRAPHS = Data(name="graphs", make=partial(data.molecules, graphs=4000))
 DLRM_WORDS = (
     "--arch-sparse-feature-size=16 --arch-mlp-bot=13-512-256-64-16 --arch-mlp-top=512-256-1 "
@@ -142,8 +142,7 @@ SCRIPTS = (
     Script(
         name="series_dlinear", kind="time series", source=SERIES, script="run.py",
         data=Data(name="series", make=data.series), packages=("sklearn", "pandas", "sktime", "einops"),
-        arguments={"cpu": f"{SERIES_WORDS} --no_use_gpu", "gpu": f"{SERIES_WORDS} --gpu {{gpu}}"},
-        expert={"gpu": "+ --num_workers {cores} --use_amp"}, no_expert="ten workers are its default",
+        arguments={"cpu": f"{SERIES_WORDS} --no_use_gpu"}, no_expert="ten workers are its default",
         progress=Progress(pattern=r"^\s*iters: (?P<at>\d+), epoch: (?P<epoch>\d+)", per=32),
     ),
     Script(
