@@ -38,7 +38,7 @@ def main(words: list[str] | None = None) -> int:
 
 def run(asked: argparse.Namespace) -> int:
     """Runs the rows that are not in the results yet."""
-    known = {(row["script"], row["device"]) for path in asked.out for row in read_results([path])}
+    known = {(row["script"], row["device"]) for row in read_results(asked.out) if not row.get("is_partial")}
     chosen = [(s, d) for s, d in choice(asked.only, asked.device) if (s.name, d) not in known]
     plan = Plan(
         checkouts=asked.checkouts.resolve(), work=asked.work.resolve(), time=asked.time, rounds=asked.rounds,
@@ -52,11 +52,15 @@ def run(asked: argparse.Namespace) -> int:
         return 0
     for script, device in chosen:
         print(f"{time.strftime('%H:%M:%S')} {script.name} on {device}", flush=True)
-        line = run_row(script, device, plan)
-        with asked.out[0].open("a") as out:
-            out.write(json.dumps(line) + "\n")
-        print(f"{time.strftime('%H:%M:%S')} {summary(line)}", flush=True)
+        run_row(script, device, plan, lambda line: kept(line, asked.out[0]))
     return 0
+
+
+def kept(line: dict[str, Any], path: Path) -> None:
+    """Adds the line to the results, and says it to whoever watches."""
+    with path.open("a") as out:
+        out.write(json.dumps(line) + "\n")
+    print(f"{time.strftime('%H:%M:%S')} {summary(line)}", flush=True)
 
 
 def choice(only: list[str], devices: list[Device]) -> list[tuple[Script, Device]]:
@@ -75,7 +79,7 @@ def choice(only: list[str], devices: list[Device]) -> list[tuple[Script, Device]
 
 def summary(line: dict[str, Any]) -> str:
     """One line about a row, for whoever watches."""
-    parts = [line["script"], line["device"], line["outcome"]]
+    parts = [line["script"], line["device"], line["outcome"], *(["so far"] if line.get("is_partial") else [])]
     for key in ("trials", "search_s", "claimed", "claimed_low", "claimed_high", "real", "expert", "why"):
         value = line.get(key)
         if value is not None:

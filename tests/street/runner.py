@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -205,8 +205,11 @@ def _events(path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def run_row(script: Script, device: Device, plan: Plan) -> dict[str, Any]:
-    """The line of one row in the results: all that was seen, nothing judged."""
+def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str, Any]], None]) -> None:
+    """Runs one row and keeps its line: all that was seen, nothing judged.
+
+    What is known after the search and after each turn is kept too, marked `is_partial`, for a run that is cut off.
+    """
     place = Place(script, device, plan)
     line: dict[str, Any] = {"script": script.name, "device": device, "kind": script.kind, "time": plan.time}
     line |= {"repository": script.source.repository, "commit": script.source.commit}
@@ -215,15 +218,16 @@ def run_row(script: Script, device: Device, plan: Plan) -> dict[str, Any]:
     try:
         line["data_s"] = round(place.lay_out(), 1)
     except Exception as error:
-        return {**line, "outcome": "not run", "why": f"{type(error).__name__}: {error}"}
+        return keep({**line, "outcome": "not run", "why": f"{type(error).__name__}: {error}"})
     missing = absent(script)
     if missing:
-        return {**line, "outcome": "not run", "why": f"not installed: {', '.join(missing)}"}
+        return keep({**line, "outcome": "not run", "why": f"not installed: {', '.join(missing)}"})
     place.empty_out()
-    if plan.is_bare:
-        return {**line, "outcome": "bare"} | in_turns(place, "bare")
-    line |= facts_of(search(place), script)
-    return line | in_turns(place, line["outcome"])
+    line |= {"outcome": "bare"} if plan.is_bare else facts_of(search(place), script)
+    for turns in in_turns(place, line["outcome"]):
+        keep({**line, **turns, "is_partial": True})
+        line |= turns
+    return keep(line)
 
 
 def absent(script: Script) -> list[str]:
@@ -310,8 +314,8 @@ def phases(events: list[dict[str, Any]]) -> dict[str, float]:
     return {"probe": round(probe, 1), "trials": round(trials, 1), "finals": round(finals, 1)}
 
 
-def in_turns(place: Place, found: str) -> dict[str, Any]:
-    """Rates of the script, of `autotune run` and of the expert's line, in turns; one turn where the search failed."""
+def in_turns(place: Place, found: str) -> Iterator[dict[str, Any]]:
+    """Rates of the script, of `autotune run` and of the expert's line, after each turn; one turn after a failure."""
     typed, script = place.script.arguments[place.device], place.script
     contenders = {"script": place.command(typed)}
     if found in ("tuned", "no gain") and place.config.exists():
@@ -320,8 +324,9 @@ def in_turns(place: Place, found: str) -> dict[str, Any]:
     if expert is not None:
         contenders["expert"] = place.command(expert)
     progress = script.progress_on(place.device)
+    yield {"uncounted": script.no_progress} if progress is None else {}
     if found == "refused" or progress is None:
-        return {"uncounted": script.no_progress} if progress is None else {}
+        return
     rounds = place.plan.rounds if found in ("tuned", "no gain", "bare") else min(1, place.plan.rounds)
     seen: dict[str, list[Watched]] = {name: [] for name in contenders}
     for number in range(rounds):
@@ -332,7 +337,7 @@ def in_turns(place: Place, found: str) -> dict[str, Any]:
                 limits=place.plan.limits, log=place.logs / f"{name}-{number}.log",
             )  # fmt: skip
             seen[name].append(watched)
-    return rates(seen)
+        yield rates(seen)
 
 
 def rates(seen: Mapping[str, list[Watched]]) -> dict[str, Any]:
