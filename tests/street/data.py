@@ -107,7 +107,11 @@ def _annotation(rng: np.random.Generator, image: int, number: int, width: int, h
 
 
 def yolo(folder: Path, *, pictures_made: int, train: int, val: int) -> None:
-    """YOLO's tree: pictures, a text file of boxes for each, and the file that names the classes."""
+    """YOLO's tree: pictures, a text file of boxes for each, the file of the classes, and the font of its plots."""
+    from matplotlib import get_data_path
+
+    (folder / "config").mkdir()
+    shutil.copyfile(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), folder / "config" / "Arial.ttf")
     made = pictures(folder / "made", pictures_made, 640, 480)
     rng = np.random.default_rng(0)
     for part, count in (("train", train), ("val", val)):

@@ -36,6 +36,7 @@ SCRIPTS = (
         name="yolov5", kind="YOLO family", source=YOLOV5, script="train.py",
         data={"gpu": YOLO, "cpu": FEW_YOLO},
         packages=("cv2", "pandas", "seaborn", "torchvision", "ultralytics"),
+        environment={"YOLOV5_CONFIG_DIR": "{data}/config"},
         arguments={
             "gpu": "--img 640 --batch 16 --epochs 20 --data {data}/data.yaml --weights '' --cfg yolov5s.yaml",
             "cpu": "--img 160 --batch 8 --epochs 20 --data {data}/data.yaml --weights '' --cfg yolov5n.yaml "
