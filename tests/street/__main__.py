@@ -1,4 +1,4 @@
-"""`python -m tests.street`: runs the corpus over a folder of checkouts, or writes the table of its results."""
+"""`python -m tests.street`: runs the corpus over a folder of checkouts, or writes the table of the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
 
 
 def main(words: list[str] | None = None) -> int:
-    """Does what the command line asks; gives the exit code."""
+    """Carries out the command line; gives the exit code."""
     asked = _parser().parse_args(words)
     if asked.list:
         for script in SCRIPTS:
@@ -37,7 +37,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Runs the rows that are not in the results yet."""
+    """Runs the rows without a line in the results."""
     known = {(row["script"], row["device"]) for row in read_results(asked.out) if not row.get("is_partial")}
     chosen = [(s, d) for s, d in choice(asked.only, asked.device) if (s.name, d) not in known]
     plan = Plan(
@@ -57,14 +57,14 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def kept(line: dict[str, Any], path: Path) -> None:
-    """Adds the line to the results, and says it to whoever watches."""
+    """Adds the line to the results, and prints a summary."""
     with path.open("a") as out:
         out.write(json.dumps(line) + "\n")
     print(f"{time.strftime('%H:%M:%S')} {summary(line)}", flush=True)
 
 
 def choice(only: list[str], devices: list[Device]) -> list[tuple[Script, Device]]:
-    """Rows by name, or `name:device`, in the order in which they are asked for; all where nobody asks."""
+    """Rows by name, or `name:device`, in the order given; all rows for an empty list."""
     names = only or [script.name for script in SCRIPTS]
     by_name = {script.name: script for script in SCRIPTS}
     chosen: list[tuple[Script, Device]] = []
@@ -78,7 +78,7 @@ def choice(only: list[str], devices: list[Device]) -> list[tuple[Script, Device]
 
 
 def summary(line: dict[str, Any]) -> str:
-    """One line about a row, for whoever watches."""
+    """One line about a row, for people."""
     parts = [line["script"], line["device"], line["outcome"], *(["so far"] if line.get("is_partial") else [])]
     for key in ("trials", "search_s", "claimed", "claimed_low", "claimed_high", "real", "expert", "why"):
         value = line.get(key)
@@ -88,7 +88,7 @@ def summary(line: dict[str, Any]) -> str:
 
 
 def read_results(paths: list[Path]) -> list[dict[str, Any]]:
-    """The lines of results files; a later line of the same row and device stands for an earlier one."""
+    """The lines of results files; of two lines for a row and device, the later stands."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for path in paths:
         if path.exists():

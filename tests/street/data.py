@@ -1,4 +1,4 @@
-"""Made-up data in the formats that training scripts read; nothing is downloaded.
+"""Made-up data in the formats of training scripts, without a download.
 
 Every function fills one folder within seconds. Contents are random, formats are real.
 """
@@ -25,7 +25,7 @@ WORDS = tuple(a + b + c for a in "bdfghklmnprst" for b in "aeiou" for c in ("", 
 
 
 def picture(seed: int, width: int, height: int, quality: int = 90) -> bytes:
-    """A JPEG of smooth colours and some grain, about as large as a photo of its size."""
+    """A JPEG of smooth colours and some grain, about as large as a photo of equal width and height."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)
@@ -38,14 +38,14 @@ def picture(seed: int, width: int, height: int, quality: int = 90) -> bytes:
 
 
 def _write_pictures(job: tuple[str, range, int, int]) -> None:
-    """Writes the pictures of one range of seeds."""
+    """Writes the pictures of a range of seeds."""
     folder, seeds, width, height = job
     for seed in seeds:
         Path(folder, f"{seed:06d}.jpg").write_bytes(picture(seed, width, height))
 
 
 def pictures(folder: Path, count: int, width: int = 500, height: int = 375) -> list[Path]:
-    """Paths of that many JPEGs, which all usable cores have written into the folder."""
+    """Paths of `count` JPEGs, written into the folder by all usable cores."""
     folder.mkdir(parents=True, exist_ok=True)
     cores = len(os.sched_getaffinity(0))
     share = -(-count // (cores * 4))
@@ -58,7 +58,7 @@ def pictures(folder: Path, count: int, width: int = 500, height: int = 375) -> l
 def image_folders(
     folder: Path, *, pictures_made: int, classes: int, train: int, val: int, width: int = 500, height: int = 375
 ) -> None:
-    """An ImageNet-like tree: `train` and `val` with one folder per class, whose entries are links to few JPEGs.
+    """An ImageNet-like tree: `train` and `val`, one folder per class, full of links to a few JPEGs.
 
     Links make an epoch long without making the data large.
     """
@@ -72,7 +72,7 @@ def image_folders(
 
 
 def flat_pictures(folder: Path, *, count: int, width: int = 256, height: int = 256, inside: str = "images/all") -> None:
-    """JPEGs in one folder, below another as `ImageFolder` wants it."""
+    """JPEGs in one folder, two levels down, for `ImageFolder`."""
     pictures(folder / inside, count, width, height)
 
 
@@ -97,7 +97,7 @@ def coco(folder: Path, *, pictures_made: int, train: int, val: int, width: int =
 
 
 def _annotation(rng: np.random.Generator, image: int, number: int, width: int, height: int) -> dict[str, object]:
-    """One object of a picture: a box, as a polygon too."""
+    """An object of a picture: a box, as a polygon too."""
     w, h = float(rng.integers(60, width // 2)), float(rng.integers(60, height // 2))
     x, y = float(rng.integers(0, width - int(w))), float(rng.integers(0, height - int(h)))
     return {
@@ -139,7 +139,7 @@ def masks(folder: Path, *, count: int, width: int = 480, height: int = 320) -> N
 
 
 def bsds(folder: Path, *, count: int) -> None:
-    """Pictures where an example of super-resolution unpacks a data set of boundaries."""
+    """Pictures in the tree of BSDS300, for an example of super-resolution."""
     for part in ("train", "test"):
         pictures(folder / "BSDS300" / "images" / part, count, 481, 321)
 
@@ -166,7 +166,7 @@ def mnist(folder: Path, *, train: int = 60_000, test: int = 10_000, name: str = 
 
 
 def tokens(folder: Path, *, vocabulary: int, train: int, val: int) -> None:
-    """Token files of two bytes a token, as nanoGPT prepares them."""
+    """Token files of two bytes a token, in nanoGPT's format."""
     rng = np.random.default_rng(0)
     for name, count in (("train.bin", train), ("val.bin", val)):
         rng.integers(0, vocabulary, count, dtype=np.uint16).tofile(folder / name)
@@ -184,26 +184,26 @@ def sentences(seed: int, count: int, words: int = 16) -> list[str]:
 
 
 def text(folder: Path, *, lines: int, names: Sequence[str] = ("train.txt", "valid.txt", "test.txt")) -> None:
-    """Text files: the first one of that many lines, the others of a twentieth."""
+    """Text files: the first of `lines` lines, the rest of a twentieth."""
     for number, name in enumerate(names):
         body = sentences(number, lines if number == 0 else max(lines // 20, 200))
         (folder / name).write_text("\n".join(body) + "\n")
 
 
 def letters(folder: Path, *, count: int) -> None:
-    """One text file of about that many characters, `input.txt`; with those that a guide begins its samples with."""
+    """The text file `input.txt` of about `count` characters, with the words of minGPT's samples."""
     (folder / "input.txt").write_text("O God, O God!\n" + "\n".join(sentences(0, count // 60)))
 
 
 def names(folder: Path, *, count: int) -> None:
-    """One text file of that many made-up names, `names.txt`."""
+    """The text file `names.txt` of `count` made-up names."""
     rng = np.random.default_rng(0)
     picks = rng.integers(0, len(WORDS), (count, 3))
     (folder / "names.txt").write_text("\n".join("".join(WORDS[number] for number in row) for row in picks) + "\n")
 
 
 def word_tokenizer(folder: Path, special: Sequence[str] = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")) -> None:
-    """A fast tokenizer of made-up words, as `save_pretrained` writes it."""
+    """A fast tokenizer of made-up words, in the format of `save_pretrained`."""
     model = {"type": "WordLevel", "unk_token": special[0], "vocab": {w: n for n, w in enumerate([*special, *WORDS])}}
     added = [
         dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
@@ -224,7 +224,7 @@ def word_tokenizer(folder: Path, special: Sequence[str] = ("[UNK]", "[CLS]", "[S
 
 
 def language_model(folder: Path, *, lines: int) -> None:
-    """Text files, a tokenizer for them, and a configuration of DeepSpeed."""
+    """Text files, a tokenizer, and a configuration of DeepSpeed."""
     text(folder, lines=lines)
     word_tokenizer(folder / "tokenizer")
     auto = dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"), "auto")
@@ -245,7 +245,7 @@ class Accuracy(evaluate.Metric):
     def _compute(self, predictions, references):
         return {"accuracy": sum(p == r for p, r in zip(predictions, references)) / len(references)}
 """
-"""The metric that scripts load by the name `accuracy`; a folder of that name takes the hub's place."""
+"""The metric `accuracy` for Hugging Face's scripts: a folder of this name takes the hub's place."""
 
 
 def _metric(folder: Path) -> None:
@@ -255,7 +255,7 @@ def _metric(folder: Path) -> None:
 
 
 def classified_sentences(folder: Path, *, count: int, size: str) -> None:
-    """Sentences with labels in CSV files, with a tokenizer and a BERT of random weights beside them.
+    """Sentences with labels in CSV files, a tokenizer, and a BERT of random weights.
 
     The size is `base`, as published, or `tiny`.
     """
@@ -274,7 +274,7 @@ def classified_sentences(folder: Path, *, count: int, size: str) -> None:
 
 
 def classified_pictures(folder: Path, *, train: int, size: str) -> None:
-    """Pictures in a folder per class, with a vision transformer of random weights beside them.
+    """Pictures in a folder per class, and a vision transformer of random weights.
 
     The size is `base`, as published, or `tiny`.
     """
@@ -291,7 +291,7 @@ def classified_pictures(folder: Path, *, train: int, size: str) -> None:
 
 
 def instructions(folder: Path, *, count: int) -> None:
-    """Instructions with answers in one JSON file, with a tokenizer and a small Llama of random weights beside them."""
+    """Instructions with answers in a JSON file, a tokenizer, and a small Llama of random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     lines = sentences(0, count * 2, 30)
@@ -303,7 +303,7 @@ def instructions(folder: Path, *, count: int) -> None:
 
 
 def styled_pictures(folder: Path, *, count: int) -> None:
-    """Pictures, a picture whose style is wanted, and random weights of VGG16 where torch caches the published ones."""
+    """Pictures, a style's picture, and random weights of VGG16 in the place of torch's cache."""
     import torch
     from torchvision.models import vgg16
 
@@ -314,7 +314,7 @@ def styled_pictures(folder: Path, *, count: int) -> None:
 
 
 def pets_and_weights(folder: Path, *, count: int, breeds: int = 37) -> None:
-    """Pictures in one folder whose names begin with the breed, and random weights where timm's hub caches its own."""
+    """Pictures named by breed in a folder, and random weights of a ResNet in the place of the hub's cache."""
     from safetensors.torch import save_file
     from timm import create_model
 
@@ -329,7 +329,7 @@ def pets_and_weights(folder: Path, *, count: int, breeds: int = 37) -> None:
 
 
 def sounds(folder: Path, *, speakers: int, per_speaker: int, seconds: float = 4.0) -> None:
-    """WAV files of 16 kHz in a folder per speaker, with the lists that a trainer of speaker models reads."""
+    """WAV files of 16 kHz in a folder per speaker, with lists for a trainer of speaker models."""
     rng = np.random.default_rng(0)
     lines = []
     for speaker in range(speakers):
@@ -354,7 +354,7 @@ def _sound(path: Path, rng: np.random.Generator, pitch: float, seconds: float) -
 
 
 def molecules(folder: Path, *, graphs: int, name: str = "MUTAG") -> None:
-    """A data set of small graphs in the text format of TU Dortmund, where PyTorch Geometric looks for it."""
+    """A data set of small graphs in the text format of TU Dortmund, in PyTorch Geometric's tree."""
     rng = np.random.default_rng(0)
     raw = folder / name / "raw"
     raw.mkdir(parents=True)
@@ -392,7 +392,7 @@ def citations(folder: Path, *, papers: int = 2708, words: int = 1433, classes: i
 
 
 def sines(folder: Path) -> None:
-    """A hundred sine waves, as an example of sequence prediction generates them."""
+    """A hundred sine waves, in the file of an example of sequence prediction."""
     import torch
 
     rng = np.random.RandomState(2)
@@ -401,7 +401,7 @@ def sines(folder: Path) -> None:
 
 
 def series(folder: Path, *, rows: int = 17_420) -> None:
-    """A CSV file of seven hourly series, named and dated as the electricity transformers' one."""
+    """A CSV file of seven hourly series, with the columns of the electricity transformers' data."""
     values = np.cumsum(np.random.default_rng(0).standard_normal((rows, 7)), axis=0)
     start = np.datetime64("2016-07-01T00:00:00")
     with (folder / "ETTh1.csv").open("w", newline="") as out:

@@ -1,4 +1,4 @@
-"""Rates from a script's own output: lines with the times at which they came."""
+"""Rates from a script's own output: lines, and the times of their arrival."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.street.script import Progress
 
 
 class Lines:
-    """Lines out of the chunks of a pipe: a newline ends one, and so does the carriage return of a progress bar."""
+    """Lines out of the chunks of a pipe; a newline or a progress bar's carriage return ends a line."""
 
     def __init__(self) -> None:
         self._rest = ""
 
     def feed(self, text: str) -> list[str]:
-        """The lines that the chunk completes; the rest waits for the next chunk."""
+        """The lines completed by the chunk; the rest waits for the next chunk."""
         *whole, self._rest = re.split(r"[\r\n]+", self._rest + text)
         return [line for line in whole if line.strip()]
 
@@ -27,13 +27,13 @@ class Counter:
 
     progress: Progress
     marks: list[tuple[float, float, int]] = field(default_factory=list)
-    """Time in seconds, position in samples, and the number of the stretch of training that the line belongs to."""
+    """Time in seconds, position in samples, and the number of the line's stretch of training."""
     _stretch: int = 0
     _lines: int = 0
     _last: tuple[int, float] | None = None
 
     def line(self, time_s: float, text: str) -> bool:
-        """True where the line tells of progress; it is then counted."""
+        """Counts the line; True for a line of progress."""
         match = self.progress.search(text)
         if match is None:
             return False
@@ -50,7 +50,7 @@ class Counter:
         return True
 
     def _open_stretch(self, epoch: int, at: float) -> None:
-        """Begins a stretch where the count has begun anew, so that what happens between epochs is in no rate."""
+        """Begins a stretch when the count has begun anew: the time between epochs belongs to no rate."""
         last, self._last = self._last, (epoch, at)
         if last is None or self.progress.spans_epochs:
             return
@@ -63,14 +63,14 @@ class Counter:
         return self.marks[0][0] if self.marks else None
 
     def rate(self, settle_s: float) -> float | None:
-        """Samples per second after the first `settle_s` seconds; None without two lines of one stretch after them."""
+        """Samples per second after the first `settle_s` seconds; None without two later lines of a stretch."""
         if not self.marks:
             return None
         return rate_of([mark for mark in self.marks if mark[0] >= self.marks[0][0] + settle_s])
 
 
 def rate_of(marks: Iterable[tuple[float, float, int]]) -> float | None:
-    """Positions gained per second within the stretches, together; None where no time passed in any."""
+    """Positions gained per second within all stretches together; None for stretches of no time."""
     spans: dict[int, list[tuple[float, float]]] = {}
     for time_s, position, stretch in marks:
         spans.setdefault(stretch, []).append((time_s, position))

@@ -1,4 +1,4 @@
-"""Runs one row: the search, and then the script, `autotune run` and the expert's line in turns."""
+"""Runs a row: the search, and after it the script, `autotune run` and the expert's line in turns."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ ENVIRONMENT = {
     "YOLO_OFFLINE": "true",
     "COLUMNS": "200",
 }
-"""What all commands of all rows have in their environment: nothing is fetched, and lines come when they are printed."""
+"""Environment of every command of a row: nothing is fetched, and a printed line comes at once."""
 SEARCH_MARGIN_S = 120.0
-"""A search that has not ended so long after its limit is ended: it hangs."""
+"""Seconds beyond the limit after which a search counts as hung, and is ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,28 +43,28 @@ class Plan:
 
     checkouts: Path
     work: Path
-    """Where copies, data and logs go."""
+    """Folder for copies, data and logs."""
     time: str = "3m"
-    """What `autotune search` gets as `--time`."""
+    """The `--time` of `autotune search`."""
     rounds: int = 2
     """Turns of script, `autotune run` and expert; 0 = the search alone."""
     limits: Limits = field(default_factory=Limits)
     gpus: str = ""
-    """CUDA_VISIBLE_DEVICES of all commands; empty = as it is."""
+    """CUDA_VISIBLE_DEVICES of all commands; empty = unchanged."""
     options: tuple[str, ...] = ()
     """More options of `autotune search`."""
     is_bare: bool = False
-    """No search: the script and the expert's line alone, which shows that the row itself is right."""
+    """True runs the script and the expert's line without a search, to check the row itself."""
 
     @property
     def search_limit_s(self) -> float:
-        """Seconds after which a search is ended from outside."""
+        """Longest duration of a search, in seconds."""
         number, unit = re.fullmatch(r"([\d.]+)([smh])", self.time).groups()  # type: ignore[union-attr]
         return float(number) * {"s": 1, "m": 60, "h": 3600}[unit] * 1.5 + SEARCH_MARGIN_S
 
 
 class Place:
-    """Folders, arguments and environment of one row on one device."""
+    """Folders, arguments and environment of a row on a device."""
 
     def __init__(self, script: Script, device: Device, plan: Plan) -> None:
         self.script, self.device, self.plan = script, device, plan
@@ -77,7 +77,7 @@ class Place:
         self.logs = plan.work / "logs" / f"{script.name}-{device}"
 
     def lay_out(self) -> float:
-        """Copies the checkout and makes the data where they are not there yet; gives the seconds that it took."""
+        """Copies the checkout and makes missing data; gives the seconds spent."""
         started = time.monotonic()
         shutil.rmtree(self.home, ignore_errors=True)
         shutil.rmtree(self.logs, ignore_errors=True)
@@ -95,7 +95,7 @@ class Place:
         return time.monotonic() - started
 
     def filled(self, text: str) -> str:
-        """The text with its placeholders filled."""
+        """The text with placeholders filled."""
         cores = max(1, len(os.sched_getaffinity(0)) // PROCESSES[self.device])
         values = {"data": self.data, "out": self.home / "out", "repository": self.copy, "cores": cores}
         values["stand_ins"] = Path(__file__).parent / "stand_ins"
@@ -105,11 +105,11 @@ class Place:
         return text
 
     def words(self, typed: str) -> list[str]:
-        """Arguments with their placeholders filled."""
+        """Arguments with placeholders filled."""
         return shlex.split(self.filled(typed))
 
     def command(self, typed: str) -> list[str]:
-        """The script as a user starts it."""
+        """The command of a user for the script."""
         launcher = shlex.split(self.filled(self.script.launcher.get(self.device, sys.executable)))
         return [*launcher, self.script.script, *self.words(typed)]
 
@@ -134,12 +134,12 @@ class Place:
         return {**there, **own}
 
     def empty_out(self) -> None:
-        """Empties the folder that the script writes to, so that no run goes on from another one's checkpoint."""
+        """Empties the script's output folder: no run must go on from an earlier run's checkpoint."""
         shutil.rmtree(self.home / "out", ignore_errors=True)
 
 
 def make_data(data: Data | None, folder: Path) -> None:
-    """Fills the folder with the data, once: an unfinished one is made anew."""
+    """Fills the folder with the data, once; unfinished data is made anew."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     done = folder.with_name(f"{folder.name}.done")
     if data is None or done.exists():
@@ -158,15 +158,15 @@ class Searched:
     """What one search said."""
 
     exit_code: int | None
-    """None where it was ended from outside, because it hung."""
+    """None for a search that hung, and was ended from outside."""
     wall_s: float
     events: list[dict[str, Any]]
     said: str
-    """All of its standard error."""
+    """The whole standard error."""
 
     @property
     def result(self) -> dict[str, Any]:
-        """The document of the result; empty where there is none."""
+        """The document of the result; empty after a failure."""
         return next((event for event in reversed(self.events) if event.get("event") == "result"), {})
 
 
@@ -195,7 +195,7 @@ def search(place: Place) -> Searched:
 
 
 def _events(path: Path) -> list[dict[str, Any]]:
-    """The events of a search; a last line that was cut off is left out."""
+    """The events of a search, without a last line cut off in the middle."""
     events = []
     for line in path.read_text(errors="replace").splitlines():
         with contextlib.suppress(json.JSONDecodeError):
@@ -206,9 +206,9 @@ def _events(path: Path) -> list[dict[str, Any]]:
 
 
 def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str, Any]], None]) -> None:
-    """Runs one row and keeps its line: all that was seen, nothing judged.
+    """Runs a row and keeps the resulting line, without a judgement.
 
-    What is known after the search and after each turn is kept too, marked `is_partial`, for a run that is cut off.
+    The line is kept after the search and after each turn too, marked `is_partial`, for the case of a sudden end.
     """
     place = Place(script, device, plan)
     line: dict[str, Any] = {"script": script.name, "device": device, "kind": script.kind, "time": plan.time}
@@ -231,14 +231,14 @@ def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str
 
 
 def absent(script: Script) -> list[str]:
-    """Modules that the script needs and this Python has not."""
+    """Modules needed by the script and missing in this Python."""
     from importlib.util import find_spec
 
     return [name for name in script.packages if find_spec(name) is None]
 
 
 def facts_of(searched: Searched, script: Script) -> dict[str, Any]:
-    """What a search said, as plain values."""
+    """The facts of a search, as plain values."""
     result = searched.result
     speedup = result.get("speedup") or {}
     best, baseline = result.get("best") or {}, result.get("baseline") or {}
@@ -270,13 +270,13 @@ def named(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 def trial_words(event: Mapping[str, Any]) -> dict[str, Any]:
-    """What the results keep of a finished trial."""
+    """The results' part of a finished trial."""
     keys = ("number", "outcome", "reason", "samples_per_second", "wall_s", "start", "start_reason", "durations_s")
     return {key: event.get(key) for key in (*keys, "settings")}
 
 
 def final_words(event: Mapping[str, Any]) -> dict[str, Any]:
-    """What the results keep of a run of the finals."""
+    """The results' part of a run of the finals."""
     return {key: event.get(key) for key in ("round", "number", "outcome", "reason", "samples_per_second", "wall_s")}
 
 
@@ -295,12 +295,12 @@ def outcome(searched: Searched, script: Script) -> str:
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that differ, with their new values."""
+    """Settings with a new value, and the new values."""
     return {key: value for key, value in after.items() if before.get(key) != value}
 
 
 def left_out(searched: Searched) -> list[str]:
-    """What the search says that it left out, and why; a line that ends in the middle of a sentence is joined."""
+    """Sentences of the search about settings left out; a sentence broken over lines is joined."""
     joined = re.sub(r"\n {8,}(?=\S)", " ", searched.said)
     found = re.findall(r"(?m)^\s*(?:note: |warning: )?(.*left out.*)$", joined)
     return list(dict.fromkeys(line.strip() for line in found))
@@ -341,7 +341,7 @@ def in_turns(place: Place, found: str) -> Iterator[dict[str, Any]]:
 
 
 def rates(seen: Mapping[str, list[Watched]]) -> dict[str, Any]:
-    """Rates by contender, ratios to the script by rounds and together, and the words of who showed no progress."""
+    """Rates by contender, ratios to the script by rounds and together, and the last words of silent contenders."""
     line: dict[str, Any] = {"rates": {name: [one.rate for one in runs] for name, runs in seen.items()}}
     line["first_s"] = {name: [_rounded(one.first_s) for one in runs] for name, runs in seen.items()}
     for name, key in (("run", "real"), ("expert", "expert")):

@@ -1,4 +1,4 @@
-"""What the table says of one public training script."""
+"""A row of the table: a public training script."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Literal
 Device = Literal["cpu", "gpu", "2gpu"]
 DEVICES: tuple[Device, ...] = ("cpu", "gpu", "2gpu")
 PROCESSES: Mapping[Device, int] = {"cpu": 1, "gpu": 1, "2gpu": 2}
-"""Processes that train together; a script that starts none by itself has a launcher."""
+"""Processes training together, by device; a launcher starts them unless the script does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How a script's own output tells how far training is."""
+    """How a script's own output tells the progress of training."""
 
     pattern: str
-    """A regular expression, searched in every line. Its group `at` is the position; without the group every matching
-    line counts as one. Groups `epoch` and `of`, the length of an epoch, are optional."""
+    """A regular expression, searched in every line. The group `at` is the position; without the group every matching
+    line counts 1. Groups `epoch` and `of`, the length of an epoch, are optional."""
     per: float = 1.0
-    """Samples (or whatever the row counts) per unit of the position, all processes together; above 0."""
+    """Samples per unit of the position, all processes together; above 0."""
     spans_epochs: bool = False
-    """The time between two epochs counts as training: the script does nothing else there. Needs `epoch` and `of`."""
+    """True counts the time between two epochs: the script only trains. Needs `epoch` and `of`."""
 
     def search(self, line: str) -> re.Match[str] | None:
         """The match in one line of output, or None."""
@@ -33,12 +33,12 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Made-up data in the format that a script reads."""
+    """Made-up data in a script's format."""
 
     name: str
     """Name of the folder; rows with the same name share the data."""
     make: Callable[[Path], None]
-    """Fills an empty folder; it downloads nothing."""
+    """Fills an empty folder without a download."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """One public training script, how a user starts it, and how somebody who knows would.
+    """A public training script with the command lines of a user and of an expert.
 
     In arguments `{data}` is the folder of the data, `{out}` an empty folder, `{cores}` the usable cores per process and
     `{gpu}` the first GPU's number.
@@ -68,49 +68,49 @@ class Script:
     """A family of KINDS in `tests.street.rows`."""
     source: Source
     script: str
-    """Path of the script within its working directory."""
+    """Path of the script within the working directory."""
     arguments: Mapping[Device, str]
-    """What a user types, by the devices that the script is run on."""
+    """The arguments of a user, by device."""
     progress: Mapping[Device, Progress] | Progress | None
     expert: Mapping[Device, str] = field(default_factory=dict)
-    """What somebody who knows types in place of the arguments; `+ ...` is typed after them."""
+    """The arguments of an expert; `+ ...` follows the arguments of a user."""
     no_expert: str = ""
-    """Why an expert would type nothing else, for devices without an entry above."""
+    """Reason for the lack of an expert's arguments on further devices."""
     no_progress: str = ""
-    """Why its output tells nothing of progress, where it does not."""
+    """Reason for output without progress."""
     data: Mapping[Device, Data] | Data | None = None
     no_data: str = ""
-    """Why the script needs no data, where it has none."""
+    """Reason for a row without data."""
     launcher: Mapping[Device, str] = field(default_factory=dict)
-    """The command that starts the script, such as `torchrun --nproc-per-node=2`; python where there is no entry."""
+    """The launcher by device, such as `torchrun --nproc-per-node=2`; python for devices without an entry."""
     folder: str = "."
     """Working directory, within the repository."""
     links: Mapping[str, str] = field(default_factory=dict)
-    """Paths in the repository that are links to paths in the data, where the script wants its data there."""
+    """Links to make: paths in the repository, and their targets in the data."""
     packages: tuple[str, ...] = ()
-    """Modules beside torch that the script imports."""
+    """Modules imported by the script, beside torch."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that a user sets; their placeholders are those of the arguments, `{repository}`, and `{stand_ins}`:
-    modules that take the place of services."""
+    """Variables set by a user. Placeholders: as in arguments, `{repository}`, and `{stand_ins}`, modules in the place of
+    services."""
     refusal: str = ""
-    """A regular expression that the search's words must match, where a refusal by name is the right answer."""
+    """A regular expression for the search's words, for scripts to be refused by name."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Devices that the script is run on."""
+        """Devices of the row."""
         return tuple(self.arguments)
 
     def expert_on(self, device: Device) -> str | None:
-        """What somebody who knows types on the device; None where nothing would be different."""
+        """The arguments of an expert on the device; None without a difference to a user's."""
         typed = self.expert.get(device)
         if typed is not None and typed.startswith("+ "):
             return f"{self.arguments[device]} {typed[2:]}"
         return typed
 
     def progress_on(self, device: Device) -> Progress | None:
-        """How progress is counted on the device; None where it cannot be."""
+        """The progress on the device; None for output without progress."""
         return self.progress[device] if isinstance(self.progress, Mapping) else self.progress
 
     def data_on(self, device: Device) -> Data | None:
-        """The data for the device; None where the script needs none."""
+        """The data for the device; None for a script without data."""
         return self.data[device] if isinstance(self.data, Mapping) else self.data

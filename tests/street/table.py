@@ -48,7 +48,7 @@ def figures(rows: Sequence[Row]) -> list[str]:
 
 
 def _claims(name: str, rows: Sequence[Row]) -> list[str]:
-    """How the claims of a gain hold on one kind of device; nothing where none was measured."""
+    """How the claims of a gain hold on a kind of device; empty without measured claims."""
     both = [row for row in rows if row["outcome"] == "tuned" and row.get("claimed") and row.get("real")]
     if not both:
         return []
@@ -61,7 +61,7 @@ def _claims(name: str, rows: Sequence[Row]) -> list[str]:
 
 
 def neither(rows: Sequence[Row]) -> list[str]:
-    """Rows that got no right answer: a failure, a hang, or `no gain` where an expert's line is 5 % faster or more."""
+    """Rows without a right answer: a failure, a hang, or `no gain` despite an expert's line 5 % faster or more."""
     wrong = []
     for row in rows:
         missed = row["outcome"] == "no gain" and (row.get("expert") or 1.0) >= 1.05
@@ -71,12 +71,12 @@ def neither(rows: Sequence[Row]) -> list[str]:
 
 
 def slower(rows: Sequence[Row]) -> list[str]:
-    """Rows whose config made the real run slower than the script itself by more than 2 %."""
+    """Rows with a config more than 2 % slower than the script itself in the real run."""
     return [f"{row['script']} ({row['device']})" for row in rows if (row.get("real") or 1.0) < 0.98]
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The names with their number; `0` where there are none."""
+    """The names and their count; `0` for an empty list."""
     return f"{len(names)}: {', '.join(names)}" if names else "0"
 
 
@@ -96,7 +96,7 @@ def outcome_words(row: Row) -> str:
 
 
 def claimed_words(row: Row) -> str:
-    """The published ratio with its interval."""
+    """The published ratio and interval."""
     if row.get("claimed") is None:
         return ""
     return f"{row['claimed']:.2f}x [{row['claimed_low']:.2f}, {row['claimed_high']:.2f}]"
@@ -108,7 +108,7 @@ def ratio(value: float | None) -> str:
 
 
 def why_words(row: Row, limit: int = 600) -> str:
-    """What changed, what was left out and why, or the last words of a failure."""
+    """Changed settings, settings left out with reasons, or the last words of a failure."""
     parts = []
     if row.get("settings"):
         parts.append(", ".join(f"{key}={value}" for key, value in row["settings"].items()))

@@ -1,4 +1,4 @@
-"""The table of scripts: every row says all that the runner and the reader need."""
+"""The table of scripts: every row is complete for the runner and the reader."""
 
 from __future__ import annotations
 

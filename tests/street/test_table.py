@@ -1,4 +1,4 @@
-"""The page of results, and what the runner makes of a search's words."""
+"""The page of results, and the runner's reading of a search."""
 
 from __future__ import annotations
 

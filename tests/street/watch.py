@@ -1,4 +1,4 @@
-"""Runs a command for a bounded time, and counts its progress."""
+"""Runs a command for a bounded time, and counts progress."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.street.script import Progress
 
 TAIL_LINES = 40
 MARKS = 4
-"""Lines of progress that a rate should rest on."""
+"""Lines of progress enough for a rate."""
 GRACE_S = 8.0
-"""Time that processes have to end by themselves, before they are killed."""
+"""Seconds for processes to end by themselves before a kill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,30 +32,30 @@ class Limits:
     settle_s: float = 5.0
     """Left out after the first line of progress: workers start, kernels are chosen."""
     window_s: float = 20.0
-    """Counted after that; up to three times as long where fewer than MARKS lines of progress came."""
+    """Counted afterwards; up to three times as long with fewer than MARKS lines of progress."""
     start_s: float = 150.0
     """Longest wait for the first line of progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What came of one command."""
+    """The outcome of a command."""
 
     rate: float | None
-    """Samples per second by its own output; None where it showed too little of it."""
+    """Samples per second by the command's output; None with too little progress."""
     first_s: float | None
     """Seconds until the first line of progress."""
     wall_s: float
     exit_code: int | None
-    """None where the command was stopped because its time was up."""
+    """None for a command stopped at the limit."""
     tail: tuple[str, ...]
-    """The last lines of its output."""
+    """The last lines of the output."""
 
 
 def watch(
     command: Sequence[str], *, cwd: Path, environ: Mapping[str, str], progress: Progress, limits: Limits, log: Path
 ) -> Watched:
-    """What the command's own output says of its rate within the limits, after which it is ended with its children."""
+    """The rate of the command by the command's output; at the limits the command ends with all children."""
     counter = Counter(progress)
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     started = time.monotonic()
@@ -87,7 +87,7 @@ def _read(
     keep: Callable[[bytes], int],
     started: float,
 ) -> None:
-    """Reads the child's output until its time is up or it has ended."""
+    """Reads the child's output until the end of the limits or of the child."""
     decoder, lines = codecs.getincrementaldecoder("utf-8")("replace"), Lines()
     assert child.stdout is not None
     pipe = child.stdout.fileno()
@@ -122,7 +122,7 @@ def _end(counter: Counter, limits: Limits, started: float) -> float:
 
 
 def end_tree(child: subprocess.Popen[bytes]) -> None:
-    """Ends the child and all that it started, and waits until none is left."""
+    """Ends the child and all descendants, and waits for the last."""
     tree: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
         parent = psutil.Process(child.pid)

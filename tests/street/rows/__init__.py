@@ -8,4 +8,4 @@ from tests.street.script import Script
 SCRIPTS: tuple[Script, ...] = (
     *first.SCRIPTS, *vision.SCRIPTS, *language.SCRIPTS, *other.SCRIPTS, *examples.SCRIPTS
 )  # fmt: skip
-"""All rows, the most telling ones first."""
+"""All rows, the most telling first."""

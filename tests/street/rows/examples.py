@@ -1,4 +1,4 @@
-"""pytorch/examples: all that train, but for what needs packages that torch has outlived."""
+"""pytorch/examples: all training scripts without dead packages or forced downloads."""
 
 from __future__ import annotations
 

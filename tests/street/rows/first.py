@@ -1,4 +1,4 @@
-"""The five scripts that taught the most."""
+"""The five most telling scripts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LETTER_TOKENS = Data(name="letter-tokens", make=partial(data.tokens, vocabulary=
 
 TORCHVISION_LINE = r"Epoch: \[(?P<epoch>\d+)\]\s+\[\s*(?P<at>\d+)/(?P<of>\d+)\]"
 TRAINER_BAR = r"^\s*\d+%\|[^|]*\| (?P<at>\d+)/(?P<of>\d+) \["
-"""The progress bar of Hugging Face's Trainer; bars of other work begin with words."""
+"""The progress bar of Hugging Face's Trainer; bars of further work begin with words."""
 CLM_DATA = "--tokenizer_name {data}/tokenizer --train_file {data}/train.txt"
 TINY_GPT2 = "--model_type gpt2 --config_overrides n_embd=128,n_layer=2,n_head=2"
 
 
 def batches(pattern: str, batch: int, cpu: int | None = None) -> dict[Device, Progress]:
-    """Progress in batches of so many samples per process, of others on a CPU."""
+    """Progress in batches of `batch` samples per process, on a CPU of `cpu` samples."""
     sizes = {device: batch * PROCESSES[device] for device in DEVICES} | ({"cpu": cpu} if cpu else {})
     return {device: Progress(pattern=pattern, per=sizes[device]) for device in DEVICES}
 

@@ -1,4 +1,4 @@
-"""Public repositories, each at the commit that the corpus was written for."""
+"""Public repositories, each at the commit of the corpus."""
 
 from __future__ import annotations
 

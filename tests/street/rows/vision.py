@@ -1,4 +1,4 @@
-"""Detection, segmentation, and what else looks at pictures."""
+"""Detection, segmentation and classification of pictures."""
 
 from __future__ import annotations
 

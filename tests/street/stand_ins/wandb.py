@@ -1,4 +1,4 @@
-"""Takes the place of wandb, which logs to a service: what scripts of the corpus call of it, without effect."""
+"""Takes the place of wandb, a client of a logging service: the calls of the corpus' scripts, without effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class _Config(dict[str, Any]):
 
 
 class Run:
-    """A run that nobody sees."""
+    """A run without readers."""
 
     def __init__(self) -> None:
         self.config = _Config()
@@ -23,14 +23,14 @@ class Run:
 
 
 class Histogram:
-    """A histogram that nobody draws."""
+    """A histogram, never drawn."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
 
 class Image(Histogram):
-    """A picture that nobody sees."""
+    """A picture, never shown."""
 
 
 def init(*_: Any, **__: Any) -> Run:
