@@ -90,8 +90,8 @@ class Script:
     packages: tuple[str, ...] = ()
     """Modules imported by the script, beside torch."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables set by a user. Placeholders: as in arguments, `{repository}`, and `{stand_ins}`, modules in the place of
-    services."""
+    """Variables set by a user. Placeholders: as in arguments, `{repository}`, and `{stand_ins}`, modules in
+    the place of services."""
     refusal: str = ""
     """A regular expression for the search's words, for scripts to be refused by name."""
 
