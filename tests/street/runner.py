@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "COLUMNS": "200",
 }
 """Environment of every command of a row: nothing is fetched, and a printed line comes at once."""
-SEARCH_MARGIN_S = 120.0
+SEARCH_MARGIN_S = 180.0
 """Seconds beyond the limit after which a search counts as hung, and is ended."""
 
 
