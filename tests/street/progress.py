@@ -42,19 +42,15 @@ class Counter:
         at = float(groups["at"]) if groups.get("at") else float(self._lines)
         epoch = int(groups["epoch"]) if groups.get("epoch") else 0
         self._open_stretch(epoch, at)
-        position = at
-        if self.progress.spans_epochs:
-            position += epoch * float(groups["of"])
-        if not self.marks or self.marks[-1][1:] != (position * self.progress.per, self._stretch):
-            self.marks.append((time_s, position * self.progress.per, self._stretch))
+        position = at * self.progress.per
+        if not self.marks or self.marks[-1][1:] != (position, self._stretch):
+            self.marks.append((time_s, position, self._stretch))
         return True
 
     def _open_stretch(self, epoch: int, at: float) -> None:
         """Begins a stretch when the count has begun anew: the time between epochs belongs to no rate."""
         last, self._last = self._last, (epoch, at)
-        if last is None or self.progress.spans_epochs:
-            return
-        if epoch != last[0] or at < last[1]:
+        if last is not None and (epoch != last[0] or at < last[1]):
             self._stretch += 1
 
     @property

@@ -23,8 +23,6 @@ class Progress:
     line counts 1. Groups `epoch` and `of`, the length of an epoch, are optional."""
     per: float = 1.0
     """Samples per unit of the position, all processes together; above 0."""
-    spans_epochs: bool = False
-    """True counts the time between two epochs: the script only trains. Needs `epoch` and `of`."""
 
     def search(self, line: str) -> re.Match[str] | None:
         """The match in one line of output, or None."""

@@ -89,12 +89,6 @@ def test_a_count_that_begins_anew_without_an_epoch_opens_a_stretch() -> None:
     assert counter.rate(0.0) == pytest.approx(10.0)
 
 
-def test_epochs_of_a_script_that_only_trains_are_one_stretch() -> None:
-    counter = Counter(Progress(pattern=r"epoch (?P<epoch>\d+) (?P<at>\d+)/(?P<of>\d+)", spans_epochs=True))
-    at_ten_per_second(counter, [f"epoch {number // 10} {number % 10}/10" for number in range(50)])
-    assert counter.rate(0.0) == pytest.approx(10.0)
-
-
 def test_a_bar_that_is_drawn_again_keeps_the_time_of_its_first_drawing() -> None:
     counter = Counter(Progress(pattern=r"(?P<at>\d+)/9"))
     at_ten_per_second(counter, ["0/9", "1/9", "1/9", "1/9", "2/9"])

@@ -30,8 +30,8 @@ VOICES = Data(name="voices", make=partial(data.sounds, speakers=400, per_speaker
 GRAPHS = Data(name="graphs", make=partial(data.molecules, graphs=4000))
 DLRM_WORDS = (
     "--arch-sparse-feature-size=16 --arch-mlp-bot=13-512-256-64-16 --arch-mlp-top=512-256-1 "
-    "--arch-embedding-size=100000-100000-100000-100000-100000-100000-100000-100000 --data-generation=random "
-    "--mini-batch-size=2048 --num-batches=100000 --print-freq=10 --print-time --num-indices-per-lookup=10"
+    "--arch-embedding-size=10000-10000-10000-10000-10000-10000-10000-10000 --data-generation=random "
+    "--num-batches=100000 --print-freq=10 --print-time --num-indices-per-lookup=10"
 )
 SERIES_WORDS = (
     "--task_name long_term_forecast --is_training 1 --root_path {data}/ --data_path ETTh1.csv --model_id ETTh1_96_96 "
@@ -135,9 +135,11 @@ SCRIPTS = (
     Script(
         name="dlrm", kind="recommender", source=DLRM, script="dlrm_s_pytorch.py", no_data="it makes up its own numbers",
         packages=("sklearn", "tensorboard", "tqdm"),
-        arguments={"cpu": DLRM_WORDS, "gpu": f"{DLRM_WORDS} --use-gpu"},
+        arguments={
+            "cpu": f"{DLRM_WORDS} --mini-batch-size=128", "gpu": f"{DLRM_WORDS} --mini-batch-size=2048 --use-gpu",
+        },
         expert={"cpu": "+ --num-workers {cores}", "gpu": "+ --num-workers {cores}"},
-        progress=Progress(pattern=r"^Finished training it (?P<at>\d+)/(?P<of>\d+) of epoch (?P<epoch>\d+)", per=2048),
+        progress=batches(r"^Finished training it (?P<at>\d+)/(?P<of>\d+) of epoch (?P<epoch>\d+)", 2048, cpu=128),
     ),
     Script(
         name="series_dlinear", kind="time series", source=SERIES, script="run.py",
