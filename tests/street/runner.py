@@ -174,7 +174,7 @@ def search(place: Place) -> Searched:
     """Runs `autotune search` on the unedited script."""
     options = ["--jsonl", "--time", place.plan.time, "--out", str(place.config), "--force"]
     options += ["--storage", str(place.home / "studies.db"), "--study", place.script.name]
-    options += ["--device", "cpu" if place.device == "cpu" else "cuda", *place.plan.options]
+    options += place.plan.options
     command = place.autotuned("search", options, place.script.arguments[place.device])
     out, err = place.logs / "search.jsonl", place.logs / "search.err"
     (place.logs / "search.cmd").write_text(f"cd {place.cwd}; {shlex.join(command)}\n")
