@@ -33,6 +33,8 @@ ENVIRONMENT = {
     "COLUMNS": "200",
 }
 """Environment of every command of a row: nothing is fetched, and a printed line comes at once."""
+OUTCOMES = {"improved": "tuned", "baseline_infeasible": "tuned", "no_gain": "no gain", "too_short": "too short"}
+"""Outcomes by the status of a search."""
 SEARCH_MARGIN_S = 180.0
 """Seconds beyond the limit after which a search counts as hung, and is ended."""
 
@@ -281,14 +283,12 @@ def final_words(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome(searched: Searched, script: Script) -> str:
-    """`tuned`, `no gain`, `refused`, `failed` or `hung`."""
+    """`tuned`, `no gain`, `too short`, `refused`, `failed` or `hung`."""
     if searched.exit_code is None:
         return "hung"
     status = searched.result.get("status")
-    if searched.exit_code in (0, 7) and status in ("improved", "baseline_infeasible"):
-        return "tuned"
-    if searched.exit_code in (0, 7) and status == "no_gain":
-        return "no gain"
+    if searched.exit_code in (0, 7) and status in OUTCOMES:
+        return OUTCOMES[status]
     if script.refusal and re.search(script.refusal, searched.said):
         return "refused"
     return "failed"

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 Row = dict[str, Any]
+OUTCOMES = ("tuned", "no gain", "too short", "refused", "failed", "hung", "not run")
 HEAD = """# Public training scripts
 
 Scripts written elsewhere, unedited, as a user would start them, with made-up data of the real formats. `python -m
@@ -34,11 +35,12 @@ def written(rows: Sequence[Row]) -> str:
 
 def figures(rows: Sequence[Row]) -> list[str]:
     """Summary figures as a list."""
-    count = {name: sum(row["outcome"] == name for row in rows) for name in ("tuned", "no gain", "refused", "not run")}
+    count = {name: sum(row["outcome"] == name for row in rows) for name in OUTCOMES}
     scripts = {row["script"] for row in rows}
     lines = [
         f"* {len(rows)} rows of {len(scripts)} scripts: {count['tuned']} tuned, {count['no gain']} told that nothing "
-        f"is faster, {count['refused']} refused by name, {count['not run']} not run.",
+        f"is faster, {count['refused']} refused by name, {count['too short']} without an answer in the time, "
+        f"{count['failed'] + count['hung']} failed, {count['not run']} not run.",
         f"* Neither tuned, nor told so rightly, nor refused by name: {_listed(neither(rows))}.",
     ]
     for device, name in (("gpu", "On a GPU"), ("2gpu", "On two GPUs"), ("cpu", "On a CPU")):
@@ -61,11 +63,14 @@ def _claims(name: str, rows: Sequence[Row]) -> list[str]:
 
 
 def neither(rows: Sequence[Row]) -> list[str]:
-    """Rows without a right answer: a failure, a hang, or `no gain` despite an expert's line 5 % faster or more."""
+    """Rows without a right answer: a failure, a hang, too little time, or `no gain` despite a faster expert's line.
+
+    Faster means 5 % or more.
+    """
     wrong = []
     for row in rows:
         missed = row["outcome"] == "no gain" and (row.get("expert") or 1.0) >= 1.05
-        if row["outcome"] in ("failed", "hung") or missed:
+        if row["outcome"] in ("failed", "hung", "too short") or missed:
             wrong.append(f"{row['script']} ({row['device']})")
     return wrong
 

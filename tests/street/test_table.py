@@ -60,7 +60,13 @@ def searched(exit_code: int | None, status: str | None, said: str = "") -> Searc
 
 @pytest.mark.parametrize(
     ("exit_code", "status", "expected"),
-    [(0, "improved", "tuned"), (0, "no_gain", "no gain"), (4, None, "failed"), (None, None, "hung")],
+    [
+        (0, "improved", "tuned"),
+        (0, "no_gain", "no gain"),
+        (0, "too_short", "too short"),
+        (4, None, "failed"),
+        (None, None, "hung"),
+    ],
 )
 def test_the_outcome_is_what_the_search_said(exit_code: int | None, status: str | None, expected: str) -> None:
     assert outcome(searched(exit_code, status), SCRIPTS[0]) == expected

@@ -56,16 +56,17 @@ SCRIPTS = (
     ),
     Script(
         name="lightning_autoencoder", kind="LightningCLI", source=LIGHTNING,
-        script="autoencoder.py", folder="examples/pytorch/basics", data=MNIST, links={"examples/Datasets": "."},
-        packages=("lightning", "jsonargparse", "torchvision"), environment={"PL_USE_MOCKED_MNIST": "1"},
+        script="autoencoder.py", folder="examples/pytorch/basics", data=MNIST,
+        links={"examples/Datasets": ".", "examples/pytorch/basics/data": "."},
+        packages=("lightning", "jsonargparse", "torchvision"),
         arguments={"cpu": "--trainer.max_epochs=50 --trainer.accelerator=cpu", "gpu": "--trainer.max_epochs=50"},
         expert={"gpu": "+ --trainer.precision bf16-mixed"}, no_expert=NO_FLAGS, progress=batches(BAR, 32),
     ),
     Script(
         name="lightning_gan", kind="Lightning", source=LIGHTNING,
         script="generative_adversarial_net.py", folder="examples/pytorch/domain_templates",
-        data=MNIST, links={"examples/pytorch/domain_templates/Datasets": "."},
-        packages=("lightning", "torchvision"), environment={"PL_USE_MOCKED_MNIST": "1"},
+        data=MNIST, links={"examples/pytorch/domain_templates/data": "."},
+        packages=("lightning", "torchvision"),
         arguments={"gpu": ""}, no_expert=NO_FLAGS, progress=batches(BAR, 32),
     ),
     Script(
@@ -78,7 +79,7 @@ SCRIPTS = (
     Script(
         name="lightning_fabric_mnist", kind="Lightning", source=LIGHTNING,
         script="train_fabric.py", folder="examples/fabric/image_classifier",
-        data=MNIST, links={"examples/fabric/image_classifier/Datasets": ".", "examples/fabric/Datasets": "."},
+        data=MNIST, links={"Datasets": "."},
         packages=("lightning", "torchvision", "torchmetrics"), arguments={"cpu": "", "gpu": ""}, no_expert=NO_FLAGS,
         progress=Progress(pattern=r"Train Epoch: (?P<epoch>\d+) \[(?P<at>\d+)/(?P<of>\d+)"),
     ),

@@ -7,7 +7,7 @@ from functools import partial
 from tests.street import data
 from tests.street.rows.examples import MNIST, NO_FLAGS
 from tests.street.rows.first import TORCHVISION_LINE, batches
-from tests.street.rows.sources import ACCELERATE, TEMPLATE, TUTORIAL, UNET, VISION, YOLOV5, YOLOX
+from tests.street.rows.sources import ACCELERATE, TUTORIAL, UNET, VISION, YOLOV5, YOLOX
 from tests.street.script import Data, Progress, Script
 
 COCO = Data(name="coco", make=partial(data.coco, pictures_made=600, train=6000, val=100))
@@ -80,12 +80,6 @@ SCRIPTS = (
         expert=dict.fromkeys(("gpu", "2gpu"), "+ --mixed_precision bf16"),
         no_expert="the script has no argument for workers",
         progress=Progress(pattern=r"^epoch (?P<at>\d+): [\d.]+$", per=4000),
-    ),
-    Script(
-        name="pytorch_template", kind="project template", source=TEMPLATE, script="train.py",
-        data=MNIST, links={"data": "."}, packages=("torchvision", "tensorboard", "pandas"),
-        arguments={"cpu": "-c config.json", "gpu": "-c config.json"}, no_expert=NO_FLAGS,
-        progress=Progress(pattern=r"Train Epoch: (?P<epoch>\d+) \[(?P<at>\d+)/(?P<of>\d+)"),
     ),
     Script(
         name="tutorial_cnn", kind="guide", source=TUTORIAL,
