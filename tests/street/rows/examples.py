@@ -137,7 +137,7 @@ SCRIPTS = (
             "2gpu": "-a resnet50 -b 256 --dist-url tcp://127.0.0.1:23456 --multiprocessing-distributed --world-size 1 "
             "--rank 0 {data}",
         },
-        expert={"2gpu": "+ -j 32"}, progress=Progress(pattern=IMAGENET_LINE, per=256 / 2),
+        expert={"2gpu": "+ -j 32"}, progress=Progress(pattern=IMAGENET_LINE, per=256),
     ),
     Script(
         name="ddp_tutorial", kind="DDP by torchrun", source=EXAMPLES,

@@ -91,6 +91,12 @@ SCRIPTS = (
         progress=batches(TRAINER_BAR, 32, cpu=8),
     ),
     Script(
+        name="hf_run_clm_dataparallel", kind="DataParallel", source=TRANSFORMERS,
+        script="run_clm.py", folder=FOLDER, data=TEXTS, packages=HF,
+        arguments={"2gpu": CLM}, expert={"2gpu": "+ --bf16 --dataloader_num_workers 4"},
+        progress=batches(TRAINER_BAR, 8),
+    ),
+    Script(
         name="hf_run_clm_fsdp", kind="FSDP", source=TRANSFORMERS,
         script="run_clm.py", folder=FOLDER, data=TEXTS, packages=HF,
         launcher={"2gpu": "torchrun --nproc-per-node=2"},

@@ -55,6 +55,16 @@ SCRIPTS = (
         progress=batches(BAR, 128, cpu=8),
     ),
     Script(
+        name="lightning_imagenet_auto", kind="LightningCLI", source=LIGHTNING,
+        script="imagenet.py", folder="examples/pytorch/domain_templates", data=IMAGES,
+        packages=("lightning", "jsonargparse", "torchvision"),
+        arguments={
+            "2gpu": "fit --model.data_path {data} --model.arch resnet50 --model.batch_size 256 --trainer.devices auto",
+        },
+        expert={"2gpu": "+ --model.workers 32 --trainer.precision bf16-mixed"},
+        progress=Progress(pattern=BAR, per=256),
+    ),
+    Script(
         name="lightning_autoencoder", kind="LightningCLI", source=LIGHTNING,
         script="autoencoder.py", folder="examples/pytorch/basics", data=MNIST,
         links={"examples/Datasets": ".", "examples/pytorch/basics/data": "."},
