@@ -290,18 +290,6 @@ def classified_pictures(folder: Path, *, train: int, size: str) -> None:
     _metric(folder)
 
 
-def instructions(folder: Path, *, count: int) -> None:
-    """Instructions with answers in a JSON file, a tokenizer, and a small Llama of random weights."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    lines = sentences(0, count * 2, 30)
-    rows = [{"instruction": lines[2 * n], "input": "", "output": lines[2 * n + 1]} for n in range(count)]
-    (folder / "instructions.json").write_text(json.dumps(rows))
-    sizes = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(WORDS) + 5, **sizes)).save_pretrained(folder / "model")
-    word_tokenizer(folder / "model")
-
-
 def styled_pictures(folder: Path, *, count: int) -> None:
     """Pictures, a style's picture, and random weights of VGG16 in the place of torch's cache."""
     import torch

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from tests.street.script import Progress
 
+STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""Terminal sequences of colours and cursor moves."""
+
 
 class Lines:
     """Lines out of the chunks of a pipe; a newline or a progress bar's carriage return ends a line."""
@@ -34,7 +37,7 @@ class Counter:
 
     def line(self, time_s: float, text: str) -> bool:
         """Counts the line; True for a line of progress."""
-        match = self.progress.search(text)
+        match = self.progress.search(STYLES.sub("", text))
         if match is None:
             return False
         self._lines += 1

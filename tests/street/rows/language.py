@@ -6,7 +6,7 @@ from functools import partial
 
 from tests.street import data
 from tests.street.rows.first import CLM_DATA, TEXTS, TRAINER_BAR, batches
-from tests.street.rows.sources import ALPACA, MAKEMORE, MINGPT, TRANSFORMERS
+from tests.street.rows.sources import MAKEMORE, MINGPT, TRANSFORMERS
 from tests.street.script import Data, Device, Progress, Script
 
 HF = ("transformers", "datasets", "evaluate", "accelerate")
@@ -14,6 +14,7 @@ LETTERS = Data(name="letters", make=partial(data.letters, count=1_000_000))
 NAMES = Data(name="names", make=partial(data.names, count=32_000))
 LABELLED: dict[Device, Data] = {
     "gpu": Data(name="labelled", make=partial(data.classified_sentences, count=40_000, size="base")),
+    "2gpu": Data(name="labelled", make=partial(data.classified_sentences, count=40_000, size="base")),
     "cpu": Data(name="labelled-few", make=partial(data.classified_sentences, count=4_000, size="tiny")),
 }
 PICTURES: dict[Device, Data] = {
@@ -21,33 +22,32 @@ PICTURES: dict[Device, Data] = {
     "cpu": Data(name="pictures-vit-few", make=partial(data.classified_pictures, train=400, size="tiny")),
 }
 FOLDER = "examples/pytorch/language-modeling"
-GPT2 = f"--model_type gpt2 {CLM_DATA} --num_train_epochs 10 --output_dir {{out}}"
-CLM = f"{GPT2} --do_train --per_device_train_batch_size 8"
+CLM = (
+    f"--model_type gpt2 {CLM_DATA} --num_train_epochs 10 --output_dir {{out}} --do_train "
+    "--per_device_train_batch_size 8"
+)
 CPU_BERT = "--config_overrides hidden_size=128,num_hidden_layers=2,num_attention_heads=2,intermediate_size=256"
 NO_WAITS = "nothing waits for the data on two cores"
 VIT = "--model_name_or_path {data}/model --train_dir {data}/train --label_column_name label --output_dir {out}"
 VIT_TRAINER = f"{VIT} --do_train --remove_unused_columns False"
-GLUE = (
-    "--model_name_or_path {data}/model --train_file {data}/train.csv --validation_file {data}/valid.csv --do_train "
+GLUE_FILES = (
+    "--model_name_or_path {data}/model --train_file {data}/train.csv --validation_file {data}/valid.csv "
     "--output_dir {out}"
 )
-ALPACA_WORDS = (
-    "--model_name_or_path {data}/model --data_path {data}/instructions.json --output_dir {out} --num_train_epochs 3 "
-    "--per_device_train_batch_size 4 --gradient_accumulation_steps 8 --save_strategy no --learning_rate 2e-5 "
-    "--weight_decay 0. --warmup_ratio 0.03 --logging_steps 1"
-)
+GLUE = f"{GLUE_FILES} --do_train"
 
 SCRIPTS = (
     Script(
-        name="hf_run_clm_no_trainer", kind="HF without Trainer", source=TRANSFORMERS,
-        script="run_clm_no_trainer.py", folder=FOLDER, data=TEXTS, packages=HF,
+        name="hf_run_glue_no_trainer", kind="HF without Trainer", source=TRANSFORMERS,
+        script="run_glue_no_trainer.py", folder="examples/pytorch/text-classification", data=LABELLED, packages=HF,
+        links={"examples/pytorch/text-classification/accuracy": "accuracy"},
         launcher={"2gpu": "accelerate launch --multi_gpu --num_processes 2"},
         arguments={
-            **dict.fromkeys(("gpu", "2gpu"), f"{GPT2} --validation_file {{data}}/valid.txt"),
-            "cpu": f"{GPT2} --validation_file {{data}}/valid.txt --block_size 32 --per_device_train_batch_size 2",
+            **dict.fromkeys(("gpu", "2gpu"), f"{GLUE_FILES} --max_length 128 --per_device_train_batch_size 32"),
+            "cpu": f"{GLUE_FILES} --max_length 64",
         },
         no_expert="the script has no argument for a number format or workers",
-        progress=batches(TRAINER_BAR, 8, cpu=2),
+        progress=batches(TRAINER_BAR, 32, cpu=8),
     ),
     Script(
         name="hf_run_mlm_bert", kind="HF Trainer", source=TRANSFORMERS,
@@ -111,13 +111,6 @@ SCRIPTS = (
         arguments=dict.fromkeys(("gpu", "2gpu"), f"{CLM} --deepspeed {{data}}/deepspeed.json"),
         expert=dict.fromkeys(("gpu", "2gpu"), "+ --bf16 --dataloader_num_workers 4"),
         progress=batches(TRAINER_BAR, 8), refusal=r"(?i)deepspeed",
-    ),
-    Script(
-        name="stanford_alpaca", kind="HF Trainer", source=ALPACA, script="train.py",
-        data=Data(name="instructions", make=partial(data.instructions, count=4000)), packages=HF,
-        arguments={"gpu": f"{ALPACA_WORDS} --bf16 True --tf32 True", "cpu": f"{ALPACA_WORDS} --use_cpu"},
-        no_expert="its guide types the number format by itself",
-        progress=Progress(pattern=TRAINER_BAR, per=32),
     ),
     Script(
         name="mingpt_chargpt", kind="minGPT", source=MINGPT,
