@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
 def main(words: list[str] | None = None) -> int:
     """Carries out the command line; gives the exit code."""
     asked = _parser().parse_args(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit ends what was started; the signal alone does not
     if asked.list:
         for script in SCRIPTS:
             print(f"{script.name}  {','.join(script.devices)}  {script.kind}  {script.source.repository}")
