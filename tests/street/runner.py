@@ -33,6 +33,8 @@ ENVIRONMENT = {
     "COLUMNS": "200",
 }
 """Environment of every command of a row: nothing is fetched, and a printed line comes at once."""
+COLOURS = {"FORCE_COLOR": "1"}
+"""Environment of counted runs: rich draws no progress bar into a pipe otherwise."""
 OUTCOMES = {"improved": "tuned", "baseline_infeasible": "tuned", "no_gain": "no gain", "too_short": "too short"}
 """Outcomes by the status of a search."""
 SEARCH_MARGIN_S = 180.0
@@ -333,7 +335,7 @@ def in_turns(place: Place, found: str) -> Iterator[dict[str, Any]]:
         for name, command in contenders.items():
             place.empty_out()
             watched = watch(
-                command, cwd=place.cwd, environ=place.environ(), progress=progress,
+                command, cwd=place.cwd, environ=place.environ() | COLOURS, progress=progress,
                 limits=place.plan.limits, log=place.logs / f"{name}-{number}.log",
             )  # fmt: skip
             seen[name].append(watched)

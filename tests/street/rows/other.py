@@ -20,8 +20,8 @@ from tests.street.rows.sources import (
 )
 from tests.street.script import Data, Device, Progress, Script
 
-BAR = r"Epoch (?P<epoch>\d+):\s+\d+%\|[^|]*\| (?P<at>\d+)/(?P<of>\d+) \["
-"""Lightning's progress bar, and diffusers'."""
+BAR = r"Epoch (?P<epoch>\d+)(?:/\S+)?:?\s+\S.*?\s(?P<at>\d+)/(?P<of>\d+)\s+[\[\d]"
+"""Lightning's progress bars, by tqdm and by rich, and diffusers'."""
 FLOWERS: dict[Device, Data] = {
     "gpu": Data(name="flowers", make=partial(data.flat_pictures, count=3000)),
     "cpu": Data(name="flowers-few", make=partial(data.flat_pictures, count=60, width=80, height=80)),
