@@ -39,7 +39,7 @@ SCRIPTS = (
     Script(
         name="mnist_forward_forward", kind=KIND, source=EXAMPLES,
         script="main.py", folder="mnist_forward_forward", data=MNIST, links={"data": "."}, packages=("torchvision",),
-        arguments={"cpu": "--train_size 2000 --log_interval 1", "gpu": "--log_interval 1"}, no_expert=NO_FLAGS,
+        arguments={"cpu": "--train_size 2000 --log-interval 1", "gpu": "--log-interval 1"}, no_expert=NO_FLAGS,
         progress=Progress(pattern=r"^Loss: "),
     ),
     Script(
@@ -95,6 +95,7 @@ SCRIPTS = (
         name="time_sequence_prediction", kind=KIND, source=EXAMPLES,
         script="train.py", folder="time_sequence_prediction", data=Data(name="sines", make=data.sines),
         links={"time_sequence_prediction/traindata.pt": "traindata.pt"}, packages=("matplotlib",),
+        environment={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
         arguments={"cpu": ""}, no_expert=NO_FLAGS, progress=Progress(pattern=r"^loss: "),
     ),
     Script(
@@ -105,7 +106,7 @@ SCRIPTS = (
     Script(
         name="gat", kind="GNN", source=EXAMPLES,
         script="main.py", folder="gat", data=CORA, links={"gat/cora": "cora"}, packages=("requests",),
-        arguments={"cpu": "--epochs 3000 --val-every 1", "gpu": "--epochs 30000 --val-every 10"},
+        arguments={"cpu": "--epochs 3000 --val-every 1 --hidden-dim 8 --num-heads 2", "gpu": "--epochs 30000 --val-every 10"},
         no_expert=NO_FLAGS, progress=Progress(pattern=r"^Epoch: 0*(?P<at>\d+) \("),
     ),
     Script(
