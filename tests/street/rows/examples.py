@@ -106,7 +106,10 @@ SCRIPTS = (
     Script(
         name="gat", kind="GNN", source=EXAMPLES,
         script="main.py", folder="gat", data=CORA, links={"gat/cora": "cora"}, packages=("requests",),
-        arguments={"cpu": "--epochs 3000 --val-every 1 --hidden-dim 8 --num-heads 2", "gpu": "--epochs 30000 --val-every 10"},
+        arguments={
+            "cpu": "--epochs 3000 --val-every 1 --hidden-dim 8 --num-heads 2",
+            "gpu": "--epochs 30000 --val-every 10",
+        },
         no_expert=NO_FLAGS, progress=Progress(pattern=r"^Epoch: 0*(?P<at>\d+) \("),
     ),
     Script(
