@@ -13,7 +13,7 @@ MEASURING := tests/integration/trial tests/integration/search tests/integration/
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search session newcomer test test-all lint bench-measure bench-search bench-startup bench-diagnose clean
+.PHONY: setup search session newcomer test test-all lint bench-measure bench-search bench-startup bench-diagnose bench-scale clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -82,6 +82,11 @@ bench-startup: setup
 ## tests/benchmarks/diagnose/RESULTS.md. 5 minutes on a quiet machine.
 bench-diagnose: setup
 	$(BIN)/python -m tests.benchmarks.diagnose $(DIAGNOSE)
+
+## bench-scale: how long the verbs that read take on a study of 10,000 made-up trials, and one proposal of its search.
+## 2 minutes on a quiet machine; SCALE="--database scale.db" keeps the database.
+bench-scale: setup
+	$(BIN)/python -m tests.benchmarks.scale $(SCALE)
 
 ## clean: what can be made again; study databases and tuned configs stay. Seconds.
 clean:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
@@ -72,6 +71,18 @@ GROUP_OF_FIELD: Mapping[str, Group] = MappingProxyType(
 )
 """Group of every field of Settings except `knobs`, whose group is OWN."""
 
+BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "num_workers": (0, 1024),
+        "prefetch_factor": (1, 1024),
+        "grad_accum_steps": (1, 10**8),
+        "intra_op_threads": (1, 4096),
+        "batch_size": (1, 10**8),
+    }
+)
+"""Least and largest value of the whole numbers. No machine has a use for what lies outside, and a file that anybody may
+have written could start a billion processes otherwise."""
+
 LOADER_FIELDS = tuple(name for name, group in GROUP_OF_FIELD.items() if group is Group.LOADER)
 
 
@@ -119,12 +130,10 @@ class Settings:
         object.__setattr__(self, "precision", _member(Precision, "precision", self.precision))
         object.__setattr__(self, "omp_wait_policy", _member(OmpWaitPolicy, "omp_wait_policy", self.omp_wait_policy))
         object.__setattr__(self, "knobs", tuple(sorted((str(k), str(v)) for k, v in self.knobs)))
-        _check_int("num_workers", self.num_workers, 0)
-        _check_int("prefetch_factor", self.prefetch_factor, 1)
-        _check_int("grad_accum_steps", self.grad_accum_steps, 1)
-        _check_int("intra_op_threads", self.intra_op_threads, 1)
-        if self.batch_size is not None:
-            _check_int("batch_size", self.batch_size, 1)
+        for name, (least, most) in BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None or name != "batch_size":
+                _check_int(name, value, least, most)
         fraction = self.memory_fraction
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
             raise SearchSpaceError(f"memory_fraction {fraction!r} is not a share.", "It is above 0 and at most 1.")
@@ -223,11 +232,13 @@ def text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _check_int(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or not math.isfinite(value):
+def _check_int(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise SearchSpaceError(
             f"{name} {value!r} is not a whole number of at least {least}.", "Write it without a point, and not as text."
         )
+    if value > most:
+        raise SearchSpaceError(f"{name} {value!r} is more than {most}, which no machine has a use for.", "Give less.")
 
 
 def _member(kind: type[StrEnum], name: str, value: Any) -> StrEnum:

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 DEFAULT_MAX_TRIALS = 40
 DEFAULT_BUDGET_S = 900.0
 DEFAULT_STORAGE = "sqlite:///studies/autotune.db"
 DEFAULT_CONFIG = "autotune.yaml"
+
+
+PREFIX = "AUTOTUNE_"
+KNOB_PREFIX = f"{PREFIX}KNOB_"
+
+
+def without_ours(environ: Mapping[str, str], settings: Collection[str]) -> dict[str, str]:
+    """The variables that a script may see: without those that speak to autotune alone, such as the storage.
+
+    Args:
+        environ: Of this process.
+        settings: Names of settings, whose variables `autotune export --to env` writes for scripts.
+    """
+    of_scripts = {f"{PREFIX}{name.upper()}" for name in settings}
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(PREFIX) or name in of_scripts or name.startswith(KNOB_PREFIX)
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

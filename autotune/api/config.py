@@ -168,6 +168,7 @@ class Config:
         import torch
 
         from autotune.api.precision import use_tf32
+        from autotune.trial.channels_last import convert_weights
         from autotune.trial.torch_names import compile_in_place
 
         self._claim(Group.KERNELS, Group.THREADS)
@@ -180,7 +181,9 @@ class Config:
             self._in_force["cudnn_benchmark"] = torch.backends.cudnn.benchmark
         if settings.channels_last:
             # Convolutions take the weights' order whatever order the input has.
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            convert_weights(model)
+        elif "channels_last" in self._applied and fit.has_channels_last(model):
+            convert_weights(model, torch.contiguous_format)
         if settings.compile:
             compile_in_place(model)
         for name in self._applied & {"channels_last", "compile"}:

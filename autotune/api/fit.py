@@ -15,6 +15,8 @@ from autotune.model.maps import mapped_settings
 from autotune.settings import Group, OmpWaitPolicy, Settings
 
 if TYPE_CHECKING:
+    import torch
+
     from autotune.emit.config import TunedConfig
 
 IN_ENVIRONMENT = "Start the script by `autotune run`, or with the variables of `autotune export --to env`."
@@ -143,3 +145,11 @@ def batch_size_of(loader: object) -> int | None:
         if isinstance(size, int):
             return size
     return None
+
+
+def has_channels_last(model: torch.nn.Module) -> bool:
+    """Whether some weight of a two-dimensional convolution lies in NHWC order alone."""
+    import torch
+
+    weights = [p for p in model.parameters() if not torch.nn.parameter.is_lazy(p) and p.dim() == 4]
+    return any(p.is_contiguous(memory_format=torch.channels_last) and not p.is_contiguous() for p in weights)

@@ -21,13 +21,15 @@ def best(study: Study, storage: Storage = None, as_json: Json = False) -> int:
     from autotune.report.document import write_document
     from autotune.report.standing import best_text
     from autotune.report.streams import write_result
-    from autotune.tuner.standing import is_final, standing_document, standing_result
+    from autotune.tuner.standing import is_final, left_out_in, overview_in, standing_document, standing_result
 
     with open_repository(storage) as repository:
-        record, trials = repository.study(study), repository.trials(study)
-    result = standing_result(record, trials)
+        record = repository.study(study)
+        trials = overview_in(repository, record)
+        left_out = left_out_in(repository, record, trials)
+    result = standing_result(record, trials, left_out)
     if as_json:
-        write_document(standing_document(record, trials))
+        write_document(standing_document(record, trials, left_out))
     else:
         write_result(best_text(result, status=record.status, is_final=is_final(record)))
     return result.status.exit_code if is_final(record) else 0

@@ -8,17 +8,29 @@ import typer
 
 from autotune.errors import AutotuneError
 
+COMPLETION_PATIENCE_S = 0.5
+"""Nobody waits longer at a prompt."""
 DEVICES = ("auto", "cpu", "cuda", "cuda:0")
 
 
 def complete_study(context: typer.Context, incomplete: str) -> list[str]:
-    """Studies in the database that the words so far name, or the usual one."""
-    from autotune.cli.place import open_repository
+    """Studies in the database that the words so far name, or the usual one.
+
+    No server is asked: a file that is there is read, and nothing else is touched.
+    """
+    from autotune.cli.place import storage_in_use, working_directory
+    from autotune.store.repository import Repository
+    from autotune.store.retry import Patience
+    from autotune.store.url import resolve_url, sqlite_path
 
     try:
-        with open_repository(context.params.get("storage")) as repository:
-            return _beginning_with(incomplete, (record.name for record in repository.studies()))
-    except AutotuneError:
+        url = resolve_url(storage_in_use(context.params.get("storage")), working_directory())
+        path = sqlite_path(url)
+        if path is None or not path.is_file():
+            return []
+        with Repository.read(url, patience=Patience(retry_for_s=0, busy_s=COMPLETION_PATIENCE_S)) as repository:
+            return _beginning_with(incomplete, reversed(repository.names()))
+    except (AutotuneError, OSError):
         return []
 
 

@@ -130,7 +130,7 @@ def _where(asked: Resolved, key: str) -> str:
             return f"{PREFIX}{key.upper()}"
         case Origin.FILE:
             folder = working_directory()
-            path = asked.file or folder
+            path = asked.file.path if asked.file is not None else folder
             return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
         case Origin.DEFAULT:
             return "default"
@@ -146,7 +146,7 @@ def _document(asked: Resolved) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "command": list(_command(asked)),
-        "file": str(asked.file) if asked.file is not None else None,
+        "file": str(asked.file.path) if asked.file is not None else None,
         "values": {
             key: {"value": _value(asked, key), "origin": origin.value, "where": _where(asked, key)}
             for key, origin in sorted(asked.origins.items(), key=lambda entry: _position(entry[0]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,12 +87,9 @@ def diagnose(
 def _diagnose(
     flags: dict[str, Any], tail: tuple[str, ...] | None, profiles_to: Path | None, *, as_json: bool, quiet: bool
 ) -> int:
-    from autotune.study_file.command import check_script
-    from autotune.study_file.resolve import resolve
+    from autotune.study_file import asked as study_file
 
-    cwd = working_directory()
-    asked = resolve(flags, tail, environ=os.environ, cwd=cwd)
-    check_script(asked.job, cwd)
+    asked = study_file.asked(flags, tail, working_directory())
 
     from autotune.cli.stopping import stops_on_signal
     from autotune.report.diagnosis import diagnosis_text

@@ -77,13 +77,11 @@ def _probed_lines(plan: Preview, probe: ProbeFinished | None) -> list[str]:
         lines.append(f"  {plan.num_settings:,} combinations")
     if probe.refused:
         lines += ["", "left out:", *(f"  {words}" for words in refused_words(probe.refused))]
-    if probe.facts.arguments:
-        lines += ["", *argument_words(probe.facts)]
+    if probe.arguments:
+        lines += ["", *argument_words(probe.arguments)]
+    own = probe.natural.canonical(device_is_cpu=probe.facts.device == "cpu")
     lines += ["", "first, if all were equally fast:"]
-    lines += [
-        f"  {clean(stage)}: {changes_text(settings, probe.natural) or 'your settings'}"
-        for settings, stage in plan.first
-    ]
+    lines += [f"  {clean(stage)}: {changes_text(settings, own) or 'your settings'}" for settings, stage in plan.first]
     return lines
 
 

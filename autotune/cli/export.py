@@ -53,6 +53,7 @@ def export(
     `env` gives assignments for a shell: what libraries read when they start, and every setting as AUTOTUNE_NAME.
     The forms for frameworks are their own arguments; what one of them cannot take is named in a comment.
     """
+    from autotune.emit.agreed import is_agreed, note_written
     from autotune.emit.export import KINDS
     from autotune.emit.export import export as exported
     from autotune.report.streams import say, write_result
@@ -64,22 +65,24 @@ def export(
     if ending is not None and ending != KINDS[kind].suffix:
         hint = f"Let the file end in .{KINDS[kind].suffix}."
         raise UsageError(f"--to {kind} and --out {out} do not go together.", hint)
-    config = _tuned_config(study, storage)
+    config, source = _tuned_config(study, storage)
     if out is None:
         write_result(exported(config, kind))
     else:
         _write(working_directory() / out, config, kind, force=force)
+        if is_agreed(source, config):
+            note_written(working_directory() / out, config)
         say(f"Written: {out}")
     return 0
 
 
-def _tuned_config(name: str, storage: str | None) -> TunedConfig:
-    """The config in a file, or the one that a study wrote."""
+def _tuned_config(name: str, storage: str | None) -> tuple[TunedConfig, Path]:
+    """The config in a file, or the one that a study wrote, and where it is."""
     from autotune.emit.config import read_config
 
     path = working_directory() / name
     if path.suffix.lower() in SUFFIXES:
-        return read_config(path)
+        return read_config(path), path
     name = study_name(name)
     with open_repository(storage) as repository:
         record = repository.study(name)
@@ -87,13 +90,14 @@ def _tuned_config(name: str, storage: str | None) -> TunedConfig:
     if not written:
         hint = f"Go on with it: autotune resume {name}" if record.status in ("running", "interrupted") else ""
         raise ConfigError(f"Study {name!r} ({record.status}) has written no tuned config.", hint)
-    config = read_config(Path(record.spec.cwd, written))
+    path = Path(record.spec.cwd, written)
+    config = read_config(path)
     if config.provenance.study != name:
         raise ConfigError(
             f"{written}, which study {name!r} wrote, now holds the config of study {config.provenance.study!r}.",
             "Search again with another --out.",
         )
-    return config
+    return config, path
 
 
 def _write(path: Path, config: TunedConfig, kind: str, *, force: bool) -> None:

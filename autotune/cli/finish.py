@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune.cli.options import Output
 from autotune.cli.place import storage_in_use, working_directory
+from autotune.errors import UsageError
 from autotune.model.summary import SearchResult, Status
 from autotune.report import streams
 from autotune.report.document import write_document
@@ -46,7 +47,7 @@ def finish(
             write_document(result.document())
     else:
         streams.write_result(render(text, is_terminal=streams.is_watched()))
-    if spec.require_gain and result.status is Status.NO_GAIN:
+    if spec.require_gain and result.status in (Status.NO_GAIN, Status.TOO_SHORT):
         streams.say("autotune: --require-gain was asked for, and there is no gain beyond the noise.")
         return NO_GAIN
     return result.status.exit_code
@@ -55,7 +56,7 @@ def finish(
 def next_commands(result: SearchResult, spec: SearchSpec, *, storage: str) -> NextCommands:
     """What to type next, in the directory and environment of this process; secrets are masked."""
     cwd = working_directory()
-    there = () if storage_in_use(None) == storage else ("--storage", mask_url(storage))
+    there = () if _is_usual(storage) else ("--storage", mask_url(storage))
     return NextCommands(
         resume=shlex.join(["autotune", "resume", result.study, *there]),
         export=shlex.join(["autotune", "export", result.study, "--to", "json", *there]),
@@ -64,6 +65,14 @@ def next_commands(result: SearchResult, spec: SearchSpec, *, storage: str) -> Ne
         run=_run_command(result.config, spec, cwd),
         cwd=str(cwd),
     )
+
+
+def _is_usual(storage: str) -> bool:
+    """Whether a verb without --storage reads this database here."""
+    try:
+        return storage_in_use(None) == storage
+    except UsageError:  # A study file names another one, which this user has not agreed to.
+        return False
 
 
 def _run_command(config: str | None, spec: SearchSpec, cwd: Path) -> str:

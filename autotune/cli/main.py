@@ -8,7 +8,21 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import best, compare, config, diagnose, doctor, export, record, report, resume, run, search, studies
+from autotune.cli import (
+    best,
+    compare,
+    config,
+    diagnose,
+    doctor,
+    export,
+    record,
+    report,
+    resume,
+    run,
+    search,
+    studies,
+    trust,
+)
 from autotune.cli.tail import TailCommand
 from autotune.errors import AutotuneError
 from autotune.report import streams
@@ -45,6 +59,7 @@ app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("diagnose", cls=TailCommand, epilog=diagnose.EXAMPLES)(diagnose.diagnose)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("trust", epilog=trust.EXAMPLES)(trust.trust)
 app.add_typer(config.app, name="config", epilog=config.EXAMPLES)
 app.add_typer(studies.app, name="studies", epilog=studies.EXAMPLES)
 
@@ -86,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     Args:
         argv: The words after the program's name; None = those of this process.
     """
-    streams.prepare()
+    streams.prepare(_mask)
     command = typer.main.get_command(app)
     if COMPLETION_VARIABLE in os.environ:
         command.main(argv, prog_name="autotune")  # answers the shell, and leaves
@@ -106,6 +121,12 @@ def main(argv: list[str] | None = None) -> int:
         streams.lead_nowhere(sys.stdout)
         return 0
     return code if isinstance(code, int) else 0
+
+
+def _mask(text: str) -> str:
+    from autotune.store.secrets import mask_known
+
+    return mask_known(text)
 
 
 def _fail(message: str, hint: str, code: int) -> int:

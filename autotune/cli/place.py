@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import UsageError
+from autotune.study_file.agreed import check_storage_agreed
 from autotune.study_file.file import resolve_storage
 
 if TYPE_CHECKING:
@@ -34,19 +35,30 @@ def working_directory() -> Path:
 
 
 def storage_in_use(asked: str | None) -> str:
-    """The database that holds in this directory and environment, with `asked` before all else."""
-    return resolve_storage(asked, environ=os.environ, cwd=working_directory())
-
-
-def open_repository(asked: str | None) -> Repository:
-    """The studies in the database that holds; nothing is made where there is none.
+    """The database that holds in this directory and environment, with `asked` before all else.
 
     Raises:
-        StoreError: There is no such database, or it cannot be read.
+        UsageError: A study file names one outside of its folder, and this user has not agreed to that.
+    """
+    return resolve_storage(asked, environ=os.environ, cwd=working_directory(), check=check_storage_agreed)
+
+
+def open_repository(asked: str | None, *, writes: bool = False) -> Repository:
+    """The studies in the database that holds; nothing is made where there is none.
+
+    Args:
+        asked: What `--storage` says.
+        writes: Whether more is done than reading; the database is brought up to this release then.
+
+    Raises:
+        StoreError: There is no such database, it holds no studies of ours, or it cannot be read.
     """
     from autotune.store.repository import Repository
     from autotune.store.retry import Patience
     from autotune.store.url import resolve_url
 
     patience = Patience(retry_for_s=READING_PATIENCE_S, busy_s=READING_PATIENCE_S)
-    return Repository.open(resolve_url(storage_in_use(asked), working_directory()), must_exist=True, patience=patience)
+    url = resolve_url(storage_in_use(asked), working_directory())
+    if writes:
+        return Repository.open(url, must_exist=True, patience=patience)
+    return Repository.read(url, patience=patience)

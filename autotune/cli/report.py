@@ -9,10 +9,11 @@ import typer
 
 from autotune.cli.options import Storage, Study
 from autotune.cli.place import open_repository, working_directory
-from autotune.errors import UsageError
+from autotune.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from autotune.model.story import StudyStory
+    from autotune.store.repository import Repository
 
 FORMATS = ("html", "md", "json")
 EXAMPLES = """\b
@@ -49,14 +50,13 @@ def report(
     """
     from autotune.report.interactive import DRAW, plotly_script
     from autotune.report.streams import say, write_result
-    from autotune.tuner.story import tell
 
     kind = _kind(form, out)
     if interactive and kind != "html":
         raise UsageError(f"--interactive goes with html, not with {kind}.", "Leave it away, or let --out end in .html.")
     scripts = (plotly_script(), DRAW) if interactive else ()
     with open_repository(storage) as repository:
-        text = _text(tell(study, repository, with_importances=True, with_figures=interactive), kind, scripts)
+        text = _text(_told(study, repository, with_figures=interactive), kind, scripts)
     if out == "-":
         write_result(text)
         return 0
@@ -64,6 +64,19 @@ def report(
     _write(working_directory() / name, text, kind, force=force)
     say(f"Written: {name}")
     return 0
+
+
+def _told(study: str, repository: Repository, *, with_figures: bool) -> StudyStory:
+    from autotune.tuner.story import tell
+
+    return tell(study, repository, with_importances=True, with_figures=with_figures, on_unreadable=say_left_out)
+
+
+def say_left_out(number: str, error: StoreError) -> None:
+    """Says that a trial was left out, and why."""
+    from autotune.report.streams import say
+
+    say(f"left out: {error.message}")
 
 
 def _kind(form: str | None, out: str | None) -> str:
@@ -94,13 +107,15 @@ def _text(story: StudyStory, kind: str, scripts: tuple[str, ...]) -> str:
 
 def _write(path: Path, text: str, kind: str, *, force: bool) -> None:
     """Writes the page; what lies there already stays, unless it begins as a report of this form does."""
+    from autotune.report.streams import masked
+
     beginning = text[: text.index("\n", text.index("autotune report"))].encode()
     try:
         if path.exists() and not force and not (path.is_file() and _starts_with(path, beginning)):
             hint = "Use another --out, or --force to replace it."
             raise UsageError(f"{path} is already there, and is no report of autotune in {kind}.", hint)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(masked(text), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Choose another place with --out.") from error
 

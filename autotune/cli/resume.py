@@ -9,7 +9,7 @@ from autotune.cli.place import open_repository, storage_in_use, working_director
 
 if TYPE_CHECKING:
     from autotune.report.lines import Standing
-    from autotune.store.records import StudyRecord, TrialRecord
+    from autotune.store.records import StudyRecord, TrialOverview
 
 EXAMPLES = """\b
 Examples:
@@ -28,13 +28,23 @@ def resume(
 ) -> int:
     """Go on with a study, under what is left of its budget.
 
-    No finished trial is run again. A study that is finished gives its result once more. A study in a database server
+    What it runs is printed before it runs; what this user has neither started nor agreed to is asked for first. No
+    finished trial is run again. A study that is finished gives its result once more. A study in a database server
     may be searched from several machines of one class at once, one resume on each.
     """
+    from autotune.cli.trust import agreed
+    from autotune.report.streams import say
+    from autotune.tuner.standing import is_final, overview_in
+    from autotune.tuner.trust import what_runs
+
     output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
     with open_repository(storage) as repository:
         record = repository.study(study)
-        standing = standing_of(record, repository.trials(study))
+        standing = standing_of(record, overview_in(repository, record))
+    if not is_final(record):
+        record = agreed(record)
+        if not quiet:
+            say(f"goes on with study {study}, which runs this:\n{what_runs(record)}")
 
     from autotune.cli.finish import finish
     from autotune.cli.subscribers import event_stream, told
@@ -49,13 +59,12 @@ def resume(
     return finish(result, record.spec, output, storage=in_use, stream=stream)
 
 
-def standing_of(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> Standing:
+def standing_of(record: StudyRecord, trials: TrialOverview) -> Standing:
     """How a stored study stands: what its new trials are to be compared with."""
     from autotune.model.facts import samples_unit
     from autotune.report.lines import Standing
-    from autotune.tuner.standing import baseline_of, best_of
 
-    baseline, best = baseline_of(record, trials), best_of(trials)
+    baseline, best = trials.baseline, trials.best
     measured = baseline.result.measurement if baseline is not None else None
     best_measured = best.result.measurement if best is not None else None
     return Standing(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.options import Module, NumProcesses, Script
+from autotune.cli.options import Device, Module, NumProcesses, Script
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
+from autotune.cli.trust import check_config_agreed
 from autotune.errors import ConfigError, HostError, UsageError
 from autotune.report.streams import say
 from autotune.spec import DEFAULT_CONFIG
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from autotune.emit.config import TunedConfig
     from autotune.study_file.command import ScriptCommand
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 EXAMPLES = """\b
 Examples:
   autotune run train.py -- --data photos --epochs 90
@@ -41,12 +43,14 @@ def run(
     share: Annotated[
         bool, typer.Option("--share", help="Reserve only as much device memory as the throughput needs.")
     ] = False,
+    device: Device = None,
 ) -> int:
     """Train a script, unedited, with the settings of a tuned config.
 
     This is real training: the script writes where it writes, and runs until it ends. Its exit code is this command's.
     What is in force is said once, after two steps. Where a setting cannot be applied soundly from outside, this ends
-    before it trains, or after those two steps, with exit code 2 and the lines to add to the script instead.
+    before it trains, or after those two steps, with exit code 2 and the lines to add to the script instead. A config
+    that adds arguments to the script, and that no search of yours wrote here, is asked for first: see autotune trust.
     """
     from autotune.emit.config import read_config
     from autotune.study_file.command import check_script
@@ -62,9 +66,10 @@ def run(
             "which would change the effective batch.",
             f"Use --nproc-per-node {num_processes}, or search again.",
         )
+    check_config_agreed(cwd / config, tuned, config)
     for doubt in _doubts(tuned, config, job):
         say(f"warning: {doubt}")
-    return _become(tuned, job, cwd, share=share, path=config)
+    return _become(tuned, job, cwd, share=share, path=config, device=device or "auto")
 
 
 def _job(
@@ -97,11 +102,14 @@ def _doubts(tuned: TunedConfig, config: str, job: ScriptCommand) -> Iterator[str
         yield f"{job.script} is not as it was when it was tuned; search again where the change is about speed."
 
 
-def _become(tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool, path: str) -> int:
+def _become(tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool, path: str, device: str) -> int:
     """Replaces this process by the script, so that its signals, its output and its exit code are its own."""
     from autotune.tuner.apply import run_command
 
-    argv, environment = run_command(tuned, job.command, cwd, share=share, path=path)
+    argv, environment = run_command(tuned, job.command, cwd, share=share, path=path, device=device)
+    shown = environment.get(VISIBLE)
+    if shown is not None and shown != os.environ.get(VISIBLE):
+        say(f"trains on {len(shown.split(','))} of the GPUs here, as it was measured; --device cuda:N takes another")
     sys.stdout.flush()
     sys.stderr.flush()
     try:

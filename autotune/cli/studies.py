@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +11,11 @@ import typer
 
 from autotune.cli.options import Json, Storage, Study
 from autotune.cli.place import open_repository
-from autotune.errors import UsageError
+from autotune.errors import StoreError, UsageError
 from autotune.units import format_age, format_rate
 
 if TYPE_CHECKING:
-    from autotune.store.records import StudyRecord, TrialRecord
+    from autotune.store.records import StudyRecord
     from autotune.store.repository import Repository
 
 SCHEMA = 1
@@ -66,7 +67,8 @@ def list_studies(storage: Storage = None, as_json: Json = False) -> int:
     from autotune.report.streams import write_result
 
     with open_repository(storage) as repository:
-        found = [_entry(record, repository) for record in repository.studies()]
+        entries = (_entry(record, repository) for record in repository.studies(_say_unreadable))
+        found = [entry for entry in entries if entry is not None]
     if as_json:
         write_document({"schema": SCHEMA, "studies": found})
     elif not found:
@@ -88,6 +90,12 @@ def list_studies(storage: Storage = None, as_json: Json = False) -> int:
     return 0
 
 
+def _say_unreadable(name: str, error: StoreError) -> None:
+    from autotune.report.streams import say
+
+    say(f"left out: {error.message} To delete it: {shlex.join(['autotune', 'studies', 'delete', name])}")
+
+
 def _best_text(entry: dict[str, Any]) -> str:
     best = entry["best_samples_per_second"]
     return f"{format_rate(best)} {entry['samples_unit']}/s" if best else "-"
@@ -99,20 +107,24 @@ def _ratio_text(entry: dict[str, Any]) -> str:
     return f"~{entry['ratio_so_far']:.2f}x" if entry["ratio_so_far"] is not None else "-"
 
 
-def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any]:
-    """One study of the list."""
-    from autotune.tuner.standing import is_final, standing_result
+def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any] | None:
+    """One study of the list; None where it cannot be read, which is said."""
+    from autotune.tuner.standing import is_final, overview_in, standing_result
 
-    trials, now = repository.trials(record.name), datetime.now(UTC)
-    finished = [trial for trial in trials if trial.result.outcome.is_finished]
-    standing = standing_result(record, trials)
+    now = datetime.now(UTC)
+    try:
+        trials = overview_in(repository, record)
+        standing = standing_result(record, trials)
+    except StoreError as error:
+        _say_unreadable(record.name, StoreError(f"Study {record.name!r}: {error.message}", error.hint))
+        return None
     best = standing.best.samples_per_second if standing.best is not None else None
     own = standing.baseline.samples_per_second if standing.baseline is not None else None
     return {
         "study": record.name,
         "status": record.status,
         "is_live": bool(repository.live_owners(record.name, now=now)),
-        "num_trials": len(finished),
+        "num_trials": trials.num_finished,
         "best_samples_per_second": best,
         "samples_unit": standing.samples_unit,
         "speedup": standing.speedup[0] if standing.speedup is not None else None,
@@ -127,6 +139,7 @@ def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any]:
 @app.command("show", epilog=SHOW_EXAMPLES)
 def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> int:
     """Show what a study was asked, and how every trial ended."""
+    from autotune.cli.report import say_left_out
     from autotune.report.document import write_document
     from autotune.report.streams import write_result
     from autotune.report.study_page import study_document, study_text
@@ -134,7 +147,7 @@ def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> 
     from autotune.tuner.story import tell
 
     with open_repository(storage) as repository:
-        story = tell(study, repository)
+        story = tell(study, repository, on_unreadable=say_left_out)
     if as_json:
         write_document(study_document(story))
     else:
@@ -152,24 +165,37 @@ def delete_study(
     from autotune.report.streams import say
     from autotune.tuner import studies as tuner
 
-    with open_repository(storage) as repository:
-        record = repository.study(study)
-        trials = repository.trials(study)
-        if not yes and not _is_confirmed(record, trials):
+    with open_repository(storage, writes=True) as repository:
+        status, num_trials = repository.status(study), repository.num_trials(study)
+        if not yes and not _is_confirmed(study, status, num_trials):
             raise UsageError(f"Study {study!r} was not deleted.", "Answer yes, or pass --yes.")
         tuner.delete_study(study, repository)
-    say(f"Deleted: study {study} with {_trials_text(trials)}.")
+    say(f"Deleted: study {study} with {_trials_text(num_trials)}.")
     return 0
 
 
-def _trials_text(trials: tuple[TrialRecord, ...]) -> str:
-    return f"{len(trials)} trial{'' if len(trials) == 1 else 's'}"
+@app.command("upgrade")
+def upgrade(storage: Storage = None) -> int:
+    """Bring the database to this release, and mend what a killed process left half written.
+
+    Searches and resumes do so by themselves; verbs that only read never write.
+    """
+    from autotune.report.streams import write_result
+
+    with open_repository(storage, writes=True) as repository:
+        num_studies = len(repository.names())
+    write_result(f"Up to date: {num_studies} {'study' if num_studies == 1 else 'studies'}.\n")
+    return 0
 
 
-def _is_confirmed(record: StudyRecord, trials: tuple[TrialRecord, ...]) -> bool:
+def _trials_text(num_trials: int) -> str:
+    return f"{num_trials} trial{'' if num_trials == 1 else 's'}"
+
+
+def _is_confirmed(study: str, status: str, num_trials: int) -> bool:
     from autotune.report.streams import say
 
-    say(f"Delete study {record.name!r} with {_trials_text(trials)} ({record.status.replace('_', ' ')})? [y/N]")
+    say(f"Delete study {study!r} with {_trials_text(num_trials)} ({status.replace('_', ' ')})? [y/N]")
     try:
         answer = sys.stdin.readline()
     except (OSError, ValueError):

@@ -39,6 +39,13 @@ _ELSEWHERE: Mapping[str, str] = {
     "omp_wait_policy": _BEFORE_PYTHON.format("OMP_WAIT_POLICY=PASSIVE"),
 }
 """How a setting is put in force where the framework has no argument for it."""
+_UNDONE: Mapping[str, str] = {
+    "channels_last": "leave out model.to(memory_format=torch.channels_last)",
+    "compile": "leave out model.compile()",
+    "non_blocking": "copy with x.to(device)",
+    "expandable_segments": "leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF",
+}
+"""How a setting of the script's own is switched off."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,7 +213,8 @@ def _left_out(config: TunedConfig, taken: set[str]) -> tuple[str, ...]:
     for name in GROUP_OF_FIELD:
         matters = name in changed or plain[name] != of_torch[name]
         if matters and name not in taken and plain[name] is not None:
-            sentences.append(f"{name}={_said(plain[name])}: {_ELSEWHERE[name]}.")
+            how = _UNDONE.get(name, _ELSEWHERE[name]) if plain[name] is False else _ELSEWHERE[name]
+            sentences.append(f"{name}={_said(plain[name])}: {how}.")
     for name, value in settings.knobs:
         words = template_for(name, value, config.script.maps)
         how = f"an argument of the script, {words}" if words else "a knob of the script"

@@ -6,10 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-MAX_RISE = 1.05
-"""A reference that rises above so many times its first loss trains unstably, as large learning rates do in their first
-steps: from there on the smallest difference grows with every step, whatever the format. Seen with a ResNet-50 at a
-learning rate of 0.1, whose losses in fp32 and bf16 agreed at first and were 15.5 and 10.7 six steps later."""
+FAST_CHANGE = 0.05
+"""Share of the first loss. Where the reference changes by more from one pass to the next, each further step
+multiplies the smallest difference, in any format. A ResNet-50 at a learning rate of 0.1, whose losses in fp32 and bf16
+agreed at first, had losses of 15.5 and 10.7 six steps later, and of 6.16 and 7.75 in another run."""
+CHANGE_TOLERANCE = 0.5
+"""Share of a fast change by which two runs may differ right after the change: a wrong gradient moves the loss by
+another amount altogether."""
+CLEAR_MOVE = 0.05
+"""Share of the first loss. A reference that moves by less does not tell whether other runs should move."""
+LEAST_MOVE = 0.25
+"""Share of the reference's move that a run must move as well: weights that are cast once and kept do not move."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +31,7 @@ class LossReference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Departure:
-    """Where the losses of a run are farthest from the reference's."""
+    """A backward pass in which the loss of a run is not what the reference's loss allows."""
 
     index: int
     """Backward pass, from 0."""
@@ -33,30 +40,51 @@ class Departure:
     ratio: float
     """Difference over the reference's loss there or at the start, whichever is larger: a loss that is nearly zero after
     a few steps over one batch has no scale of its own. Infinite where the loss is not finite."""
+    is_at_rest: bool = False
+    """The run hardly moved from its first loss while the reference did."""
 
 
-def largest_departure(losses: Sequence[float], reference: Sequence[float]) -> Departure | None:
-    """The pass in which two runs differ most, of those before the reference became unstable; None where there is none.
+def departure(losses: Sequence[float], reference: Sequence[float], tolerance: float) -> Departure | None:
+    """The first pass in which a run departs from its reference; None where the run trains alike.
 
-    The first pass always counts: the two have the same weights there.
+    Pass by pass the two losses agree within the tolerance, up to the first fast change of the reference. The pass right
+    after a fast change is compared by the size of the change, and later passes not at all: there any two runs part.
+    Over all passes a run has to move where the reference moves.
+
+    Args:
+        losses: Of the run, per backward pass.
+        reference: Of the reference, which began with the same weights and the same batch.
+        tolerance: Largest difference, as a share of the reference's loss.
     """
-    steady = _steady(reference)
-    pairs = list(zip(losses, steady, strict=False))
-    if not pairs or steady[0] == 0:
+    if not reference or reference[0] == 0 or not math.isfinite(reference[0]):
         return None
-    departures = [
-        Departure(index=i, loss=loss, reference=other, ratio=_ratio(loss, other, reference[0]))
-        for i, (loss, other) in enumerate(pairs)
-    ]
-    return max(departures, key=lambda departure: departure.ratio)
+    first = abs(reference[0])
+    for index, (loss, other) in enumerate(zip(losses, reference, strict=False)):
+        if not math.isfinite(other):
+            return None
+        change = abs(other - reference[index - 1]) if index else 0.0
+        is_fast = change > FAST_CHANGE * first
+        allowed = tolerance * max(abs(other), first) + (CHANGE_TOLERANCE * change if is_fast else 0.0)
+        if not math.isfinite(loss) or abs(loss - other) > allowed:
+            return Departure(index=index, loss=loss, reference=other, ratio=_ratio(loss, other, first))
+        if is_fast:
+            break
+    return _at_rest(losses, reference)
 
 
-def _steady(reference: Sequence[float]) -> Sequence[float]:
-    """The losses before the first that is far above the first one, or not finite."""
-    for index, loss in enumerate(reference):
-        if not math.isfinite(loss) or abs(loss) > MAX_RISE * abs(reference[0]):
-            return reference[:index]
-    return reference
+def _at_rest(losses: Sequence[float], reference: Sequence[float]) -> Departure | None:
+    """The pass in which the reference is farthest from its first loss, where the run stayed near its own."""
+    both = [(loss, other) for loss, other in zip(losses, reference, strict=False) if math.isfinite(other)]
+    if not both:
+        return None
+    index = max(range(len(both)), key=lambda i: abs(both[i][1] - reference[0]))
+    loss, other = both[index]
+    move = abs(other - reference[0])
+    own = max(abs(value - losses[0]) for value, _ in both)
+    if move <= CLEAR_MOVE * abs(reference[0]) or not own < LEAST_MOVE * move:
+        return None
+    ratio = _ratio(loss, other, abs(reference[0]))
+    return Departure(index=index, loss=loss, reference=other, ratio=ratio, is_at_rest=True)
 
 
 def matching(references: Iterable[LossReference], start_digest: str | None) -> LossReference | None:
@@ -65,4 +93,4 @@ def matching(references: Iterable[LossReference], start_digest: str | None) -> L
 
 
 def _ratio(loss: float, reference: float, first: float) -> float:
-    return abs(loss - reference) / max(abs(reference), abs(first)) if math.isfinite(loss) else math.inf
+    return abs(loss - reference) / max(abs(reference), first) if math.isfinite(loss) else math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.model.facts import ScriptFacts
+from autotune.model.facts import ArgumentFacts, ScriptFacts
 from autotune.model.gauges import Gauges
 from autotune.model.result import TrialResult
 from autotune.settings import Settings
@@ -46,6 +46,8 @@ class ProbeFinished:
     wall_s: float
     samples_unit: str = "samples"
     """What rates are of: `samples`, or `steps` where nobody can say how many samples a step has."""
+    arguments: tuple[ArgumentFacts, ...] = ()
+    """Arguments of the script in use, and arguments that a `--map` would bring into this search."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

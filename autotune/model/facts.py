@@ -91,6 +91,8 @@ class VisibleDevices:
     """CUDA_VISIBLE_DEVICES at that time; None = it was not set."""
     num_devices: int
     """0 where there is none that torch can use."""
+    capabilities: tuple[tuple[int, int], ...] = ()
+    """Compute capability of each device, major and minor; empty where the process had not started CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +144,8 @@ class ScriptFacts:
     imported_after_freeze: str = ""
     """A module from an installed package that was imported after the script had frozen its heap; empty where none
     was."""
+    device_numbers: tuple[int, ...] = ()
+    """Numbers of the CUDA devices on which one process computes, in rising order; empty on a CPU."""
     cuda_devices: VisibleDevices | None = None
     """None where the process could not ask."""
     torch_version: str
@@ -170,6 +174,10 @@ class ScriptFacts:
     where it did not."""
     validation_host_growth_bytes: int | None = None
     """How much of that was more than the process held after the step before."""
+    own_channels_last: bool = False
+    """All weights of the script's convolutions lie in NHWC order."""
+    baseline_readings: tuple[tuple[str, str], ...] = ()
+    """Settings that the script's own trial showed otherwise than the probe, as (field, text): what holds."""
     arguments: tuple[ArgumentFacts, ...] = ()
     """Arguments of the script that can stand for a setting."""
     escaped: tuple[str, ...] = ()
@@ -179,8 +187,9 @@ class ScriptFacts:
     so that batches cannot be assigned to steps; `replays_batches`: it is asked for one epoch, which is kept and used
     again and again; `unguarded_spawn`: its workers would run the script again;
     `format_unseen`: nothing showed in which number format the model computes; `launcher_threads`: the launcher set the
-    number of threads, which the user did not; `no_convolution`: no parameter has the shape of a convolution's
-    weight."""
+    number of threads, which the user did not; `data_parallel`: torch.nn.DataParallel spreads each batch over devices;
+    `no_convolution`: no parameter has the shape of a convolution's weight; `deterministic`: the script asks for kernels
+    that give the same numbers in every run."""
 
 
 def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> str:

@@ -83,6 +83,8 @@ class TrialJob:
     """Longest time from the start to the first optimizer step."""
     total_limit_s: float
     """Longest time of the whole trial."""
+    ends_by: float | None = None
+    """When the time of the whole search is spent, on the tuner's clock of `time.monotonic`; None = never."""
 
     def __post_init__(self) -> None:
         """Refuses jobs that cannot be run."""

@@ -43,6 +43,8 @@ class RaisedError:
     is_host_memory: bool = False
     """The memory that was refused is the host's, or its shared memory."""
     requested_bytes: int | None = None
+    place: str = ""
+    """`file:line` of the innermost frame of the script's or a library's code; empty where there is none."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""
@@ -163,6 +165,12 @@ class TrialResult:
     outcome: Outcome
     reason: str = ""
     """One sentence; empty for a plain success."""
+    place: str = ""
+    """`file:line` in the script's or a library's code where it failed; empty where that is not known."""
+    missed: tuple[str, ...] = ()
+    """Names of settings that were asked for and were not in force."""
+    is_inconclusive: bool = False
+    """It failed, and that says nothing of its settings: it ended before enough was measured."""
     measurement: Measurement | None = None
     peak_memory_bytes: int | None = None
     """What is compared with the cap: device memory of the trial, or its anonymous memory on a CPU. With what the
@@ -208,6 +216,11 @@ class TrialResult:
             raise ValueError(f"a trial that ended {self.outcome} needs a measurement")
 
     @property
+    def why(self) -> str:
+        """The reason, with the place in the code where it failed."""
+        return f"{self.reason.rstrip('.')} at {self.place}" if self.place else self.reason
+
+    @property
     def rate_or_bound(self) -> float | None:
         """Samples per second; of a trial that was stopped early the most that it could have reached."""
         if self.measurement is None or self.outcome is not Outcome.RACED_OUT:
@@ -228,6 +241,8 @@ class ProbeResult:
     first_losses: tuple[float, ...] = ()
     is_out_of_memory: bool = False
     is_interrupted: bool = False
+    is_time_spent: bool = False
+    """All the time of the search was spent before it was through."""
     peak_memory_bytes: int | None = None
     outside_allocator_bytes: int | None = None
     """Device memory of the process outside its caching allocator; None on a CPU, or where nobody says."""

@@ -20,6 +20,8 @@ class Status(StrEnum):
     """The tuned settings are faster than the baseline beyond the noise."""
     NO_GAIN = "no_gain"
     """Nothing is faster beyond the noise: the baseline is what is written."""
+    TOO_SHORT = "too_short"
+    """The time or the number of trials did not allow a comparison of other settings with the baseline."""
     NO_FEASIBLE = "no_feasible"
     """Everything that was tried needs more memory than the cap."""
     BASELINE_INFEASIBLE = "baseline_infeasible"
@@ -143,6 +145,27 @@ class Contribution:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """Settings that were left out of a study because trials failed under them."""
+
+    settings: tuple[tuple[str, str], ...]
+    """Names and values, as text; of several only all together fail."""
+    reason: str
+    """Of the failed trial with the fewest changes, with the place in the code where that is known."""
+    trial: int
+
+    def document(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return {"settings": dict(self.settings), "reason": self.reason, "trial": self.trial}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """What `document` described."""
+        settings = tuple((str(name), str(value)) for name, value in document["settings"].items())
+        return cls(settings=settings, reason=document["reason"], trial=document["trial"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
     """The result of one search."""
 
@@ -179,6 +202,8 @@ class SearchResult:
     """What the user should know, as sentences."""
     contributions: tuple[Contribution, ...] = ()
     """What the changes of the best were worth; empty where there is no gain, or nothing is known."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Settings that trials have shown to fail; the search went on without them."""
     protection: str = ""
     """The weakest that any run of the search had, a value of Protection; empty where that is not known."""
     escaped: tuple[str, ...] = ()
@@ -209,6 +234,7 @@ class SearchResult:
             "reason": self.reason,
             "notes": list(self.notes),
             "contributions": [contribution.document() for contribution in self.contributions],
+            "left_out": [one.document() for one in self.left_out],
             "protection": self.protection or None,
             "escaped": list(self.escaped),
         }
@@ -251,6 +277,7 @@ class SearchResult:
             reason=document["reason"],
             notes=tuple(document["notes"]),
             contributions=tuple(map(Contribution.from_document, document.get("contributions", ()))),
+            left_out=tuple(map(LeftOut.from_document, document.get("left_out", ()))),
             protection=Protection(document["protection"]).value if document.get("protection") else "",
             escaped=tuple(document.get("escaped", ())),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.model.outcome import Outcome
@@ -63,19 +63,49 @@ def effects(trials: Sequence[TrialStory], baseline: Settings) -> tuple[Effect, .
     A setting that does nothing without workers is left out of account where one of a pair has none.
     """
     measured = [
-        (values_of(trial.settings), trial.result.measurement.samples_per_second, trial.settings.num_workers == 0)
+        _Measured(
+            values_of(trial.settings), trial.result.measurement.samples_per_second, trial.settings.num_workers == 0
+        )
         for trial in trials
         if trial.result.outcome is Outcome.OK and trial.result.measurement is not None
     ]
     own = values_of(baseline)
     logs: dict[tuple[str, str], list[float]] = {}
-    for values, rate, is_bare in measured:
-        for others, other_rate, is_other_bare in measured:
-            name = _only_difference(values, others, is_bare or is_other_bare)
-            if name is not None and values.get(name) == own.get(name):
-                logs.setdefault((name, others[name]), []).append(math.log(other_rate / rate))
+    for name in dict.fromkeys(name for one in measured for name in one.values):
+        for one, other in _pairs(measured, name, own.get(name)):
+            logs.setdefault((name, other.values[name]), []).append(math.log(other.rate / one.rate))
     found = [_effect(name, own.get(name, ""), end, ratios) for (name, end), ratios in logs.items()]
     return tuple(sorted(found, key=lambda effect: -effect.ratio))
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A trial measured in full."""
+
+    values: Mapping[str, str]
+    rate: float
+    is_bare: bool
+    """It has no workers."""
+
+
+def _pairs(measured: Sequence[_Measured], name: str, own: str | None) -> Iterator[tuple[_Measured, _Measured]]:
+    """Pairs that differ in that setting alone, of which the first has the baseline's own value of it.
+
+    Trials are looked up by their other settings: comparing each with each takes minutes where there are thousands.
+    """
+    for ignores_inert in (False, True):
+        alike: dict[tuple[tuple[str, str], ...], list[_Measured]] = {}
+        ignored = {name, *(INERT_WITHOUT_WORKERS if ignores_inert else ())}
+        if ignores_inert and name in INERT_WITHOUT_WORKERS:
+            return
+        for one in measured:
+            alike.setdefault(tuple(pair for pair in one.values.items() if pair[0] not in ignored), []).append(one)
+        for group in alike.values():
+            starts = [one for one in group if one.values.get(name) == own]
+            for one in starts:
+                for other in group:
+                    if other.values.get(name) not in (None, own) and (one.is_bare or other.is_bare) is ignores_inert:
+                        yield one, other
 
 
 def _effect(name: str, start: str, end: str, logs: Sequence[float]) -> Effect:
@@ -88,12 +118,6 @@ def _effect(name: str, start: str, end: str, logs: Sequence[float]) -> Effect:
         high=math.exp(max(logs)),
         num_pairs=len(logs),
     )
-
-
-def _only_difference(values: Mapping[str, str], others: Mapping[str, str], is_one_bare: bool) -> str | None:
-    ignored = INERT_WITHOUT_WORKERS if is_one_bare else ()
-    names = [name for name in others if values.get(name) != others[name] and name not in ignored]
-    return names[0] if len(names) == 1 else None
 
 
 def _order(value: str) -> tuple[int, float, str]:

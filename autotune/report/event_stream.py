@@ -84,6 +84,7 @@ def result_document(result: TrialResult) -> dict[str, Any]:
     return {
         "outcome": result.outcome.value,
         "reason": result.reason,
+        "place": result.place,
         "samples_per_second": measurement.samples_per_second if measurement is not None else None,
         "interval": [measurement.low, measurement.high] if measurement is not None else None,
         "data_wait_fraction": measurement.data_wait_fraction if measurement is not None else None,

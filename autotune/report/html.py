@@ -139,7 +139,7 @@ def _trial_row(story: StudyStory, trial: TrialStory) -> Element:
     kind = kind_of(trial.result.outcome)
     last = element("td", changes, class_="wide")
     if trial.result.reason:
-        last.append(element("div", trial.result.reason, class_="caption"))
+        last.append(element("div", trial.result.why, class_="caption"))
     if kind == "failed" and trial.result.log_tail.strip():
         last.append(element("details", element("summary", "what it printed last"), _log(trial.result.log_tail)))
     cells = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -16,7 +17,7 @@ from autotune.model.events import (
     SearchStarted,
     TrialFinished,
 )
-from autotune.model.facts import ScriptFacts
+from autotune.model.facts import ArgumentFacts, ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.report.words import OUTCOME_WORDS, changes_text, clean, refused_words
@@ -56,7 +57,8 @@ class Standing:
         if isinstance(event, SearchStarted):
             return replace(self, num_finished=event.num_finished)
         if isinstance(event, ProbeFinished):
-            return replace(self, baseline=event.natural, samples_unit=event.samples_unit)
+            baseline = event.natural.canonical(device_is_cpu=event.facts.device == "cpu")
+            return replace(self, baseline=baseline, samples_unit=event.samples_unit)
         if not isinstance(event, TrialFinished):
             return self
         standing = self
@@ -128,14 +130,14 @@ def _probe_lines(event: ProbeFinished) -> tuple[str, ...]:
             "the baseline has it too, and others are tried where there are cores"
         )
     lines += [f"  left out {words}" for words in refused_words(event.refused)]
-    lines += [f"  {words}" for words in argument_words(event.facts)]
+    lines += [f"  {words}" for words in argument_words(event.arguments)]
     return tuple(lines)
 
 
-def argument_words(facts: ScriptFacts) -> tuple[str, ...]:
-    """Arguments of the script that settings are given by, and options for those that they can be given by."""
-    taken = [f"{clean(it.name)} by {clean(it.template)}" for it in facts.arguments if it.is_taken]
-    options = [shlex.join(["--map", clean(f"{it.name}={it.template}")]) for it in facts.arguments if not it.is_taken]
+def argument_words(arguments: Sequence[ArgumentFacts]) -> tuple[str, ...]:
+    """The arguments of the script that give it settings, and the options that would put others to use."""
+    taken = [f"{clean(it.name)} by {clean(it.template)}" for it in arguments if it.is_taken]
+    options = [shlex.join(["--map", clean(f"{it.name}={it.template}")]) for it in arguments if not it.is_taken]
     lines = [f"given by your script's own arguments: {', '.join(taken)}"] if taken else []
     if options:
         lines.append(
@@ -181,7 +183,7 @@ def trial_line(
     if result.peak_memory_bytes is not None:
         memory = (">" if result.outcome.is_infeasible else "") + format_bytes(result.peak_memory_bytes)
     changes = changes_text(settings, baseline if baseline is not None else Settings()) or "your settings"
-    reason = f" ({clean(result.reason)})" if result.reason and result.outcome is not Outcome.OK else ""
+    reason = f" ({clean(result.why)})" if result.reason and result.outcome is not Outcome.OK else ""
     outcome = OUTCOME_WORDS[result.outcome]
     return f"{number:>5}  {outcome:<13}  {rate:>9}  {ratio:>6}  {memory:>10}  {changes}{reason}"
 
@@ -206,5 +208,5 @@ def _trial_lines(event: TrialFinished, standing: Standing) -> tuple[str, ...]:
 
 def _final_words(result: TrialResult) -> str:
     if result.measurement is None:
-        return f"{OUTCOME_WORDS[result.outcome]} ({clean(result.reason)})"
+        return f"{OUTCOME_WORDS[result.outcome]} ({clean(result.why)})"
     return f"{format_rate(result.measurement.samples_per_second)} per second"

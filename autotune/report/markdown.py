@@ -45,7 +45,7 @@ def _lines(story: StudyStory) -> Iterator[str]:
     if finals:
         yield from _table("Finals", ("round", "trial", unit, "memory", "waits", "ending"), finals)
     header = ("trial", "ending", unit, "ratio", "memory", "waits", "took", "settings that differ from yours", "reason")
-    rows = [(*trial_cells(story, trial), trial.result.reason) for trial in story.trials]
+    rows = [(*trial_cells(story, trial), trial.result.why) for trial in story.trials]
     if rows:
         yield from _table("All trials", header, rows)
     yield from _circumstances(story)

@@ -22,6 +22,8 @@ MOST_CAP_RATIO = 2.5
 """A cap that is further than this from the largest peak would squeeze all marks into a corner: it is said in words."""
 SMALL = (340.0, 190.0)
 """Width and height of the picture of one setting."""
+MOST_MARKS, MOST_SMALL_MARKS = 2000, 300
+"""Marks in one picture, large and small. More hide each other, and make the page too large to be mailed."""
 MARKS = {
     "ok": "measured",
     "bound": "too slow: at most so much",
@@ -69,7 +71,7 @@ def setting_pictures(story: StudyStory) -> Iterator[Picture]:
         chart = Chart(f"Throughput by {name}", (-0.5, len(values) - 0.5), (0.0, _top(story, measured)), *SMALL)
         chart.y_axis("", tick_words)
         chart.x_ticks("", list(enumerate(values)))
-        for trial in measured:
+        for trial in _drawn(story, measured, MOST_SMALL_MARKS):
             place = values.index(values_of(trial.settings)[name])
             _mark(chart, story, trial, place + _spread(trial.number))
         yield Picture(name, "", chart.root)
@@ -99,7 +101,7 @@ def _history(story: StudyStory, measured: Sequence[TrialStory]) -> Picture:
     if story.baseline_rate is not None:
         chart.level(story.baseline_rate, "yours", "baseline", until=last + 0.5)
     chart.steps(_best_so_far(measured, last), "line")
-    for trial in story.trials:
+    for trial in _drawn(story, story.trials, MOST_MARKS):
         _mark(chart, story, trial, trial.number)
     for index, (number, rate, interval) in enumerate(finals):
         place = last + 1.0 + (index + 1.0) * max(1.0, last / 16)
@@ -108,7 +110,7 @@ def _history(story: StudyStory, measured: Sequence[TrialStory]) -> Picture:
         chart.mark(place, rate, class_, f"finals, trial {number}: {format_rate(rate)} per second")
     if finals:
         chart.plumb(last + 1.0, "finals", "split")
-    caption = "The line is the best so far."
+    caption = "The line is the best so far." + _left_out(story.trials)
     if finals:
         caption += " At the right what the finals gave, with intervals at 95 %: yours and the best, in turns."
     return Picture("How the search went", caption, chart.root, _kinds(story.trials))
@@ -130,9 +132,9 @@ def _memory(story: StudyStory, measured: Sequence[TrialStory]) -> Picture:
     elif cap:
         chart.text(WIDTH - RIGHT - 2, 22.0, f"cap {format_bytes(cap)}, far to the right", anchor="end", class_="note")
     chart.steps([(float(t.result.peak_memory_bytes or 0), _rate(t)) for t in pareto(seen)], "front")
-    for trial in seen:
+    for trial in _drawn(story, seen, MOST_MARKS):
         _mark(chart, story, trial, float(trial.result.peak_memory_bytes or 0))
-    caption = "On the line are the trials that no other beats in both: less memory and a higher rate."
+    caption = "On the line are the trials that no other beats in both: less memory and a higher rate." + _left_out(seen)
     return Picture("Throughput against memory", caption, chart.root, _kinds(seen))
 
 
@@ -192,6 +194,21 @@ def _time(story: StudyStory) -> Picture:
         "All trials and finals together. Warm-up and windows are the measuring; a start's other parts are its price."
     )
     return Picture("Where the time went", caption, bars("Time spent by part", rows, total=longest))
+
+
+def _drawn(story: StudyStory, trials: Sequence[TrialStory], most: int) -> Sequence[TrialStory]:
+    """The trials that get a mark: all, or so many, evenly spaced, the best and the baseline among them."""
+    if len(trials) <= most:
+        return trials
+    kept = (story.best_number, story.baseline_number)
+    step = len(trials) / most
+    spaced = {trials[int(index * step)].number for index in range(most)}
+    return [trial for trial in trials if trial.number in spaced or trial.number in kept]
+
+
+def _left_out(trials: Sequence[TrialStory]) -> str:
+    """What is said where not every trial has a mark."""
+    return f" Of {len(trials):,} trials {MOST_MARKS:,} are drawn." if len(trials) > MOST_MARKS else ""
 
 
 def _mark(chart: Chart, story: StudyStory, trial: TrialStory, x: float) -> None:

@@ -8,16 +8,23 @@ import io
 import os
 import stat
 import sys
+from collections.abc import Callable
 from typing import IO, TextIO
 
 from autotune.errors import HostError
 
+_masks: list[Callable[[str], str]] = []
 
-def prepare() -> None:
+
+def prepare(mask: Callable[[str], str] | None = None) -> None:
     """Makes the three standard streams safe to use: closed ones lead nowhere, no character is unprintable.
 
     A closed descriptor would be given to the next file that is opened, which may be the database.
+
+    Args:
+        mask: Hides the secrets in all text that is written through this module from now on; None leaves it as it is.
     """
+    _masks[:] = [] if mask is None else [mask]
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -31,6 +38,11 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def masked(text: str) -> str:
+    """The text as it may be shown, by the mask that `prepare` was given."""
+    return _masks[0](text) if _masks else text
+
+
 def write_result(text: str) -> None:
     """Writes the result of a verb to standard output. Where the reader has left, nothing is said.
 
@@ -38,7 +50,7 @@ def write_result(text: str) -> None:
         HostError: It cannot be written, for instance because the disk is full.
     """
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(masked(text))
         sys.stdout.flush()
     except BrokenPipeError:
         lead_nowhere(sys.stdout)
@@ -92,7 +104,7 @@ class Talk(io.TextIOBase):
         """Writes and flushes; says nothing of a failure."""
         if not self._is_lost:
             try:
-                self._stream.write(text)
+                self._stream.write(masked(text))
                 self._stream.flush()
             except (OSError, ValueError):
                 self._is_lost = True

@@ -14,7 +14,7 @@ from autotune.report.lines import facts_words, header, trial_line
 from autotune.report.parts import parts_text, seconds_by_part
 from autotune.report.pictures import pareto
 from autotune.report.summary import headline
-from autotune.report.words import clean, refused_words
+from autotune.report.words import clean, left_out_words, refused_words
 from autotune.units import format_bytes, format_seconds
 
 SCHEMA = 1
@@ -39,6 +39,7 @@ def study_text(story: StudyStory) -> str:
     if parts:
         lines.append(f"  trials   {clean(parts)}")
     lines += [f"  left out {words}" for words in refused_words(story.refused)]
+    lines += [f"  {clean(words)}" for words in left_out_words(story.result.left_out)]
     if story.trials:
         baseline = story.baseline
         lines += ["", header(story.result.samples_unit)]

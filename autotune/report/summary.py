@@ -11,7 +11,7 @@ from rich.text import Text
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.protection import SENTENCES, Protection
 from autotune.model.summary import Contender, Contribution, SearchResult, Status
-from autotune.report.words import bottleneck_text, clean, ratio_text, value_text
+from autotune.report.words import bottleneck_text, clean, left_out_words, ratio_text, value_text
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 LONG_RUN_H = 10.0
@@ -59,6 +59,7 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
     page.paragraph(worth_lines(result))
     page.paragraph(list(_explanation(result)))
     page.paragraph([*_counts(result), *_protection(result)])
+    page.paragraph([f"{clean(words)}" for words in left_out_words(result.left_out)], style="yellow")
     page.paragraph([f"note: {clean(note)}" for note in result.notes], style="yellow")
     page.paragraph(list(_next_steps(result, commands)))
     return page.text
@@ -83,6 +84,7 @@ def headline(result: SearchResult) -> str:
     return {
         Status.IMPROVED: "These settings are faster than yours.",
         Status.NO_GAIN: "No settings were found that are faster than yours beyond the noise: yours are kept.",
+        Status.TOO_SHORT: "The search was too short to compare other settings with yours: yours are kept.",
         Status.NO_FEASIBLE: f"Everything that was tried needs more memory than the cap of {cap}.",
         Status.INTERRUPTED: "The search was interrupted; what was finished is saved.",
         Status.ALL_FAILED: "No trial could be measured.",
@@ -209,7 +211,7 @@ def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
     if result.config is not None:
         yield from _how_to_use(result.config, commands, has_loader=result.samples_unit != "steps")
     elif result.status is Status.NO_FEASIBLE:
-        yield "Raise --memory-cap, or permit smaller batches with --effective-batch free."
+        yield "Raise --memory-cap, or start from a smaller batch."
     if result.status is Status.INTERRUPTED:
         yield f"Go on: {commands.resume}"
     elif result.config is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.outcome import Outcome
+from autotune.model.summary import LeftOut
 from autotune.settings import Settings
 
 SCRIPTS_OWN = "the script's own"
@@ -33,6 +34,8 @@ _BOTTLENECK_WORDS: Mapping[str, str] = {
 
 def clean(text: str) -> str:
     """The text on one line and without control characters: it may come from the user's script."""
+    if text.isprintable():
+        return " ".join(text.split())
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
@@ -72,3 +75,19 @@ def refused_words(refused: Iterable[tuple[str, str]]) -> list[str]:
     for name, reason in refused:
         by_reason.setdefault(clean(reason), []).append(clean(name))
     return [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+
+
+def left_out_words(left_out: Iterable[LeftOut]) -> list[str]:
+    """What failed in trials and was left out, one sentence each: `channels_last left out: RuntimeError: ... (trial 3)`.
+
+    A switch that is on goes by its name alone.
+    """
+    return [
+        f"{' with '.join(_setting_words(*pair) for pair in one.settings)} left out: {one.reason} (trial {one.trial})"
+        for one in left_out
+    ]
+
+
+def _setting_words(name: str, value: str) -> str:
+    name = name.removeprefix("knobs.")
+    return name if value == "true" else f"{name}={value or SCRIPTS_OWN}"

@@ -19,6 +19,8 @@ from autotune.runner.handle import Handle
 from autotune.runner.layers import PACKAGE_PARENT
 from autotune.runner.start import Start, Warden
 from autotune.runner.workspace import Workspace
+from autotune.settings import GROUP_OF_FIELD
+from autotune.spec import without_ours
 
 INJECT = Path(__file__).resolve().parent.parent / "trial" / "inject"
 WARDEN = "import sys; sys.path.append(sys.argv[1]); from autotune.runner.warden import main; main(sys.argv[2])"
@@ -122,7 +124,7 @@ class ColdRunner:
 
     def environment(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:
         """All variables of a trial's process."""
-        environment = dict(os.environ)
+        environment = without_ours(os.environ, GROUP_OF_FIELD)
         environment.update(OFFLINE)
         if job.mode is not Mode.PROBE:
             environment.update(HUB_OFFLINE)

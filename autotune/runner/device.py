@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.errors import HostError, UsageError
 from autotune.host import DeviceInfo, available_memory_bytes, cpu_device, total_memory_bytes
+from autotune.units import GIB
 
 IDLE_BYTES = 512 * 1024**2
 """What an idle device holds at most without what the driver keeps for itself."""
@@ -30,7 +32,7 @@ step with others are left out."""
 
 
 def choose_device(asked: str) -> DeviceInfo:
-    """The device to train on: `auto` takes the first CUDA device, or the CPU where there is none.
+    """The device to train on: `auto` takes the freest CUDA device, or the CPU where there is none.
 
     Raises:
         UsageError: The text names no device.
@@ -42,6 +44,8 @@ def choose_device(asked: str) -> DeviceInfo:
     if kind not in ("auto", "cuda") or (index and not index.isdigit()):
         raise UsageError(f"{asked!r} is not a device.", "Use auto, cpu, cuda or cuda:0.")
     devices = cuda_devices()
+    if kind == "auto" and not index:
+        return next(iter(freest(devices)), cpu_device())
     position = int(index or 0)
     if position < len(devices):
         return devices[position]
@@ -51,6 +55,51 @@ def choose_device(asked: str) -> DeviceInfo:
         f"--device {asked} was asked for, and this machine shows {len(devices)} CUDA devices.",
         "Check nvidia-smi, or search on the CPU with --device cpu.",
     )
+
+
+def freest(devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
+    """The devices in the order in which to take them: unused ones first, then idle ones, then by free memory.
+
+    Devices that are equally free keep their order.
+    """
+    return tuple(sorted(devices, key=_occupation))
+
+
+def _occupation(device: DeviceInfo) -> tuple[int, float, int]:
+    """How much others use a device; free memory counts in whole GiB, since the driver's own share differs a little."""
+    seen = state(device) if device.num_other_processes else None
+    utilization = seen.utilization if seen is not None and seen.utilization is not None else 0.0
+    return device.num_other_processes, round(utilization, 1), -(device.free_bytes // GIB)
+
+
+def choose_devices(asked: str, num_devices: int) -> tuple[DeviceInfo, ...]:
+    """The devices of so many processes: `auto` takes the freest, in the order in which the processes would see them.
+
+    Fewer than asked for where there are fewer; only the first of a device that the user names.
+
+    Raises:
+        UsageError: The text names no device.
+        HostError: A CUDA device was asked for and there is none.
+    """
+    chosen = choose_device(asked)
+    if asked != "auto" or num_devices == 1 or chosen.is_cpu:
+        return (chosen,)
+    visible = cuda_devices()
+    taken = {device.uuid for device in freest(visible)[:num_devices]}
+    return tuple(device for device in visible if device.uuid in taken)
+
+
+def idle_beside(device: DeviceInfo) -> tuple[DeviceInfo, ...]:
+    """Visible devices that nobody uses, beside this one."""
+    if device.is_cpu:
+        return ()
+    return tuple(each for each in cuda_devices() if each.uuid != device.uuid and not each.num_other_processes)
+
+
+def visible_devices(uuids: Sequence[str]) -> tuple[DeviceInfo, ...]:
+    """The visible devices of these UUIDs, in that order."""
+    known = {device.uuid: device for device in cuda_devices()} if uuids else {}
+    return tuple(known[uuid] for uuid in uuids if uuid in known)
 
 
 def cuda_devices() -> tuple[DeviceInfo, ...]:

@@ -34,6 +34,11 @@ POLL_S = 0.1
 """Between two looks at a running trial: at most ten a second, so that watching costs the trial nothing."""
 STOP_LIMIT_S = 10.0
 """A warden that does not end its trial in that time was stopped or is stuck itself, and is killed."""
+LAST_WORD_S = 1.0
+"""A trial that has reported its error, or its own end, is given that long to end."""
+RESTART_WINDOWS, RESTART_SLACK_S = 2.0, 10.0
+"""Longest time from a window's end to the end of the trial: so many of the longest windows, and so long on top. A new
+epoch, begun there, should take no longer than a window."""
 MAX_DISK_SHARE = 0.9
 """A trial may take that much of what was free in the temporary space when it began."""
 MAX_ENDING_BYTES = 1 << 16
@@ -69,6 +74,7 @@ class Handle:
         self._began = began
         self._ended_at: float | None = None
         self._stopped_at: float | None = None
+        self._ending_since: float | None = None
         self._tree = Tree(warden.pid)
         self.memory = TrialMemory(job, device, start.server_pids)
         """What it holds, seen from outside."""
@@ -102,13 +108,26 @@ class Handle:
         overrun = self._overrun(is_quiet=progress.in_window)
         if overrun:
             self._stop(overrun)
+        elif self._job.ends_by is not None and now > self._job.ends_by:
+            self._stop("is_time_spent")
         elif now - self._began > self._job.start_limit_s and progress.num_steps == 0:
             self._stop("is_start_overrun")
         elif now - self._began > self._job.total_limit_s:
             self._stop("is_total_overrun")
+        elif self._is_ending_overrun(progress, now):
+            self._stop("is_ending_overrun")
         elif self._is_disk_full():
             self._stop("is_disk_full")
         return False
+
+    def _is_ending_overrun(self, progress: Progress, now: float) -> bool:
+        """Whether a trial that has nothing left to say takes too long to end."""
+        is_ending = progress.phase is TrialPhase.ENDING and not self._job.diagnoses
+        if not (progress.has_reported or is_ending):
+            return False
+        self._ending_since = self._ending_since or now
+        limit_s = RESTART_WINDOWS * self._job.window.max_window_s + RESTART_SLACK_S
+        return now - self._ending_since > (LAST_WORD_S if progress.has_reported else limit_s)
 
     def gauges(self) -> Gauges:
         """How it looks, by the readings of the last `poll`."""
@@ -152,6 +171,9 @@ class Handle:
         result = TrialResult(
             outcome=verdict.outcome,
             reason=reason,
+            place=verdict.place,
+            missed=verdict.missed,
+            is_inconclusive=verdict.is_inconclusive,
             measurement=verdict.measurement,
             peak_memory_bytes=ending.peak_memory_bytes,
             peak_host_bytes=ending.peak_host_bytes,
@@ -193,6 +215,7 @@ class Handle:
             first_losses=lead.first_losses if lead is not None else (),
             is_out_of_memory=is_out_of_memory(ending, ranks),
             is_interrupted=ending.is_cancelled,
+            is_time_spent=ending.is_time_spent,
             peak_memory_bytes=ending.peak_memory_bytes,
             outside_allocator_bytes=ending.outside_allocator_bytes,
             wall_s=ending.wall_s,

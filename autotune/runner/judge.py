@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.model.in_force import missed_settings
+from autotune.model.in_force import missed_settings, moved_settings
 from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
 from autotune.model.result import EMPTY_LOADER, Measurement, RankResult, RankStatus
@@ -31,6 +31,10 @@ class Ending:
     signal: int | None
     is_start_overrun: bool = False
     is_total_overrun: bool = False
+    is_time_spent: bool = False
+    """All the time of the search was spent before it was through."""
+    is_ending_overrun: bool = False
+    """Its window was over, or it had said its last word, and it did not end in the time that this takes."""
     is_over_cap: bool = False
     is_over_host_cap: bool = False
     """A trial on a device of its own held too much of the host's memory."""
@@ -63,6 +67,12 @@ class Verdict:
     lacks_host_memory: bool = False
     """It was the host's memory, or its shared memory, and not the device's."""
     notes: tuple[str, ...] = ()
+    place: str = ""
+    """Where in the code it failed."""
+    missed: tuple[str, ...] = ()
+    """Settings that were not in force."""
+    is_inconclusive: bool = False
+    """It says nothing of the settings."""
 
 
 def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str = "") -> Verdict:
@@ -75,7 +85,7 @@ def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable
         unreadable: Why a report that exists could not be read; empty when all could.
     """
     return (
-        _from_outside(job, ending)
+        _from_outside(job, ending, ranks)
         or _from_signal(ending, ranks)
         or _from_missing(ending, ranks, unreadable)
         or _from_error(ending, ranks)
@@ -85,7 +95,7 @@ def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable
 
 def judge_probe(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str = "") -> str:
     """Why a probe taught nothing, as one sentence; empty when its facts can be used."""
-    verdict = _from_outside(job, ending)
+    verdict = _from_outside(job, ending, ranks)
     if verdict is None and not any(rank.facts is not None and rank.status is RankStatus.PROBED for rank in ranks):
         verdict = (
             _from_signal(ending, ranks)
@@ -103,7 +113,13 @@ def is_out_of_memory(ending: Ending, ranks: Sequence[RankResult]) -> bool:
     return is_over or is_refused or ending.num_killed_by_kernel > 0
 
 
-def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
+def _from_outside(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
+    """The verdict on a trial that was ended from outside before it was measured, or held too much at any time."""
+    return _from_limits(job, ending) or (_from_above(job, ending, ranks) if not _has_measured(ranks) else None)
+
+
+def _from_limits(job: TrialJob, ending: Ending) -> Verdict | None:
+    """The verdict on a trial that nobody wants any more, could not be started, or held more memory than it may."""
     if ending.is_cancelled:
         return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended by the tuner.")
     if ending.launch_error:
@@ -119,12 +135,23 @@ def _from_outside(job: TrialJob, ending: Ending) -> Verdict | None:
     if ending.is_shared_memory_full:
         reason = "It filled /dev/shm, through which loader workers hand over their batches."
         return Verdict(outcome=Outcome.OVER_CAP, reason=reason, lacks_host_memory=True)
+    return None
+
+
+def _from_above(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
+    """The verdict on a trial that was ended for what has nothing to do with its rate."""
+    if ending.is_time_spent:
+        return Verdict(
+            outcome=Outcome.INTERRUPTED, reason="All the time of the search was spent before it was through."
+        )
     if ending.is_start_overrun:
         limit = format_seconds(job.start_limit_s)
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It made no optimizer step in {limit}.")
     if ending.is_total_overrun:
         limit = format_seconds(job.total_limit_s)
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It was not through after {limit}.")
+    if ending.is_ending_overrun and not ranks:
+        return Verdict(outcome=Outcome.TIMED_OUT, reason="Its window was over, and it neither reported nor ended.")
     if ending.is_disk_full:
         return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended because the temporary space was nearly full.")
     if ending.is_warden_killed:
@@ -149,7 +176,7 @@ def _from_signal(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
 
 
 def _has_measured(ranks: Sequence[RankResult]) -> bool:
-    """Whether every rank was through before the command ended, however it then did."""
+    """Whether every rank was through its window before the command ended, however it then did."""
     done = [rank for rank in ranks if rank.status in (RankStatus.MEASURED, RankStatus.RACED_OUT)]
     return bool(done) and len(done) == done[0].world_size
 
@@ -197,7 +224,7 @@ def _from_error(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
         # A killed worker shows as some error in whatever the script was doing.
         reason = f"The kernel, short of memory, ended part of it: {what}"
         return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
-    return Verdict(outcome=Outcome.CRASHED, reason=what)
+    return Verdict(outcome=Outcome.CRASHED, reason=what, place=_first_line(errors[0].place))
 
 
 def _first_line(text: str) -> str:
@@ -211,14 +238,15 @@ def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> 
         return _never_trained(ending, ranks)
     reason = _why_invalid(job, ranks)
     if reason:
-        return Verdict(outcome=Outcome.INVALID, reason=reason)
+        return Verdict(outcome=Outcome.INVALID, reason=reason, missed=_missed(job, ranks))
     try:
         measurement = measurement_of(ranks)
     except (ValueError, ArithmeticError) as error:
         return Verdict(outcome=Outcome.CRASHED, reason=f"Its report is impossible: {_first_line(str(error))}.")
     if measurement is None:
         has_ended = any(rank.status is RankStatus.ENDED for rank in ranks)
-        return Verdict(outcome=Outcome.INVALID, reason=ENDED_EARLY if has_ended else TOO_FEW_STEPS)
+        reason = ENDED_EARLY if has_ended else TOO_FEW_STEPS
+        return Verdict(outcome=Outcome.INVALID, reason=reason, is_inconclusive=True)
     if ending.peak_memory_bytes is not None and ending.peak_memory_bytes > job.cap_bytes:
         return Verdict(outcome=Outcome.OVER_CAP, reason=_why_over(ending, job.cap_bytes))
     if any(rank.status is RankStatus.RACED_OUT for rank in ranks):
@@ -260,12 +288,17 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
     return why_no_parity(job, ranks)
 
 
+def _missed(job: TrialJob, ranks: Sequence[RankResult]) -> tuple[str, ...]:
+    """Names of the settings that were not in force on some rank."""
+    return tuple(dict.fromkeys(name for rank in ranks for name in missed_settings(job, rank.observed)))
+
+
 def not_in_force(job: TrialJob, rank: RankResult) -> str:
     """How what was observed differs from what was asked, as one sentence; empty when nothing does."""
     for name, (asked, seen) in missed_settings(job, rank.observed).items():
         if seen is None:
             return f"Asked for {name} {asked} through the script's argument, and whether it is in force was not seen."
-        if name == "grad_accum_steps" and not seen.isdigit() and seen.replace(".", "", 1).isdigit():
+        if name == "grad_accum_steps" and _is_fraction(seen):
             is_below_one = seen.startswith("0.")
             why = "makes several steps with a batch" if is_below_one else "leaves batches out, or gradients unused"
             return (
@@ -273,4 +306,15 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
                 f"script {why}, so that the samples of a step cannot be told."
             )
         return f"Asked for {name} {asked}, in force was {_first_line(seen)}."
+    workers = rank.observed.get("num_workers", "0")
+    if not workers.isdigit():
+        return f"The number of workers is {_first_line(workers)}."
+    for name, (own, seen) in moved_settings(job, rank.observed).items():
+        if not _is_fraction(seen):
+            return f"The script changed its own {name} from {own} to {_first_line(seen)} under these settings."
     return ""
+
+
+def _is_fraction(text: str) -> bool:
+    """Whether a count is no whole number: that of batches per step is a mean."""
+    return not text.isdigit() and text.replace(".", "", 1).isdigit()

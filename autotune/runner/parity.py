@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotune.measure.parity import LossReference, largest_departure, matching
+from autotune.measure.parity import LossReference, departure, matching
 from autotune.model.job import TrialJob
 from autotune.model.result import RankResult, TrialResult
 from autotune.settings import Precision
 
 TOLERANCES: Mapping[Precision, float] = {Precision.BF16: 0.02, Precision.FP16: 0.01, Precision.TF32: 0.02}
-"""Largest relative departure of a first loss from fp32's. bf16 has 8 bits of precision, fp16 and tf32 have 11; what is
-usual is a tenth of it."""
+"""Largest relative departure of a loss from fp32's while fp32's losses change slowly. bf16 has 8 bits of precision,
+fp16 and tf32 have 11; a tenth of the limit is usual."""
 NOT_CLAIMED = "Parity with fp32 is not claimed"
 
 
@@ -27,15 +27,22 @@ def references_of(result: TrialResult) -> tuple[LossReference, ...]:
 
 
 def why_no_parity(job: TrialJob, ranks: Sequence[RankResult]) -> str:
-    """How the first losses depart from fp32's by more than the format may, with the numbers; empty when they do not."""
+    """How the first losses depart from those in fp32, with the numbers; empty when the format trains alike."""
     tolerance = _tolerance(job)
-    for rank in ranks if tolerance is not None else ():
+    if tolerance is None:
+        return ""
+    for rank in ranks:
         reference = matching(job.references, rank.start_digest)
-        found = largest_departure(rank.first_losses, reference.losses) if reference is not None else None
-        if found is not None and tolerance is not None and found.ratio > tolerance:
+        found = departure(rank.first_losses, reference.losses, tolerance) if reference is not None else None
+        if found is not None and found.is_at_rest:
+            return (
+                f"The loss stays near {rank.first_losses[0]:.5g} while in fp32 the loss comes to "
+                f"{found.reference:.5g} in pass {found.index + 1}: the model does not train in {_precision(job)}."
+            )
+        if found is not None:
             return (
                 f"The loss of pass {found.index + 1} is {found.loss:.5g} where fp32 has {found.reference:.5g}: a "
-                f"difference of {found.ratio:.1%}, {tolerance:.0%} is the most for {_precision(job)}."
+                f"difference of {found.ratio:.1%}, where {tolerance:.0%} is usual at most for {_precision(job)}."
             )
     return ""
 

@@ -44,6 +44,8 @@ class Progress:
     """Of the first rank, from the beginning; 0 where it does not say."""
     waited_s: float = 0.0
     """For data, from the beginning; 0 where it does not say."""
+    has_reported: bool = False
+    """A process that trained has said its last word."""
 
 
 def read_progress(paths: TrialPaths) -> Progress:
@@ -55,7 +57,8 @@ def read_progress(paths: TrialPaths) -> Progress:
     slots = [int.from_bytes(data[i : i + 8], sys.byteorder, signed=True) for i in range(0, len(data) - 7, 8)]
     if len(slots) < 5:
         return Progress()
-    steps, compute, opened, window, stop, _, _, samples, wait_us = (*slots, 0, 0, 0, 0)[:9]
+    slots += [0] * (12 - len(slots))
+    steps, compute, opened, window, stop, _, _, samples, wait_us, _, _, reported = slots[:12]
     phase = TrialPhase.STARTING if steps == 0 else TrialPhase.WARM_UP
     for mark, entered in (
         (compute, TrialPhase.COMPUTE),
@@ -70,6 +73,7 @@ def read_progress(paths: TrialPaths) -> Progress:
         phase=phase,
         num_samples=samples,
         waited_s=wait_us / 1e6,
+        has_reported=reported != 0,
     )
 
 

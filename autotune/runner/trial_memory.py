@@ -66,7 +66,8 @@ class TrialMemory:
     def __init__(self, job: TrialJob, trains_on: DeviceInfo, servers: Sequence[int] = ()) -> None:
         self.host = TreeMemory(job.host_cap_bytes or job.cap_bytes)
         """Of the trial's tree."""
-        self.device = DeviceMemory(devices.trained_on(trains_on, job.world_size))
+        shown = () if trains_on.is_cpu or len(job.devices) < 2 else devices.visible_devices(job.devices)
+        self.device = DeviceMemory(shown or devices.trained_on(trains_on, job.world_size))
         """Of its devices."""
         self._job, self._is_cpu, self._servers = job, trains_on.is_cpu, servers
         self._before_looking: _Seen | None = None

@@ -81,7 +81,7 @@ class Workspace:
         """The study's workspace: the one of an earlier run where it still exists, otherwise a new one.
 
         Args:
-            folder: Of an earlier run, where that is known.
+            folder: Of an earlier run of this process. Never a path from a database, which anybody may have written.
             cwd: The script's working directory.
             command: What starts the script.
             study_id: Names the new folder, so that a tuner that was killed before it noted the folder's name leaves
@@ -253,15 +253,17 @@ def _mount(folder: Path, between: Sequence[Path], upper: Path, work: Path) -> di
     return {"folder": str(folder), "lower": [str(path) for path in between], "upper": str(upper), "work": str(work)}
 
 
-def remove_workspace(folder: Path) -> None:
-    """Removes the workspace of a study that nobody searches; a folder that is not one of this user's is left alone.
+def remove_workspace(study_id: str) -> None:
+    """Removes the workspace of a study that nobody searches, wherever this user has it.
 
     Args:
-        folder: As a database that others may write names it.
+        study_id: As the workspace was opened with.
     """
-    is_one = folder.parent.name == f"autotune-{os.getuid()}" and not folder.is_symlink() and folder.is_dir()
-    if is_one and is_ours(folder.parent):
-        layers.remove_tree(folder)
+    for base in _bases():
+        folder = base / _name_of(study_id)
+        with suppress(OSError):  # there is no such base
+            if is_ours(base) and folder.is_dir() and not folder.is_symlink():
+                layers.remove_tree(folder)
 
 
 def _bases() -> tuple[Path, ...]:
@@ -270,6 +272,11 @@ def _bases() -> tuple[Path, ...]:
     with suppress(FileNotFoundError):  # no folder can be written to of all those that it tries
         places = (tempfile.gettempdir(), *places)
     return tuple(Path(place).resolve() / f"autotune-{os.getuid()}" for place in places)
+
+
+def _name_of(study_id: str) -> str:
+    # Short names: the path of a socket in a trial's TMPDIR must stay under 108 characters.
+    return hashlib.sha256(study_id.encode()).hexdigest()[:8]
 
 
 def _claimed(folder: Path | None, covered: tuple[Path, ...], study_id: str) -> tuple[Path, Claim]:
@@ -294,9 +301,14 @@ def _new_folder(covered: tuple[Path, ...], study_id: str) -> Path:
     Raises:
         HostError: There is no place for one.
     """
-    for base in _bases():
-        if any(folder == base.parent or folder in base.parent.parents for folder in covered):
-            continue
+    outside = [
+        base
+        for base in _bases()
+        if not any(folder == base.parent or folder in base.parent.parents for folder in covered)
+    ]
+    # TMPDIR may be another one than it was: where the study's folder is already comes before where a new one would be.
+    there = [base for base in outside if study_id and (base / _name_of(study_id)).is_dir()]
+    for base in (*there, *outside):
         try:
             return _folder_in(base, study_id)
         except OSError:
@@ -316,8 +328,8 @@ def _folder_in(base: Path, study_id: str) -> Path:
     base.mkdir(mode=0o700, exist_ok=True)
     if not is_ours(base):
         raise PermissionError(f"{base} is not ours alone")
-    # Short names: the path of a socket in a trial's TMPDIR must stay under 108 characters.
-    name = hashlib.sha256(study_id.encode()).hexdigest() if study_id else uuid.uuid4().hex
-    folder = base / name[:8]
+    folder = base / (_name_of(study_id) if study_id else uuid.uuid4().hex[:8])
     folder.mkdir(mode=0o700, exist_ok=bool(study_id))
+    if folder.is_symlink():
+        raise PermissionError(f"{folder} is a link")
     return folder

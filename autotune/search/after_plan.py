@@ -103,7 +103,7 @@ class AfterPlan:
         # Where noise lifted others past the script's own settings, what lies near these may still be the best.
         for ring in self._rings([*centres, history.natural]):
             look_at(ring)
-            if worths or len(looked_at) > MAX_LOOKED_AT:
+            if worths or len(looked_at) - len(known) > MAX_LOOKED_AT:
                 break
         for _ in range(NUM_LEAPS if worths else 0):
             look_at(self._sampler.neighbours(max(worths, key=lambda one: worths[one])))

@@ -43,7 +43,7 @@ def ending_attrs(result: TrialResult, told: Verdict) -> dict[str, Any]:
     if result.outcome is Outcome.RACED_OUT:
         attrs["raced_out"] = True
     if result.reason:
-        attrs["reason"] = result.reason
+        attrs["reason"] = result.why
     return attrs
 
 
@@ -55,6 +55,8 @@ def _plain_result(result: TrialResult) -> dict[str, Any]:
         "peak_memory_bytes": result.peak_memory_bytes,
         "is_near_cap": result.is_near_cap,
         "lacks_host_memory": result.lacks_host_memory,
+        "missed": list(result.missed),
+        "is_inconclusive": result.is_inconclusive,
     }
     if measurement is not None:
         half_width = (measurement.high - measurement.low) / 2
@@ -86,4 +88,7 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial | None:
         half_width_ratio=plain.get("half_width_ratio"),
         is_near_cap=plain.get("is_near_cap", False),
         lacks_host_memory=plain.get("lacks_host_memory", False),
+        reason=str(trial.user_attrs.get("reason", "")),
+        missed=tuple(plain.get("missed", ())),
+        is_inconclusive=plain.get("is_inconclusive", False),
     )

@@ -53,7 +53,7 @@ LIKELIHOODS = np.exp(-0.5 * DEVIATIONS**2) / np.exp(-0.5 * DEVIATIONS**2).sum()
 
 def forecast(history: History) -> Forecast:
     """What the finished trials let expect, worked out once for the same ones; one of them at least was feasible."""
-    return _forecast(history.trials, history.natural)
+    return _forecast(history.telling.trials, history.natural)
 
 
 @lru_cache(maxsize=2)

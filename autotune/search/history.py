@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from autotune.model.outcome import Outcome
 from autotune.settings import Settings
+
+MAX_TELLING = 300
+"""Trials up to which every one is looked at for the next proposal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +39,12 @@ class FinishedTrial:
     """The allocator thrashed at the cap."""
     lacks_host_memory: bool = False
     """Infeasible for want of the host's memory, whatever the device's."""
+    reason: str = ""
+    """Why it ended as it did, as one sentence, with the place in the code where that is known."""
+    missed: tuple[str, ...] = ()
+    """Names of settings that were asked for and were not in force."""
+    is_inconclusive: bool = False
+    """It failed, and that says nothing of its settings."""
 
     @property
     def is_feasible(self) -> bool:
@@ -96,6 +106,25 @@ class History:
     def baseline(self) -> FinishedTrial | None:
         """The trial of the script's own settings."""
         return self.get(self.natural)
+
+    @cached_property
+    def telling(self) -> History:
+        """The trials that say most of what to try next; all of them where they are few.
+
+        Of thousands they are the fastest, those that compute fastest, the latest, the smallest that did not fit, and
+        the baseline: what a proposal costs does not grow with the trials then.
+        """
+        if len(self) <= MAX_TELLING:
+            return self
+        trials = self.trials
+        rated = sorted(self.sound, key=lambda trial: -(trial.compute_samples_per_second or 0.0))
+        failed = sorted(
+            (trial for trial in trials if trial.outcome.is_infeasible),
+            key=lambda trial: (trial.settings.batch_size or 1, trial.settings.num_workers, trial.number),
+        )
+        share = MAX_TELLING // 5
+        kept = [*self.feasible[: 2 * share], *rated[:share], *failed[:share], *trials[-share:]]
+        return History([*kept, *([self.baseline] if self.baseline is not None else [])], self.natural)
 
     def with_trials(self, more: Iterable[FinishedTrial]) -> History:
         """This history and further trials."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 
 import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages import BaseStorage
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 
 from autotune.search.quiet import quiet
+from autotune.space.space import Value
 
 MIN_TRIALS = 8
 """Fewer say nothing: the estimate compares the fastest with all."""
@@ -29,11 +32,31 @@ def importances(storage: BaseStorage, study_name: str) -> dict[str, float]:
             study = optuna.load_study(study_name=study_name, storage=storage)
         except KeyError:
             return {}
-        trials, names = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)), varied(study)
-        if len(trials) < MIN_TRIALS or not names:
-            return {}
-        evaluator = PedAnovaImportanceEvaluator(target_quantile=max(FASTEST_SHARE, NUM_FASTEST / len(trials)))
-        return get_param_importances(study, evaluator=evaluator, params=names)
+        return _of_study(study)
+
+
+def importances_of(tried: Sequence[tuple[Mapping[str, Value], float]]) -> dict[str, float]:
+    """The same, of trials that were read already: what each tried, by parameter, and its rate, 0 where it did not fit.
+
+    Optuna's storage reads some hundred trials a second; a report of thousands would wait a minute for it.
+    """
+    names = tried[0][0] if tried else {}
+    choices = {name: tuple(dict.fromkeys(params.get(name) for params, _ in tried)) for name in names}
+    distributions: dict[str, BaseDistribution] = {name: CategoricalDistribution(choices[name]) for name in names}
+    with quiet(), warnings.catch_warnings(action="ignore"):
+        study = optuna.create_study(direction="maximize")
+        for params, rate in tried:
+            known = {name: params.get(name) for name in names}
+            study.add_trial(create_trial(value=rate, params=known, distributions=distributions))
+        return _of_study(study)
+
+
+def _of_study(study: optuna.Study) -> dict[str, float]:
+    trials, names = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)), varied(study)
+    if len(trials) < MIN_TRIALS or not names:
+        return {}
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=max(FASTEST_SHARE, NUM_FASTEST / len(trials)))
+    return get_param_importances(study, evaluator=evaluator, params=names)
 
 
 def varied(study: optuna.Study) -> list[str]:

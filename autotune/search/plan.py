@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
-from autotune.search.bounds import LOADER_BOUND_WAIT
 from autotune.search.history import FinishedTrial, History
 from autotune.search.walk import HALF, Candidate, NeedsTrial, PlanLimits, Walk, ordered
-from autotune.search.worker_stages import feed, share_cores, workers_for_usual_gains
+from autotune.search.worker_stages import feed, share_cores, waits_for_data, workers_for_usual_gains
 from autotune.settings import Settings
 from autotune.space.space import KNOB_PREFIX, SearchSpace, Value
 
@@ -29,6 +28,9 @@ MAX_PASSES = 3
 
 NEARLY_FED = 0.98
 """From this share of the compute-only rate on, the loader's details are not worth a trial either."""
+
+SMALL_GAINS = {"non_blocking", "cudnn_benchmark", "pin_memory", "persistent_workers", "prefetch_factor"}
+"""Settings that gain a few percent at most where number format, memory format and workers are as they should be."""
 
 GROWN_RATIO = 4
 """Factor of growth from which a micro-batch may be limited by something else than before."""
@@ -105,7 +107,7 @@ def _on_cpu(walk: Walk) -> None:
 def _usual_gains(walk: Walk) -> None:
     """What usually helps on an accelerator, all at once; trials after the plan take back what does not help here."""
     compute = _usual_compute(walk)
-    if _waits_for_data(walk):
+    if waits_for_data(walk):
         # Seconds at the start of every trial from here on, for a gain that a loader that does not keep up would hide.
         del compute["cudnn_benchmark"]
     loader: dict[str, Value] = {
@@ -115,18 +117,15 @@ def _usual_gains(walk: Walk) -> None:
         "num_workers": workers_for_usual_gains(walk),
     }
     settings = walk.changed({**compute, **loader})
+    if settings.differences(walk.best).keys() <= SMALL_GAINS:
+        # A script with its own number format and without a loader: only a compiled model is left to gain much.
+        settings = walk.changed({**compute, **loader, "compile": True})
     if walk.is_open(settings):
         walk.measured(settings, "usual", favour=walk.limits.noise_ratio)
     trial = walk.visited.get(settings)
     if trial is not None and not trial.outcome.is_complete:
         # One of them does harm here; those of the loader rarely do. The others are tried one by one from here on.
         walk.consider(loader, "usual")
-
-
-def _waits_for_data(walk: Walk) -> bool:
-    """Whether the script as it is waits for its loader; not known where its own settings are infeasible."""
-    baseline = walk.visited.baseline
-    return baseline is not None and (baseline.data_wait_fraction or 0.0) > LOADER_BOUND_WAIT
 
 
 def _usual_compute_again(walk: Walk) -> bool:

@@ -24,6 +24,9 @@ MAX_MULTIVARIATE = 6
 """Above so many parameters TPE treats them one by one. Alone it does better with all of them jointly, as the rivals in
 the benchmark of searches show; beside the plan and the forecast, which know what acts together, it does not."""
 
+MAX_FOLLOWED = 600
+"""Trials in the study in memory after which it begins anew with those that say most: TPE's time grows with them."""
+
 NOT_SAMPLED = frozenset({"memory_fraction"})
 """Parameters that can only cost throughput; the winner's smallest is looked for at the end."""
 
@@ -46,7 +49,13 @@ class TpeSampler:
         self._values = {name: ordered(space.allowed[name]) for name in self._names}
         self._distributions = {name: _distribution(values) for name, values in self._values.items()}
         self._steps_from: dict[Settings, tuple[Settings, ...]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begins with an empty study in memory."""
         self._followed: set[int] = set()
+        self._num_added = 0
+        """Trials of the study in memory."""
         with quiet():
             self._study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
 
@@ -73,6 +82,7 @@ class TpeSampler:
         try:
             while True:
                 trial = self._study.ask(self._distributions)
+                self._num_added += 1
                 self._study.tell(trial, state=TrialState.FAIL)  # TPE forgets those that failed.
                 yield self._settings(trial.params)
         finally:
@@ -111,8 +121,10 @@ class TpeSampler:
 
     def _follow(self, finished: Iterable[FinishedTrial], gated: Mapping[int, Settings]) -> int:
         """Adds to the study in memory what is new in the real one, in the order of its numbers."""
+        if len(self._followed) > MAX_FOLLOWED:
+            self._begin()
         known = {trial.number: (trial.settings, trial.samples_per_second or 0.0) for trial in finished}
-        unmeasured = {number: (settings, None) for number, settings in gated.items()}
+        unmeasured = {number: (gated[number], None) for number in sorted(gated)[-MAX_FOLLOWED // 4 :]}
         for number, (settings, rate) in sorted((known | unmeasured).items()):
             if number not in self._followed:
                 self._followed.add(number)
@@ -124,7 +136,8 @@ class TpeSampler:
         params = self._params(settings)
         if params is None:
             return None
-        number = len(self._study.get_trials(deepcopy=False))
+        number = self._num_added
+        self._num_added += 1
         template = create_trial(params=params, distributions=self._distributions, state=state, value=value)
         with quiet():
             self._study.add_trial(template)

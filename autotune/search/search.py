@@ -12,13 +12,14 @@ from optuna.storages import BaseStorage
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.after_plan import AfterPlan
+from autotune.search.blame import Guilt, Investigation, investigate, without
 from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
 from autotune.search.plan import PlanFinished, plan, smallest_memory_fraction
 from autotune.search.sampler import TpeSampler
 from autotune.search.stopping import finalists, why_nothing_to_gain, why_patience_ends
-from autotune.search.study_trials import StudySnapshot, StudyTrials
+from autotune.search.study_trials import NATURAL, StudySnapshot, StudyTrials
 from autotune.search.verdict import verdict
 from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
@@ -43,6 +44,8 @@ class SearchExhausted:
     """There is nothing more to try."""
 
     reason: str
+    is_limit: bool = False
+    """The number of trials ended the search, and not a lack of settings worth a trial."""
 
 
 class Search:
@@ -71,18 +74,39 @@ class Search:
         max_trials: int,
         spend_all: bool,
     ) -> None:
-        self._space = space
+        self._storage, self._study_name, self._seed = storage, study_name, seed
         self._limits = limits
         self._max_trials = max_trials
         self._spend_all = spend_all
+        self._open(space)
+
+    def _open(self, space: SearchSpace) -> None:
+        self._whole_space = self._space = space
+        """What may be tried at all, and what is left of it without guilty settings."""
         self._natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
-        about = {"memory_cap_bytes": limits.cap_bytes, "natural": self._natural.to_dict()}
-        self._trials = StudyTrials(storage, study_name, space, {"made_by": "autotune", **about})
-        self._after_plan = AfterPlan(self._trials, TpeSampler(space, seed), space, limits)
+        about = {"memory_cap_bytes": self._limits.cap_bytes, NATURAL: self._natural.to_dict()}
+        self._trials = StudyTrials(self._storage, self._study_name, space, {"made_by": "autotune", **about})
+        self._guilts: tuple[Guilt, ...] = ()
+        self._after_plan = AfterPlan(self._trials, TpeSampler(space, self._seed), space, self._limits)
         self._finished_plan: PlanFinished | None = None
 
+    @property
+    def natural(self) -> Settings:
+        """The script's own settings, canonical."""
+        return self._natural
+
+    def can_begin_anew(self, number: int) -> bool:
+        """Whether nothing was measured or queued yet, and nothing runs but the trial of that number."""
+        return not self._trials.holds_others(number)
+
+    def begin_anew(self, space: SearchSpace) -> None:
+        """Goes on with another baseline, in a study without a trial; asked only where `can_begin_anew`."""
+        self._open(space)
+
     def ask(self, attrs: Mapping[str, Any] | None = None) -> Proposal | SearchExhausted:
-        """The next trial, started in the database; queued settings first, then the plan, then what should gain most.
+        """The next trial, started in the database.
+
+        Queued settings come first, then what takes a failed trial apart, then the plan, then what should gain most.
 
         Args:
             attrs: What else the trial's user attributes should hold: its owner and lease.
@@ -91,12 +115,13 @@ class Search:
         while True:
             snapshot = self._trials.snapshot()
             if self._num_left(snapshot) <= 0:
-                return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.")
+                return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.", is_limit=True)
+            investigation = self._investigate(snapshot)
             queued = self._trials.start_queued(attrs, self._max_trials)
             if queued is not None:
                 number, candidate = queued
                 return Proposal(number=number, settings=candidate.settings, stage=candidate.stage)
-            next_candidate = self._next(snapshot)
+            next_candidate = investigation.next_trial or self._next(snapshot)
             if isinstance(next_candidate, SearchExhausted):
                 return next_candidate
             started = self._trials.start(next_candidate, attrs, self._max_trials)
@@ -141,7 +166,7 @@ class Search:
         """
         told = verdict(result, self._limits.cap_bytes)
         canonical = settings.canonical(device_is_cpu=self._space.device_is_cpu)
-        if told is None or self._space.why_not(canonical) is not None:
+        if told is None or self._whole_space.why_not(canonical) is not None:
             return None
         return self._trials.add_finished(Candidate(settings=canonical, stage=stage), result, told, source)
 
@@ -182,7 +207,25 @@ class Search:
         if history.best is None:
             return ()
         expected = forecast(history).rates(history.feasible)
-        return finalists(history, expected, noise_ratio=self._limits.noise_ratio)[:num]
+        found = finalists(history, expected, noise_ratio=self._limits.noise_ratio)
+        # What somebody else wrote into Optuna's tables is data: only what may be tried is run.
+        return tuple(trial for trial in found if self._space.why_not(trial.settings) is None)[:num]
+
+    def _investigate(self, snapshot: StudySnapshot) -> Investigation:
+        """What is known of the failed trials; the space is what is left without the guilty."""
+        workers = [int(value) for value in self._whole_space.allowed.get("num_workers", ()) if value]
+        found = investigate(
+            self._history(snapshot),
+            device_is_cpu=self._whole_space.device_is_cpu,
+            running=snapshot.running,
+            may_be_tried=lambda settings: self._whole_space.why_not(settings) is None,
+            least_workers=min(workers, default=None),
+        )
+        if found.guilts != self._guilts:
+            self._guilts, self._finished_plan = found.guilts, None
+            self._space = self._trials.space = without(self._whole_space, found.guilts)
+            self._after_plan = AfterPlan(self._trials, TpeSampler(self._space, self._seed), self._space, self._limits)
+        return found
 
     def _history(self, snapshot: StudySnapshot) -> History:
         return History(snapshot.finished, self._natural)
@@ -206,7 +249,7 @@ class Search:
         """What comes next of these trials."""
         history = self._history(snapshot)
         device_is_cpu, noise_ratio = self._space.device_is_cpu, self._limits.noise_ratio
-        outlook = cache(lambda: self._after_plan.outlook(snapshot, history))
+        outlook = cache(lambda: self._after_plan.outlook(snapshot, history.telling))
         if not self._spend_all:
             reason = why_nothing_to_gain(
                 history, lambda: _expected_gain(outlook()), device_is_cpu=device_is_cpu, noise_ratio=noise_ratio

@@ -32,6 +32,9 @@ UNNAMED_CONSTRAINTS = "constraints"
 """Where Optuna kept constraints while they had no names. Its dashboard still looks there alone, and would show what
 needed too much memory as feasible; Optuna reads both, the unnamed under their positions."""
 
+NATURAL = "natural"
+"""User attribute of a study: the script's own settings, as plain values."""
+
 METRIC = "samples_per_second"
 """What Optuna's plots and its dashboard call the values."""
 
@@ -51,8 +54,19 @@ class StudySnapshot:
     """Settings that were not run, since they would need more than the cap, by trial number."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ended:
+    """What the search knows of a trial that Optuna takes for ended."""
+
+    finished: FinishedTrial | None
+    gated: Settings | None
+
+
 class StudyTrials:
     """The trials of a study; it makes the study when there is none of that name.
+
+    A study whose `natural` is another one, and in which nothing was measured or queued, is made anew: Optuna never
+    changes the values that a study's parameters may take.
 
     Args:
         storage: Where the study is; None keeps it in memory.
@@ -64,11 +78,22 @@ class StudyTrials:
     def __init__(
         self, storage: BaseStorage | None, study_name: str, space: SearchSpace, about: Mapping[str, Any]
     ) -> None:
-        self._space = space
+        self.space = space
+        """What may be tried now."""
         self._storage = storage if storage is not None else InMemoryStorage()
         self._distributions = {name: _distribution(name, space) for name in space.domains}
+        self._study = self._open(study_name, about)
+        natural = self._study.user_attrs.get(NATURAL)
+        if NATURAL in about and natural not in (None, about[NATURAL]) and not self.holds_others():
+            self._storage.delete_study(self._storage.get_study_id_from_name(study_name))
+            self._study = self._open(study_name, about)
+        self._study_id = self._storage.get_study_id_from_name(study_name)
+        self._ended: dict[int, _Ended] = {}
+        """What was read of trials that ended, by number: nobody changes these any more."""
+
+    def _open(self, study_name: str, about: Mapping[str, Any]) -> optuna.Study:
         with quiet():
-            self._study = optuna.create_study(
+            study = optuna.create_study(
                 storage=self._storage,
                 study_name=study_name,
                 direction="maximize",
@@ -77,21 +102,33 @@ class StudyTrials:
                 sampler=optuna.samplers.RandomSampler(seed=0),
                 pruner=optuna.pruners.NopPruner(),
             )
-            if self._study.metric_names is None:
+            if study.metric_names is None:
                 with warnings.catch_warnings(category=optuna.exceptions.ExperimentalWarning, action="ignore"):
-                    self._study.set_metric_names([METRIC])
+                    study.set_metric_names([METRIC])
                 for key, value in about.items():
-                    self._study.set_user_attr(key, value)
-            self._study_id = self._storage.get_study_id_from_name(study_name)
+                    study.set_user_attr(key, value)
+        return study
+
+    def holds_others(self, number: int | None = None) -> bool:
+        """Whether there are trials that were measured or are queued, or that run beside the one of that number."""
+        kept = {TrialState.COMPLETE, TrialState.WAITING, *([TrialState.RUNNING] if number is not None else [])}
+        return any(trial.state in kept and trial.number != number for trial in self._trials())
 
     def snapshot(self) -> StudySnapshot:
         """The trials as they are now."""
         trials = self._trials()
-        finished = (finished_trial(trial) for trial in trials)
+        for trial in trials:
+            if trial.number not in self._ended and trial.state.is_finished():
+                self._ended[trial.number] = _Ended(
+                    finished=finished_trial(trial),
+                    gated=settings_of(trial) if trial.user_attrs.get("gated") else None,
+                )
+        open_trials = [trial for trial in trials if trial.number not in self._ended]
+        gated = {number: ended.gated for number, ended in self._ended.items() if ended.gated is not None}
         return StudySnapshot(
-            finished=tuple(trial for trial in finished if trial is not None),
-            running=tuple(settings_of(trial) for trial in trials if _is_running(trial)),
-            gated={trial.number: settings_of(trial) for trial in trials if trial.user_attrs.get("gated")},
+            finished=tuple(ended.finished for _, ended in sorted(self._ended.items()) if ended.finished is not None),
+            running=tuple(settings_of(trial) for trial in open_trials if _is_running(trial)),
+            gated=gated | {t.number: settings_of(t) for t in open_trials if t.user_attrs.get("gated")},
         )
 
     def start(self, candidate: Candidate, attrs: Mapping[str, Any], max_trials: int) -> int | None:
@@ -121,7 +158,7 @@ class StudyTrials:
             candidate = self._queued_candidate(trial)
             self._set_attrs(trial.number, {**candidate_attrs(candidate), **attrs})
             refusal = self._why_withdrawn(trial.number, candidate.settings, max_trials)
-            refusal = refusal or self._space.why_not(candidate.settings)
+            refusal = refusal or self.space.why_not(candidate.settings)
             if refusal is None:
                 return trial.number, candidate
             self._prune(trial.number, refusal)
@@ -161,7 +198,7 @@ class StudyTrials:
         template = create_trial(
             state=TrialState.COMPLETE,
             value=told.value,
-            params=dict(self._space.params(candidate.settings)),
+            params=dict(self.space.params(candidate.settings)),
             distributions=self._distributions,
             user_attrs=attrs,
             system_attrs={UNNAMED_CONSTRAINTS: list(told.constraints.values())},
@@ -210,7 +247,7 @@ class StudyTrials:
     def _add(self, candidate: Candidate, state: TrialState, attrs: Mapping[str, Any]) -> int:
         template = create_trial(
             state=state,
-            params=dict(self._space.params(candidate.settings)),
+            params=dict(self.space.params(candidate.settings)),
             distributions=self._distributions,
             user_attrs={**candidate_attrs(candidate), **attrs},
         )
@@ -230,7 +267,7 @@ class StudyTrials:
     def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate:
         if "settings" in trial.user_attrs:
             return candidate_of(trial)
-        return Candidate(settings=self._space.settings(trial.params), stage=ENQUEUED_STAGE)
+        return Candidate(settings=self.space.settings(trial.params), stage=ENQUEUED_STAGE)
 
     def _prune(self, number: int, reason: str) -> None:
         self._set_attrs(number, {"reason": reason})

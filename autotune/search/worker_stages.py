@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from autotune.search.batch_stages import with_fitting_batch
+from autotune.search.bounds import LOADER_BOUND_WAIT
 from autotune.search.history import FinishedTrial
 from autotune.search.walk import Walk
 from autotune.settings import OmpWaitPolicy
@@ -24,14 +25,27 @@ STARVED_GAIN = 1.05
 
 
 def workers_for_usual_gains(walk: Walk) -> Value:
-    """Workers that feed the faster compute that the usual gains should bring; one core is left to the training."""
+    """Workers that feed the faster compute that the usual gains should bring, at most a worker per core.
+
+    On an accelerator the training itself leaves its core idle for most of the time: with a ResNet-50 on 16 cores, 16
+    workers were 6 % faster than 8, and twice as fast where the loader was all that counted.
+    """
     own, load_s = walk.best.num_workers, walk.bounds.load_s
-    compute = walk.bounds.compute_rate(walk.best)
-    if load_s is not None and compute is not None:
+    baseline, compute = walk.visited.get(walk.best), walk.bounds.compute_rate(walk.best)
+    rate = baseline.samples_per_second if baseline is not None else None
+    if own and rate and compute is not None and waits_for_data(walk):
+        need = math.ceil(HEADROOM * EXPECTED_GAIN * own * compute / rate)
+    elif load_s is not None and compute is not None:
         need = math.ceil(HEADROOM * EXPECTED_GAIN * load_s * compute)
     else:
         need = max(2 * own, FIRST_WORKERS)
-    return walk.at_most("num_workers", max(1, own, min(need, _cpus(walk) - 1)))
+    return walk.at_most("num_workers", max(1, own, min(need, _cpus(walk))))
+
+
+def waits_for_data(walk: Walk) -> bool:
+    """Whether the script as it is waits for its loader; not known where its own settings are infeasible."""
+    baseline = walk.visited.baseline
+    return baseline is not None and (baseline.data_wait_fraction or 0.0) > LOADER_BOUND_WAIT
 
 
 def feed(walk: Walk) -> None:

@@ -163,7 +163,7 @@ class _Derivation:
             if reason:
                 self._refuse(allowed, "precision", reason)
                 return
-            self._fp16(allowed)
+            self._other_formats(allowed)
         if device.is_cpu:
             self._drop(allowed, "precision", Precision.TF32.value, "a CPU has no TF32 units")
             self._drop(allowed, "precision", Precision.FP16.value, "fp16 on a CPU is for storage, not for speed")
@@ -177,7 +177,12 @@ class _Derivation:
                 reason = f"{device.name} has compute capability {device.capability[0]}.{device.capability[1]}"
                 self._drop(allowed, "precision", precision.value, reason)
 
-    def _fp16(self, allowed: dict[str, list[Value]]) -> None:
+    def _other_formats(self, allowed: dict[str, list[Value]]) -> None:
+        """Drops formats that nothing can put in force over the script's own."""
+        own = self._natural.precision
+        self._drop(allowed, "precision", Precision.FP32.value, f"the script trains in {own.value} by itself")
+        if own in (Precision.BF16, Precision.FP16):
+            self._drop(allowed, "precision", Precision.TF32.value, f"the script's weights are in {own.value}")
         reason = why_no_single_step(self._facts)
         if reason:
             self._drop(allowed, "precision", Precision.FP16.value, reason)
@@ -188,6 +193,9 @@ class _Derivation:
             self._refuse(allowed, "channels_last", "the model has no two-dimensional convolution")
         if "no_convolution" in facts.notes and not is_claimed:
             self._refuse(allowed, "cudnn_benchmark", "the model has no convolution")
+        elif "deterministic" in facts.notes and not is_claimed:
+            reason = "the script asks for deterministic kernels, and its search chooses others from run to run"
+            self._refuse(allowed, "cudnn_benchmark", reason)
         if is_claimed or "compile" in self._mapped:
             return
         reason = why_no_compile(facts)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
+from autotune.errors import SearchSpaceError
 from autotune.model.facts import ScriptFacts
-from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, Settings
+from autotune.space.ranges import parse_value
 from autotune.space.space import SCRIPTS_OWN
+
+OURS = ("memory_fraction",)
+"""Settings whose reading shows the memory cap, and not the script's own value."""
 
 
 def natural_settings(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings:
-    """What the script does by itself, as the probe saw it.
+    """What the script does by itself, as the probe saw it, or its own trial where that showed otherwise.
 
     Args:
-        facts: What it saw.
+        facts: What was seen.
         mapped: Settings and knobs that the script is given as arguments: knobs among them that it does not declare have
             a value of their own too, which nobody knows.
     """
@@ -24,6 +31,7 @@ def natural_settings(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings
         "intra_op_threads": facts.intra_op_threads,
         "omp_wait_policy": facts.omp_wait_policy,
         "cudnn_benchmark": facts.own_cudnn_benchmark,
+        "channels_last": facts.own_channels_last,
         "compile": facts.own_compile,
         "grad_accum_steps": own_accumulation,
         "knobs": {**dict.fromkeys(set(mapped) - GROUP_OF_FIELD.keys(), SCRIPTS_OWN), **dict(facts.knobs)},
@@ -36,4 +44,43 @@ def natural_settings(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings
             persistent_workers=loader.persistent_workers,
             batch_size=loader.batch_size,
         )
+    values.update({name: parse_value(name, text) for name, text in facts.baseline_readings})
     return Settings.from_dict(values)
+
+
+def misread(natural: Settings, readings: Iterable[Mapping[str, str]], *, device_is_cpu: bool) -> dict[str, str]:
+    """Settings that a trial of the script's own settings shows otherwise than they were taken for, by field, as text.
+
+    Args:
+        natural: What they were taken for.
+        readings: Settings in force in each process that trained, by field, as text. Fields in which the processes
+            differ, and texts that are no value of their field, are left out.
+        device_is_cpu: Whether the script trains on a CPU.
+    """
+    processes = list(readings)
+    agreed = {
+        name: text
+        for name, text in (processes[0] if processes else {}).items()
+        if name in GROUP_OF_FIELD and all(other.get(name) == text for other in processes)
+    }
+    values: dict[str, Any] = {}
+    for name in agreed.keys() - set(OURS) - (INERT_ON_CPU.keys() if device_is_cpu else set()):
+        try:
+            values[name] = parse_value(name, agreed[name])
+        except SearchSpaceError:
+            continue
+    seen = replace(natural, **values).canonical(device_is_cpu=device_is_cpu)
+    differences = seen.differences(natural.canonical(device_is_cpu=device_is_cpu))
+    return {name: agreed[name] for name in values if name in differences}
+
+
+def with_readings(facts: ScriptFacts, readings: Mapping[str, str]) -> ScriptFacts:
+    """Facts in which settings are what the script's own trial showed.
+
+    Args:
+        facts: What the probe saw.
+        readings: As `misread` gives them; they are added to those that the facts have already.
+    """
+    merged = {**dict(facts.baseline_readings), **readings}
+    accumulation = int(merged.get("grad_accum_steps", facts.num_micro_batches_per_step))
+    return replace(facts, baseline_readings=tuple(sorted(merged.items())), num_micro_batches_per_step=accumulation)

@@ -10,6 +10,24 @@ from autotune.settings import GROUP_OF_FIELD, Group, Precision, Settings
 NO_STREAM_PREFETCH = "a copy on a side stream needs a line of the script's own: cfg.on_device(loader, device)"
 
 
+def why_not_one_device(facts: ScriptFacts) -> str:
+    """Why one process of the script cannot be measured on the device that it is shown; empty when it can."""
+    numbers = facts.device_numbers
+    if len(numbers) > 1 and "data_parallel" in facts.notes:
+        return (
+            f"The script spreads each batch over {len(numbers)} devices by torch.nn.DataParallel in one process, which "
+            "is measured on one device at a time only"
+        )
+    if len(numbers) > 1:
+        return (
+            f"The script lays its model over {len(numbers)} devices in one process, which is measured on one device at "
+            "a time only"
+        )
+    if numbers and facts.world_size == 1 and numbers[0] > 0:
+        return f"The script trains on cuda:{numbers[0]} by its own choice, where trials show it one device, as cuda:0"
+    return ""
+
+
 def why_no_loader(facts: ScriptFacts) -> str:
     """Why the loader's settings are the script's affair; empty when they are ours to change."""
     if facts.loader is None:
@@ -112,7 +130,7 @@ def why_no_precision(facts: ScriptFacts) -> str:
     if facts.num_root_modules == 0:
         return "no module was seen to which an autocast region could be tied"
     if "format_unseen" in facts.notes:
-        return "the model has no linear or convolution layer, by which its number format could be checked"
+        return "no product of matrices was seen in the model's call, by which its number format could be checked"
     return ""
 
 
@@ -120,8 +138,10 @@ def why_no_compile(facts: ScriptFacts) -> str:
     """Why the model cannot be compiled from outside; empty when it can."""
     if facts.own_compile:
         return "the script compiles by itself"
-    if facts.num_root_modules != 1:
-        return f"the script trains {facts.num_root_modules} models side by side"
+    if facts.num_root_modules == 0:
+        return "no module was seen to train"
+    if facts.num_root_modules > 1:
+        return f"the script calls {facts.num_root_modules} modules side by side, and only one could be compiled"
     return ""
 
 

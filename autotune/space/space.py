@@ -118,6 +118,10 @@ class SearchSpace:
             params = self.params(canonical)
         except ValueError:
             return f"batch_size {settings.batch_size} does not divide the effective batch."
+        known = {name for name, _ in self.natural.knobs} | {name.removeprefix(KNOB_PREFIX) for name in self.domains}
+        for name, _ in canonical.knobs:
+            if name not in known:
+                return f"The knob {name} is not in the search space."
         inert = self.params(self.natural.canonical(device_is_cpu=self.device_is_cpu))
         for name, value in params.items():
             if value not in self.allowed[name] and not (name in canonical.inert or value == inert.get(name)):

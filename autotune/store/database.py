@@ -13,7 +13,7 @@ from autotune.store import schema
 from autotune.store.engine import open_engine, reading, transaction
 from autotune.store.faults import display_name, may_pass
 from autotune.store.retry import Patience
-from autotune.store.url import make_folder, sqlite_path
+from autotune.store.url import make_private_file, sqlite_path
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -24,27 +24,30 @@ T = TypeVar("T")
 class Database:
     """A database with our tables in it. Once it is open, its operations wait a bounded time for it when it is gone."""
 
-    def __init__(self, engine: Engine, url: str, patience: Patience) -> None:
-        self.url = url
+    def __init__(self, engine: Engine, url: str, patience: Patience, *, is_read_only: bool = False) -> None:
+        self.url, self._is_read_only = url, is_read_only
         self._engine = engine
         self._patience = patience
         self._optuna_storage: RDBStorage | None = None
 
     @classmethod
-    def open(cls, url: str, *, must_exist: bool, patience: Patience) -> Self:
-        """The database of that URL, our tables made or migrated where needed; see `Repository.open`."""
-        engine = open_engine(url, busy_s=patience.busy_s)
+    def open(cls, url: str, *, must_exist: bool, patience: Patience, is_read_only: bool = False) -> Self:
+        """The database of that URL; see `Repository.open` and `Repository.read`."""
+        engine = open_engine(url, busy_s=patience.busy_s, is_read_only=is_read_only)
         path = sqlite_path(url)
-        if must_exist and path is not None and not path.exists():
+        if (must_exist or is_read_only) and path is not None and not path.exists():
             raise StoreError(f"There is no database {path}.", "Name it with --storage, or start a search.")
-        if not must_exist:
-            make_folder(url)
         try:
-            schema.migrate(engine)
+            if is_read_only:
+                schema.check_readable(engine)
+            else:
+                if not must_exist:
+                    make_private_file(url)
+                schema.migrate(engine, may_make=not must_exist)
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine, url, patience)
+        return cls(engine, url, patience, is_read_only=is_read_only)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -136,7 +139,7 @@ class Database:
             # Here and not above: whoever lists studies need not wait for optuna's import.
             from autotune.store.optuna_storage import open_optuna_storage
 
-            self._optuna_storage = open_optuna_storage(self.url, self._patience)
+            self._optuna_storage = open_optuna_storage(self.url, self._patience, is_read_only=self._is_read_only)
         return self._optuna_storage
 
     def has_optuna_study(self, name: str) -> bool:
@@ -159,4 +162,4 @@ def _holds(names: list[str]) -> str:
 
 
 def _names(connection: Connection) -> list[str]:
-    return list(connection.execute(select(schema.studies.c.name)).scalars())
+    return list(connection.execute(select(schema.studies.c.name).order_by(schema.studies.c.study_id)).scalars())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
@@ -13,7 +16,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from autotune.errors import StoreError
 from autotune.store.faults import explain
 from autotune.store.retry import Patience
-from autotune.store.url import WHAT_TO_WRITE, mask_url
+from autotune.store.url import WHAT_TO_WRITE, mask_url, sqlite_path
 
 BUSY_TIMEOUT_S = 60.0
 """How long SQLite waits for another writer; its default of 5 s is too short beside a parallel search."""
@@ -26,12 +29,13 @@ _EXTRA_OF_BACKEND = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "m
 _IMMEDIATE = "autotune_immediate"
 
 
-def engine_options(url: str, *, busy_s: float = math.inf) -> dict[str, Any]:
+def engine_options(url: str, *, busy_s: float = math.inf, is_read_only: bool = False) -> dict[str, Any]:
     """Arguments of `sqlalchemy.create_engine` for that URL; Optuna's storage takes them too.
 
     Args:
         url: URL as `resolve_url` gives it.
         busy_s: Longest time for which SQLite waits for another writer.
+        is_read_only: The connections write nothing.
 
     Raises:
         StoreError: The URL cannot be parsed.
@@ -44,8 +48,17 @@ def engine_options(url: str, *, busy_s: float = math.inf) -> dict[str, Any]:
     options: dict[str, Any] = {"hide_parameters": True}
     backend = parsed.get_backend_name()
     if backend == "sqlite":
-        return {**options, "connect_args": {"timeout": min(busy_s, BUSY_TIMEOUT_S)}}
+        timeout_s = min(busy_s, BUSY_TIMEOUT_S)
+        reader = {"creator": _reader(url, timeout_s)} if is_read_only else {}
+        return {**options, "connect_args": {"timeout": timeout_s}, **reader}
     return {**options, "connect_args": _server_limits(parsed), "pool_pre_ping": True}
+
+
+def _reader(url: str, timeout_s: float) -> Callable[[], sqlite3.Connection]:
+    """Opens an SQLite file that is there; it is not changed, not even to mend an interrupted write."""
+    path = sqlite_path(url)
+    address = f"file:{quote(os.fsencode(path or ''))}?mode=ro"
+    return lambda: sqlite3.connect(address, uri=True, check_same_thread=False, timeout=timeout_s)
 
 
 def _server_limits(url: URL) -> dict[str, int]:
@@ -67,21 +80,24 @@ def _server_limits(url: URL) -> dict[str, int]:
             "connect_timeout": CONNECT_TIMEOUT_S,
             "read_timeout": READ_TIMEOUT_S,
             "write_timeout": READ_TIMEOUT_S,
+            # A server could ask for any file of the user otherwise.
+            "local_infile": False,
         }
-    return {"connect_timeout": CONNECT_TIMEOUT_S} if driver == "mysqldb" else {}
+    return {"connect_timeout": CONNECT_TIMEOUT_S, "local_infile": 0} if driver == "mysqldb" else {}
 
 
-def open_engine(url: str, *, busy_s: float = math.inf) -> Engine:
+def open_engine(url: str, *, busy_s: float = math.inf, is_read_only: bool = False) -> Engine:
     """The engine of that database; nothing is connected yet.
 
     Args:
         url: URL as `resolve_url` gives it.
         busy_s: Longest time for which SQLite waits for another writer.
+        is_read_only: Its connections write nothing.
 
     Raises:
         StoreError: The URL cannot be used, or its driver is not installed.
     """
-    options = engine_options(url, busy_s=busy_s)
+    options = engine_options(url, busy_s=busy_s, is_read_only=is_read_only)
     parsed = make_url(url)
     try:
         engine = create_engine(parsed, **options)
@@ -98,7 +114,24 @@ def open_engine(url: str, *, busy_s: float = math.inf) -> Engine:
         raise StoreError(f"The driver {engine.driver} is asynchronous.", "Leave the driver out of the URL.")
     if engine.dialect.name == "sqlite":
         _prepare_sqlite(engine)
+    if is_read_only:
+        write_nothing(engine)
     return engine
+
+
+def write_nothing(engine: Engine) -> None:
+    """From now on the connections of this engine are refused every write by the database itself."""
+    statement = {
+        "sqlite": "PRAGMA query_only = ON",
+        "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+    }.get(engine.dialect.name, "SET SESSION TRANSACTION READ ONLY")
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        cursor.close()
+        connection.commit()
 
 
 def _prepare_sqlite(engine: Engine) -> None:
@@ -108,6 +141,8 @@ def _prepare_sqlite(engine: Engine) -> None:
     def _on_connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON").close()
+        # A file of somebody else's may hold views and triggers that call functions with effects.
+        connection.execute("PRAGMA trusted_schema = OFF").close()
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:

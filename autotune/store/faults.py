@@ -24,6 +24,10 @@ _SQLITE_FAULTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "SQLITE_BUSY": ("is locked by another process", "End the process that holds it, and resume."),
         "SQLITE_LOCKED": ("is locked by another process", "End the process that holds it, and resume."),
         "SQLITE_PROTOCOL": ("is locked by another process", "End the process that holds it, and resume."),
+        "SQLITE_READONLY_ROLLBACK": (
+            "was left in the middle of a write by a process that was killed",
+            "Type autotune studies upgrade, with the same --storage, if it is a database of yours: that mends it.",
+        ),
         "SQLITE_READONLY": (
             "cannot be written, it is read-only",
             f"Give yourself the right to write to the file and its folder. {_ELSEWHERE}",

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from autotune.errors import StoreError
-from autotune.store.engine import engine_options, wait_on_reconnect
+from autotune.store.engine import engine_options, wait_on_reconnect, write_nothing
 from autotune.store.faults import display_name, explain, is_transient, may_pass
 from autotune.store.retry import Patience
 
@@ -60,7 +60,7 @@ for _name in (_public - {"remove_session"}) | _past_the_public:
     setattr(Storage, _name, _guarded(_name))
 
 
-def open_optuna_storage(url: str, patience: Patience) -> RDBStorage:
+def open_optuna_storage(url: str, patience: Patience, *, is_read_only: bool = False) -> RDBStorage:
     """Optuna's storage on that database, its tables made where they are missing.
 
     A connection that is lost later is opened again with patience.
@@ -68,6 +68,7 @@ def open_optuna_storage(url: str, patience: Patience) -> RDBStorage:
     Args:
         url: URL as `resolve_url` gives it.
         patience: How long a lost connection is waited for.
+        is_read_only: Nothing is made or written; Optuna's tables must be there.
 
     Raises:
         StoreError: The database failed, or its Optuna tables are of another release of Optuna.
@@ -78,7 +79,8 @@ def open_optuna_storage(url: str, patience: Patience) -> RDBStorage:
         template = url.replace("{", "{{").replace("}", "}}")
         storage = Storage.__new__(Storage)
         try:
-            RDBStorage.__init__(storage, template, engine_kwargs=engine_options(url))
+            options = engine_options(url, is_read_only=is_read_only)
+            RDBStorage.__init__(storage, template, engine_kwargs=options, skip_table_creation=is_read_only)
         except BaseException:
             # In two steps, so that the connections of one that is half made can be closed.
             if hasattr(storage, "engine"):
@@ -89,6 +91,9 @@ def open_optuna_storage(url: str, patience: Patience) -> RDBStorage:
     with optuna_faults(url):
         # Two processes that make the same tables at once disturb each other; the second attempt finds them.
         storage = replace(patience, retry_for_s=_CREATION_LIMIT_S).attempt(create, _is_lost_race)
+    if is_read_only:
+        storage.engine.dispose()
+        write_nothing(storage.engine)
     wait_on_reconnect(storage.engine, patience)
     storage.patience = patience
     return storage

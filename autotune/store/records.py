@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Self
 
 from autotune.host import boot_id, process_start_ticks
 from autotune.model.facts import ScriptFacts
+from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
@@ -22,8 +24,8 @@ class StudyRecord:
 
     name: str
     spec: SearchSpec
-    """What was asked. Its command is stored as typed, tokens included, since a resume starts it again; show it with
-    `secrets.masked_command`. Its storage is not stored: a read fills in the URL that the study was read from."""
+    """What was asked. Of its command the secret arguments are not stored, and are `***` when it is read. Its storage is
+    not stored either: a read fills in the URL that the study was read from."""
     fingerprint: dict[str, Any]
     """What must be equal for a resume, as plain JSON; digests, never secrets."""
     created_at: datetime
@@ -36,7 +38,7 @@ class StudyRecord:
     refused: tuple[tuple[str, str], ...] = ()
     """(setting, reason) of what is left out of the space."""
     layer_folder: str = ""
-    """The study's copy-on-write layer; empty before there is one."""
+    """Where the study's copy-on-write layer was made, for people; empty before. No program follows it."""
     spent_s: float = 0.0
     """Wall time that all runs of the study took together."""
     result: dict[str, Any] | None = None
@@ -74,6 +76,23 @@ class TrialRecord:
         _check_aware("finished_at", self.finished_at)
         if self.number < 0 or self.attempt < 1:
             raise ValueError(f"a trial's number is at least 0 and its attempt 1, not {self.number} and {self.attempt}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialOverview:
+    """What a list needs of the trials of a study, however many there are."""
+
+    outcomes: Mapping[Outcome, int]
+    """How many trials ended so, of those that ended."""
+    baseline: TrialRecord | None
+    """The latest trial of the script's own settings."""
+    best: TrialRecord | None
+    """The fastest of those measured in full; of equally fast ones the first."""
+
+    @property
+    def num_finished(self) -> int:
+        """Trials with an ending that counts."""
+        return sum(num for outcome, num in self.outcomes.items() if outcome.is_finished)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Table,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from autotune.errors import StoreError, StudyExistsError, UsageError
 from autotune.model.facts import ScriptFacts
+from autotune.model.outcome import Outcome
 from autotune.settings import Settings
 from autotune.store import leases, rows, schema
 from autotune.store.database import Database
-from autotune.store.records import FinalRecord, Owner, StudyRecord, TrialRecord
+from autotune.store.records import FinalRecord, Owner, StudyRecord, TrialOverview, TrialRecord
 from autotune.store.retry import Patience
 from autotune.store.study_leases import StudyLeases
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
+
+
+T = TypeVar("T")
+_OUTCOMES = frozenset(outcome.value for outcome in Outcome)
 
 
 class Repository(StudyLeases):
@@ -44,6 +61,24 @@ class Repository(StudyLeases):
             SchemaVersionError: A newer release wrote it.
         """
         return cls(Database.open(url, must_exist=must_exist, patience=patience or Patience()))
+
+    @classmethod
+    def read(cls, url: str, *, patience: Patience | None = None) -> Self:
+        """The repository in a database that is there, for reading alone: nothing is made, migrated or written.
+
+        Args:
+            url: URL as `resolve_url` gives it.
+            patience: How long a locked or lost database is waited for; None = 90 s.
+
+        Raises:
+            StoreError: There is no such database, it cannot be read within 10 s, or it holds no studies of ours.
+            SchemaVersionError: A newer release wrote it, or an older one whose tables are not migrated yet.
+        """
+        return cls(Database.open(url, must_exist=True, patience=patience or Patience(), is_read_only=True))
+
+    def names(self) -> list[str]:
+        """Names of all studies, the newest last."""
+        return self._database.names()
 
     def close(self) -> None:
         """Closes all connections; the repository is not used after it."""
@@ -112,13 +147,66 @@ class Repository(StudyLeases):
 
         return self._database.read(read)
 
-    def studies(self) -> tuple[StudyRecord, ...]:
-        """All studies, newest first."""
+    def studies(self, on_unreadable: Callable[[str, StoreError], None] | None = None) -> tuple[StudyRecord, ...]:
+        """All studies, newest first.
+
+        Args:
+            on_unreadable: Told the name of each study that cannot be read, and why; None = the first one is an error.
+        """
         newest_first = schema.studies.c.created_at.desc(), schema.studies.c.study_id.desc()
 
         def read(connection: Connection) -> tuple[StudyRecord, ...]:
             found = connection.execute(select(schema.studies).order_by(*newest_first)).mappings()
-            return tuple(rows.study_from_row(row, self.url) for row in found)
+            records = _readable(found, lambda row: rows.study_from_row(row, self.url), on_unreadable)
+            return tuple(records)
+
+        return self._database.read(read)
+
+    def num_trials(self, name: str) -> int:
+        """How many trials are stored of the study, readable or not."""
+
+        def read(connection: Connection) -> int:
+            study_id = self._database.study_id(connection, name)
+            query = select(func.count()).select_from(schema.trials).where(schema.trials.c.study_id == study_id)
+            return int(connection.execute(query).scalar_one())
+
+        return self._database.read(read)
+
+    def status(self, name: str) -> str:
+        """How the study stands, readable or not."""
+
+        def read(connection: Connection) -> str:
+            query = select(schema.studies.c.status).where(schema.studies.c.name == name)
+            self._database.study_id(connection, name)
+            return str(connection.execute(query).scalar_one())
+
+        return self._database.read(read)
+
+    def overview(self, name: str, natural: Settings | None) -> TrialOverview:
+        """Counts of the study's trials, and the two that figures are of.
+
+        Args:
+            name: The study.
+            natural: The script's own settings, canonical; None where they are not known.
+        """
+        table = schema.trials
+
+        def read(connection: Connection) -> TrialOverview:
+            of_study = table.c.study_id == self._database.study_id(connection, name)
+            counts = connection.execute(select(table.c.outcome, func.count()).where(of_study).group_by(table.c.outcome))
+            outcomes = {Outcome(text): int(num) for text, num in counts if text in _OUTCOMES}
+            fastest = (
+                select(table.c.number)
+                .where(of_study, table.c.outcome == Outcome.OK.value, table.c.samples_per_second.is_not(None))
+                .order_by(table.c.samples_per_second.desc(), table.c.number)
+                .limit(1)
+            )
+            best = connection.execute(fastest).scalar()
+            return TrialOverview(
+                outcomes=outcomes,
+                best=None if best is None else _trial(connection, of_study, best),
+                baseline=None if natural is None else _latest_of(connection, of_study, natural),
+            )
 
         return self._database.read(read)
 
@@ -193,13 +281,28 @@ class Repository(StudyLeases):
 
         self._database.write(name, mark)
 
-    def trials(self, name: str) -> tuple[TrialRecord, ...]:
-        """All stored trials of the study, by number."""
+    def trials(
+        self,
+        name: str,
+        *,
+        with_ranks: bool = True,
+        on_unreadable: Callable[[str, StoreError], None] | None = None,
+    ) -> tuple[TrialRecord, ...]:
+        """All stored trials of the study, by number.
+
+        Args:
+            name: The study.
+            with_ranks: Read what each process reported, too: most of a result, which few need.
+            on_unreadable: Told the number of each trial that cannot be read, and why; None = the first one is an error.
+        """
 
         def read(connection: Connection) -> tuple[TrialRecord, ...]:
             query = select(schema.trials).where(schema.trials.c.study_id == self._database.study_id(connection, name))
             found = connection.execute(query.order_by(schema.trials.c.number)).mappings()
-            return tuple(rows.trial_from_row(row) for row in found)
+            made = _readable(
+                found, lambda row: rows.trial_from_row(row, with_ranks=with_ranks), on_unreadable, "number"
+            )
+            return tuple(made)
 
         return self._database.read(read)
 
@@ -218,6 +321,36 @@ class Repository(StudyLeases):
             return tuple(rows.final_from_row(row) for row in found)
 
         return self._database.read(read)
+
+
+def _readable(
+    found: Iterable[RowMapping],
+    make: Callable[[RowMapping], T],
+    on_unreadable: Callable[[str, StoreError], None] | None,
+    key: str = "name",
+) -> Iterator[T]:
+    """What is made of the rows that can be read."""
+    for row in found:
+        try:
+            yield make(row)
+        except StoreError as error:
+            if on_unreadable is None:
+                raise
+            on_unreadable(str(row[key]), error)
+
+
+def _trial(connection: Connection, of_study: ColumnElement[bool], number: int) -> TrialRecord:
+    query = select(schema.trials).where(of_study, schema.trials.c.number == number)
+    return rows.trial_from_row(connection.execute(query).mappings().one(), with_ranks=False)
+
+
+def _latest_of(connection: Connection, of_study: ColumnElement[bool], settings: Settings) -> TrialRecord | None:
+    """The latest trial of these settings; those of an older release may be written in other words."""
+    table = schema.trials
+    is_same = or_(table.c.settings == rows.to_json(settings.to_dict()), table.c.number == 0)
+    query = select(table.c.number).where(of_study, is_same).order_by(table.c.number.desc())
+    found = (_trial(connection, of_study, number) for number in connection.execute(query).scalars().all())
+    return next((trial for trial in found if trial.settings == settings), None)
 
 
 def _upsert(connection: Connection, table: Table, study_id: int, row: dict[str, Any]) -> None:

@@ -7,27 +7,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import RowMapping
 
 from autotune.errors import AutotuneError, StoreError
 from autotune.model.facts import ScriptFacts
+from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.plain import from_plain, to_plain
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
-from autotune.store.secrets import allowed_environment, mask_plain
+from autotune.store.secrets import allowed_environment, mask_plain, masked_command
+
+T = TypeVar("T")
 
 
 def study_to_row(record: StudyRecord) -> dict[str, Any]:
-    """Columns of a new study; its spec goes without the storage, which may hold a password and is known to a reader."""
+    """Columns of a new study.
+
+    Its spec goes without what is secret: the storage, which a reader knows, and the values of secret arguments.
+    """
     return {
         "name": record.name,
         "created_at": moment_to_text(record.created_at),
         "status": record.status,
-        "spec": to_json(to_plain(replace(record.spec, storage=""))),
+        "spec": to_json(to_plain(replace(record.spec, command=masked_command(record.spec), storage=""))),
         "fingerprint": to_json(record.fingerprint),
         "spent_s": record.spent_s,
         "result": None if record.result is None else result_to_json(record.result),
@@ -71,16 +77,16 @@ def study_from_row(row: RowMapping, storage: str) -> StudyRecord:
         return StudyRecord(
             name=row["name"],
             spec=replace(from_plain(SearchSpec, json.loads(row["spec"])), storage=storage),
-            fingerprint=json.loads(row["fingerprint"]),
+            fingerprint=_of_kind(dict, json.loads(row["fingerprint"])),
             created_at=moment_from_text(row["created_at"]),
             status=row["status"],
             memory_cap_bytes=row["memory_cap_bytes"],
             facts=None if facts is None else from_plain(ScriptFacts, facts),
             natural=None if natural is None else Settings.from_dict(natural),
             refused=tuple((str(name), str(reason)) for name, reason in json.loads(row["refused"])),
-            layer_folder=json.loads(row["layer_folder"]),
-            spent_s=row["spent_s"],
-            result=_load_optional(row["result"]),
+            layer_folder=_of_kind(str, json.loads(row["layer_folder"])),
+            spent_s=float(row["spent_s"]),
+            result=None if row["result"] is None else _of_kind(dict, json.loads(row["result"])),
         )
 
 
@@ -97,21 +103,34 @@ def trial_to_row(record: TrialRecord) -> dict[str, Any]:
         "settings": to_json(record.settings.to_dict()),
         "result": to_json(mask_plain(to_plain(record.result))),
         "environment": to_json(allowed_environment(record.environment)),
+        "samples_per_second": _rate(record.result),
     }
 
 
-def trial_from_row(row: RowMapping) -> TrialRecord:
+def _rate(result: TrialResult) -> float | None:
+    is_measured = result.outcome is Outcome.OK and result.measurement is not None
+    return result.measurement.samples_per_second if is_measured and result.measurement is not None else None
+
+
+def trial_from_row(row: RowMapping, *, with_ranks: bool = True) -> TrialRecord:
     """The trial of a row.
+
+    Args:
+        row: Of the database.
+        with_ranks: Read what each process reported, too: most of a result, which few need.
 
     Raises:
         StoreError: A column cannot be read.
     """
     with _readable(f"trial {row['number']}"):
+        result = json.loads(row["result"])
+        if not with_ranks and isinstance(result, dict):
+            result.pop("ranks", None)
         return TrialRecord(
             number=row["number"],
             settings=Settings.from_dict(json.loads(row["settings"])),
             stage=row["stage"],
-            result=from_plain(TrialResult, json.loads(row["result"])),
+            result=from_plain(TrialResult, result),
             started_at=moment_from_text(row["started_at"]),
             finished_at=moment_from_text(row["finished_at"]),
             environment=json.loads(row["environment"]),
@@ -171,6 +190,12 @@ def moment_from_text(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
+def _of_kind(kind: type[T], value: Any) -> T:
+    if not isinstance(value, kind):
+        raise ValueError(f"{type(value).__name__} where {kind.__name__} belongs")
+    return value
+
+
 def _load_optional(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
@@ -179,7 +204,15 @@ def _load_optional(text: str | None) -> Any:
 def _readable(what: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, TypeError, AutotuneError) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        AutotuneError,
+    ) as error:
         raise StoreError(
             f"The stored {what} cannot be read: {error}.", "Another release wrote it, or the database was edited."
         ) from error

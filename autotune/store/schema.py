@@ -7,6 +7,7 @@ database file of the old version in the tests.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from sqlalchemy import (
     Double,
     Engine,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     String,
@@ -33,7 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
-from autotune.errors import SchemaVersionError
+from autotune.errors import SchemaVersionError, StoreError
 from autotune.store.engine import reading, transaction
 from autotune.store.faults import display_name
 
@@ -41,8 +43,6 @@ MAX_NAME_LENGTH = 512
 """Longest study name, in characters; Optuna's own limit."""
 
 Migration = Callable[[Connection], None]
-MIGRATIONS: tuple[Migration, ...] = ()
-"""The n-th brings a database from version n to n + 1."""
 
 _LOCK_NAME = "autotune_schema"
 _LOCK_KEY = 0x6175746F74756E65  # "autotune" in ASCII, an advisory lock's number in PostgreSQL
@@ -69,7 +69,6 @@ studies = Table(
     Column("name", String(MAX_NAME_LENGTH), nullable=False, unique=True),
     Column("created_at", _Moment, nullable=False),
     Column("status", String(64), nullable=False),
-    # The only place with the user's command as it was typed: a resume starts it again.
     Column("spec", _LongText, nullable=False),
     Column("fingerprint", _LongText, nullable=False),
     Column("memory_cap_bytes", BigInteger),
@@ -101,6 +100,10 @@ trials = Table(
     Column("settings", _LongText, nullable=False),
     Column("result", _LongText, nullable=False),
     Column("environment", _LongText, nullable=False),
+    # Of a trial that was measured in full, NULL of others: what `result` says, for who looks for the fastest.
+    Column("samples_per_second", Double),
+    # It holds all that a list of studies needs, so that nobody reads 10,000 results for it.
+    Index("autotune_trials_by_rate", "study_id", "outcome", "samples_per_second", "number"),
     **_OPTIONS,
 )
 
@@ -131,22 +134,108 @@ leases = Table(
 )
 
 
-def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+def _add_rates(connection: Connection) -> None:
+    """From version 1 to 2: the rate of every trial in a column of its own, and the index on it.
+
+    MySQL commits table changes at once: what an interrupted attempt has added is found and kept.
+    """
+    if "samples_per_second" not in {column["name"] for column in inspect(connection).get_columns(trials.name)}:
+        kind = trials.c.samples_per_second.type.compile(connection.dialect)
+        connection.execute(text(f"ALTER TABLE {trials.name} ADD COLUMN samples_per_second {kind}"))
+    measured = select(trials.c.study_id, trials.c.number).where(trials.c.outcome == "ok")
+    for study_id, number in connection.execute(measured).all():
+        key = (trials.c.study_id == study_id, trials.c.number == number)
+        rate = rate_in(connection.execute(select(trials.c.result).where(*key)).scalar_one())
+        connection.execute(update(trials).where(*key).values(samples_per_second=rate))
+    (index,) = trials.indexes
+    if index.name not in {found["name"] for found in inspect(connection).get_indexes(trials.name)}:
+        index.create(connection)
+
+
+def rate_in(result: str) -> float | None:
+    """The rate in the stored result of a trial that was measured in full; None where it cannot be read."""
+    try:
+        rate = json.loads(result)["measurement"]["samples_per_second"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return float(rate) if isinstance(rate, (int, float)) and not isinstance(rate, bool) else None
+
+
+MIGRATIONS: tuple[Migration, ...] = (_add_rates,)
+"""The n-th brings a database from version n to n + 1."""
+
+
+def check_readable(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Checks, without a write, that the database holds our tables in this release's version.
+
+    Raises:
+        SchemaVersionError: They are of another version.
+        StoreError: The database failed, or holds no tables of ours.
+    """
+    newest = len(migrations) + 1
+    with reading(engine) as connection:
+        version = _read_version(connection)
+    name = display_name(engine.url)
+    if version is None:
+        raise StoreError(f"The database {name} holds no studies of autotune.", "Name another one with --storage.")
+    if version > newest:
+        raise _too_new(name, version, newest)
+    if version < newest:
+        raise SchemaVersionError(
+            f"The database {name} is of version {version}; this release reads version {newest}.",
+            "Bring it up to date: autotune studies upgrade, with the same --storage.",
+        )
+
+
+def _too_new(name: str, version: int, newest: int) -> SchemaVersionError:
+    return SchemaVersionError(
+        f"The database {name} is of version {version}; this release reads up to version {newest}.",
+        "Install the newest release, or choose another database with --storage.",
+    )
+
+
+def _check_ours(engine: Engine, *, may_make: bool) -> None:
+    """Refuses a database that holds other things than studies of ours or of Optuna's.
+
+    Raises:
+        StoreError: It is another program's, or is empty where that is no place to begin.
+    """
+    with reading(engine) as connection:
+        tables = set(inspect(connection).get_table_names())
+    if schema_version.name in tables:
+        return
+    # On a server a database is often shared; a file is one program's.
+    is_foreign = engine.dialect.name == "sqlite" and tables and "version_info" not in tables
+    if is_foreign or not may_make:
+        raise StoreError(
+            f"The database {display_name(engine.url)} holds no studies of autotune"
+            + (f", but tables of another program: {', '.join(sorted(tables)[:3])}." if is_foreign else "."),
+            "Name another one with --storage.",
+        )
+
+
+def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS, *, may_make: bool = True) -> None:
     """Brings our tables to this release's version: made where they are missing, else one migration after the other.
 
     Each migration is a transaction of its own (MySQL commits table changes at once whatever one says), so a database is
     left at a version between, never within one. A database that is up to date is only read. Optuna's tables are not
     touched.
 
+    Args:
+        engine: Of the database.
+        migrations: All that there are.
+        may_make: Whether a database without our tables gets them.
+
     Raises:
         SchemaVersionError: A newer release has written the database.
-        StoreError: The database failed.
+        StoreError: The database failed, or is another program's.
     """
     newest = len(migrations) + 1
     with reading(engine) as connection:
         version = _read_version(connection)
     if version == newest:
         return
+    _check_ours(engine, may_make=may_make)
     with _only_migrator(engine):
         while version != newest:
             with transaction(engine) as connection:
@@ -157,11 +246,7 @@ def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> Non
                     connection.execute(insert(schema_version).values(version=newest))
                     version = newest
                 elif version > newest:
-                    raise SchemaVersionError(
-                        f"The database {display_name(engine.url)} is of version {version}; this release reads up to "
-                        f"version {newest}.",
-                        "Install the newest release, or choose another database with --storage.",
-                    )
+                    raise _too_new(display_name(engine.url), version, newest)
                 elif version < newest:
                     migrations[version - 1](connection)
                     version += 1

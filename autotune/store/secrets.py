@@ -1,18 +1,26 @@
 """What must not be shown or stored: tokens and passwords in arguments, text and the environment.
 
-Masking is by name (`--api-key X`, `HF_TOKEN=X`) and by shape (`hf_...`, `user:password@host`). Where in doubt it masks:
-a value hidden without need costs less than a secret shown.
+Masking is first by value: what a variable or an argument with the name of a secret holds is hidden wherever it occurs.
+Then by name (`--api-key X`, `HF_TOKEN=X`) and by shape (`hf_...`, `user:password@host`). Where in doubt it masks: a
+value hidden without need costs less than a secret shown.
 """
 
 from __future__ import annotations
 
+import html
+import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+from urllib.parse import quote, unquote
 
 from autotune.spec import SearchSpec
 
 MASK = "***"
+LEAST_LENGTH = 6
+"""Shorter values occur in ordinary text, so they are hidden by their names alone."""
 
 _SECRET_ENDINGS = ("password", "passwd", "passphrase", "passcode", "secret", "apikey", "authtoken")
 _SECRET_WORDS = frozenset(
@@ -55,6 +63,7 @@ _ENVIRONMENT = re.compile(
     r"|PYTORCH_\w*ALLOC_CONF|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|MODULE_LOADING)"
     r"|SLURM_JOB_ID|MALLOC_ARENA_MAX|LD_PRELOAD|LANG|LC_ALL"
 )
+_NO_SECRET_VARIABLES = frozenset({"PWD", "OLDPWD"})
 _SECRET_ENVIRONMENT = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
@@ -73,8 +82,78 @@ def is_secret_name(name: str) -> bool:
     return last in _SECRET_WORDS or last.endswith(_SECRET_ENDINGS)
 
 
+def remember_arguments(argv: Sequence[str]) -> None:
+    """From now on the values of the secret arguments of that command are hidden wherever they occur."""
+    remember_secrets(_secret_arguments(argv))
+
+
+def remember_secrets(values: Iterable[str]) -> None:
+    """From now on these values are hidden wherever they occur, but for short ones, which occur in ordinary text."""
+    _remembered.update(value for value in values if len(value) >= LEAST_LENGTH)
+
+
+_remembered: set[str] = set()
+"""Secrets of this process that no variable holds."""
+
+
+def mask_known(text: str) -> str:
+    """The text without the values of secrets that this process knows, of variables and of commands."""
+    pattern = _known_pattern(frozenset(_known_secrets()))
+    return text if pattern is None else pattern.sub(MASK, text)
+
+
+def _known_secrets() -> Iterator[str]:
+    yield from _remembered
+    for name, value in os.environ.items():
+        if len(value) >= LEAST_LENGTH and (_is_secret_variable(name) or "://" in value):
+            yield from _secrets_in_variable(name, value)
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_variable(name: str) -> bool:
+    words = [word for word in _WORD_BREAK.split(name.lower()) if word and not word.isdigit()]
+    if not words or name in _NO_SECRET_VARIABLES:
+        return False
+    is_of_text = words[-1] == "token" and words[-2:-1] and words[-2] in _TOKENS_OF_TEXT
+    return is_secret_name("_".join(words)) or (words[-1] in ("token", "key", "pass") and not is_of_text)
+
+
+@lru_cache(maxsize=256)
+def _secrets_in_variable(name: str, value: str) -> tuple[str, ...]:
+    password = password_of(value)
+    if not _is_secret_variable(name):
+        return (password,) if len(password) >= LEAST_LENGTH else ()
+    # The path of a file with credentials is none itself.
+    if value.startswith(("/", "~/", "./")) and os.path.lexists(os.path.expanduser(value)):  # noqa: PTH111
+        return ()
+    return value, *(line.strip() for line in value.splitlines() if len(line.strip()) > 2 * LEAST_LENGTH)
+
+
+def password_of(text: str) -> str:
+    """The password in a URL; empty where the text is none, or has none. It goes up to the last @ before the path."""
+    _, separator, rest = text.partition("://")
+    login, at, _ = rest.partition("?")[0].rpartition("@")
+    return login.partition(":")[2] if separator and at else ""
+
+
+@lru_cache(maxsize=16)
+def _known_pattern(values: frozenset[str]) -> re.Pattern[str] | None:
+    """Any of the values, in the forms in which documents, pages and URLs have them; None where there are none."""
+    forms = {
+        form
+        for value in values
+        for form in (value, unquote(value), quote(value, safe=""), html.escape(value), json.dumps(value)[1:-1])
+        if len(form) >= LEAST_LENGTH
+    }
+    return re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True)))) if forms else None
+
+
 def mask_text(text: str) -> str:
-    """The text with everything that looks like a secret replaced by `***`; for logs, messages and reports."""
+    """The text with all that is known to be a secret, or looks like one, replaced by `***`."""
+    return _mask_shapes(mask_known(text))
+
+
+def _mask_shapes(text: str) -> str:
     text = _URL_PASSWORD.sub(rf"\g<1>{MASK}@", text)
     text = _AUTHORIZATION.sub(rf"\g<1>{MASK}", text)
     text = _BEARER.sub(rf"\g<1>{MASK}", text)
@@ -106,17 +185,38 @@ def _mask_assignments(text: str) -> str:
 
 def mask_plain(value: Any) -> Any:
     """Plain JSON data with `mask_text` applied to every string in it, keys excepted."""
-    if isinstance(value, str):
-        return mask_text(value)
-    if isinstance(value, Mapping):
-        return {key: mask_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [mask_plain(item) for item in value]
-    return value
+    known = _known_pattern(frozenset(_known_secrets()))
+
+    def mask(item: Any) -> Any:
+        if isinstance(item, str):
+            return _mask_shapes(item if known is None else known.sub(MASK, item))
+        if isinstance(item, Mapping):
+            return {key: mask(inner) for key, inner in item.items()}
+        if isinstance(item, (list, tuple)):
+            return [mask(inner) for inner in item]
+        return item
+
+    return mask(value)
+
+
+def _secret_arguments(argv: Sequence[str]) -> Iterator[str]:
+    """What `mask_arguments` hides of whole arguments, and passwords in URLs."""
+    for argument, masked in zip(argv, _masked(argv), strict=True):
+        if masked == MASK:
+            yield argument
+        elif masked.endswith(f"={MASK}"):
+            yield argument.partition("=")[2]
+        if password := password_of(argument):
+            yield password
 
 
 def mask_arguments(argv: Sequence[str]) -> tuple[str, ...]:
     """The arguments with tokens and passwords replaced by `***`; as many arguments, in the same order."""
+    return tuple(mask_known(argument) for argument in _masked(argv))
+
+
+def _masked(argv: Sequence[str]) -> tuple[str, ...]:
+    """The arguments without what their names and shapes say is secret."""
     masked: list[str] = []
     is_value_of_secret = False
     for argument in argv:
@@ -130,12 +230,12 @@ def mask_arguments(argv: Sequence[str]) -> tuple[str, ...]:
             masked.append(f"{name}={MASK}")
             continue
         is_value_of_secret = argument.lower() == "bearer" or (argument.startswith("-") and is_secret_name(argument))
-        masked.append(argument if is_value_of_secret else mask_text(argument))
+        masked.append(argument if is_value_of_secret else _mask_shapes(argument))
     return tuple(masked)
 
 
 def masked_command(spec: SearchSpec) -> tuple[str, ...]:
-    """The command of a search as it may be shown; the command itself is kept whole, since a resume needs it."""
+    """The command of a search as it may be shown and stored."""
     return mask_arguments(spec.command)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 from sqlalchemy import URL, make_url
@@ -11,7 +15,7 @@ from sqlalchemy.exc import ArgumentError
 
 from autotune.errors import StoreError
 from autotune.spec import DEFAULT_STORAGE
-from autotune.store.secrets import MASK, is_secret_name
+from autotune.store.secrets import MASK, is_secret_name, remember_secrets
 
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -22,6 +26,40 @@ _DRIVER_OF_SCHEME = {
     "mariadb": "mariadb+pymysql",
 }
 _BACKENDS = ("sqlite", "postgresql", "mysql", "mariadb")
+_TLS_OF_MYSQL = frozenset(
+    {"ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname"}
+)
+_PSYCOPG = frozenset(
+    {"host", "port", "options", "application_name", "client_encoding", "connect_timeout", "target_session_attrs"}
+    | {
+        "sslmode",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "sslpassword",
+        "sslcrl",
+        "sslcompression",
+        "ssl_min_protocol_version",
+    }
+    | {"channel_binding", "gssencmode", "krbsrvname", "keepalives", "keepalives_idle", "keepalives_interval"}
+    | {"keepalives_count", "tcp_user_timeout"}
+)
+DRIVER_OPTIONS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "sqlite": frozenset({"uri", "mode", "cache", "nolock", "immutable"}),
+        "sqlite+pysqlite": frozenset({"uri", "mode", "cache", "nolock", "immutable"}),
+        "postgresql+psycopg": _PSYCOPG,
+        "postgresql+psycopg2": _PSYCOPG,
+        **{
+            f"{backend}+{driver}": _TLS_OF_MYSQL | {"charset", "unix_socket", "connect_timeout"}
+            for backend in ("mysql", "mariadb")
+            for driver in ("pymysql", "mysqldb")
+        },
+    }
+)
+"""Drivers that may be used, each with the options that a URL may give it. Others make a driver read the user's files
+(`local_infile`, `read_default_file`, `service`), run statements, or load code (`plugin`): a URL may come with a folder
+that somebody else made."""
 WHAT_TO_WRITE = "Write a path such as studies/autotune.db, or a URL such as postgresql://user@host/database."
 _NETWORK_TYPES = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "davfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb", "smb2"}
@@ -50,10 +88,13 @@ def resolve_url(text: str, cwd: Path) -> str:
         if text.partition(":")[0].partition("+")[0] in (*_BACKENDS, *_DRIVER_OF_SCHEME):
             raise StoreError(f"{mask_url(text)!r} is not the URL of a database.", WHAT_TO_WRITE)
         return _sqlite_url(Path(text), cwd)
-    url = _parse(f"{_DRIVER_OF_SCHEME.get(scheme, scheme)}://{rest}", text)
+    url = _parse(f"{_DRIVER_OF_SCHEME.get(scheme, scheme)}://{_with_login_escaped(rest)}", text)
     backend = url.get_backend_name()
     if backend not in _BACKENDS:
         raise StoreError(f"Databases of the kind {backend!r} are not supported.", WHAT_TO_WRITE)
+    _check_options(url)
+    if url.password:
+        remember_secrets([str(url.password)])
     if backend != "sqlite":
         return url.render_as_string(hide_password=False)
     if url.database in (None, "", ":memory:") or url.query.get("mode") == "memory":
@@ -62,6 +103,39 @@ def resolve_url(text: str, cwd: Path) -> str:
         path = _absolute(Path(unquote(url.database.removeprefix("file:"))), cwd)
         return url.set(database=f"file:{quote(str(path))}").render_as_string(hide_password=False)
     return _sqlite_url(Path(url.database or ""), cwd, url)
+
+
+def _with_login_escaped(rest: str) -> str:
+    """What follows `://`, with user and password escaped: people write an @ or a / in a password as it is."""
+    before, question_mark, query = rest.partition("?")
+    login, at, address = before.rpartition("@")
+    if not at:
+        return rest
+    user, colon, password = login.partition(":")
+    escaped = f"{quote(unquote(user), safe='')}{colon}{quote(unquote(password), safe='')}"
+    return f"{escaped}@{address}{question_mark}{query}"
+
+
+def _check_options(url: URL) -> None:
+    """Refuses drivers and their options that are not known to be harmless.
+
+    Raises:
+        StoreError: One of them is not.
+    """
+    allowed = DRIVER_OPTIONS.get(url.drivername)
+    if allowed is None:
+        known = sorted(name for name in DRIVER_OPTIONS if "+" in name)
+        raise StoreError(
+            f"Databases of the kind {url.drivername!r} are not supported.",
+            f"The driver is one of {', '.join(known)}; best leave it out of the URL.",
+        )
+    unknown = sorted(set(url.query) - allowed)
+    if unknown:
+        raise StoreError(
+            f"The URL {mask_url(url.render_as_string(hide_password=True))} gives its driver the option {unknown[0]!r}, "
+            "which is not allowed.",
+            f"Leave it out; allowed are {', '.join(sorted(allowed))}.",
+        )
 
 
 def mask_url(url: str) -> str:
@@ -146,6 +220,19 @@ def _absolute(path: Path, cwd: Path) -> Path:
     if is_folder:
         raise StoreError(f"{str(path)!r} is a folder, not a database file.", WHAT_TO_WRITE)
     return path
+
+
+def make_private_file(url: str) -> None:
+    """Makes an SQLite file that only this user reads, and its folder, where they are missing; nothing for a server.
+
+    Raises:
+        StoreError: The folder cannot be made.
+    """
+    make_folder(url)
+    path = sqlite_path(url)
+    if path is not None:
+        with suppress(OSError):  # It is there, or opening it says what is wrong.
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 
 
 def make_folder(url: str) -> None:

@@ -20,6 +20,7 @@ from autotune.errors import UsageError
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 """How N processes of one machine are started; restarts are the tuner's affair."""
+SEARCH = ("autotune", "search")
 NO_RESTARTS = "--max-restarts=0"
 LAUNCHER_MODULES = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner"}
@@ -157,6 +158,13 @@ def as_typed(command: Sequence[str]) -> tuple[str, ...]:
         return ("--", *command)
     arguments = ["--", *words[num_named:]] if words[num_named:] else []
     return (*words[:num_named], *options, *arguments)
+
+
+def search_words(command: Sequence[str], *options: str) -> tuple[str, ...]:
+    """The words of an `autotune search` of the same command with these options."""
+    words = as_typed(command)
+    at = words.index("--") if "--" in words else len(words)
+    return (*SEARCH, *words[:at], *options, *words[at:])
 
 
 def check_script(job: ScriptCommand, cwd: Path) -> None:

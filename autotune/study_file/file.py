@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,20 @@ def _read_toml(path: Path, label: str) -> dict[str, Any]:
         raise ConfigError(f"{label} is not well-formed TOML: {str(error).rstrip('.')}.", "Mend that line.") from error
 
 
-def resolve_storage(asked: str | None, *, environ: Mapping[str, str], cwd: Path) -> str:
+def resolve_storage(
+    asked: str | None,
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    check: Callable[[StudyFile], None] = lambda file: None,
+) -> str:
     """The database that a verb reads: by its flag, AUTOTUNE_STORAGE, the study file, or the default.
+
+    Args:
+        asked: What `--storage` says.
+        environ: The environment.
+        cwd: The working directory.
+        check: Called with the study file before the database that it names is used.
 
     Raises:
         ConfigError: The study file cannot be read, or its storage is no text.
@@ -96,6 +108,7 @@ def resolve_storage(asked: str | None, *, environ: Mapping[str, str], cwd: Path)
     file = find_study_file(cwd, environ)
     if file is None or "storage" not in file.values:
         return DEFAULT_STORAGE
+    check(file)
     value = file.values["storage"]
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{file.label}: storage {value!r} is not text.", 'Write it like "studies/autotune.db".')

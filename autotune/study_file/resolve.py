@@ -12,7 +12,7 @@ from autotune.model.protection import BEST
 from autotune.settings import GROUP_OF_FIELD
 from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_CONFIG, DEFAULT_STORAGE, SearchSpec
 from autotune.study_file.command import ScriptCommand, module_command, script_command, whole_command
-from autotune.study_file.file import find_study_file
+from autotune.study_file.file import StudyFile, find_study_file
 from autotune.study_file.knobs import unknown_names
 from autotune.study_file.name import study_name
 from autotune.study_file.schema import KEYS, TABLES
@@ -40,7 +40,7 @@ class Resolved:
     """What was said, by key; of a table by `set.KEY`. A key that nobody named is missing."""
     origins: Mapping[str, Origin]
     """By key, those with a default too; of a table by `set.KEY`."""
-    file: Path | None
+    file: StudyFile | None
     """The study file that was read."""
 
 
@@ -82,8 +82,7 @@ def resolve(flags: Mapping[str, Any], tail: Sequence[str] | None, *, environ: Ma
         problems.add(origins[key], key, sentence, file)
     problems.check()
     spec = _spec(values, job, cwd)
-    path = file.path if file is not None else None
-    return Resolved(spec=spec, job=job, values=_flat(values), origins=origins, file=path)
+    return Resolved(spec=spec, job=job, values=_flat(values), origins=origins, file=file)
 
 
 def _take_tail(flags: dict[str, Any], tail: Sequence[str] | None) -> Sequence[str] | None:

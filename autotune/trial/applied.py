@@ -12,13 +12,18 @@ from autotune.settings import GROUP_OF_FIELD, LOADER_FIELDS, Group, Precision, S
 from autotune.trial import environment_seams, observed
 from autotune.trial.gradients import Gradients
 from autotune.trial.loaders import Loaders, override_arguments
-from autotune.trial.precision import AutocastRegion, OperandWitness, use_tf32
+from autotune.trial.operands import OperandWitness
+from autotune.trial.precision import AutocastRegion, use_tf32
 from autotune.trial.roots import Roots
 from autotune.trial.steps import Steps
 
 ROOT_SEARCH_STEPS = 8
 """Optimizer steps after which no more root modules are looked for: models that train in turn have all been called, and
 nothing stays on the hot path while the clock runs."""
+
+
+UNSEEN_FORMAT = "unknown, since no layer of the model has shown it"
+"""Observed in place of the number format when one was put in force and nothing could be read back."""
 
 
 class AppliedSettings:
@@ -43,7 +48,8 @@ class AppliedSettings:
         self._natural = job.natural.canonical(device_is_cpu=self._is_cpu)
         self._asked = self._without_mapped(job.settings.canonical(device_is_cpu=self._is_cpu))
         self.steps.is_by_hand = job.facts.num_optimizers == 0
-        self._operands = OperandWitness()
+        self._operands = OperandWitness(lambda: self._asked.compile or self._natural.compile)
+        self._changes_format = False
         self._region: AutocastRegion | None = None
         self._gradients: Gradients | None = None
 
@@ -51,7 +57,7 @@ class AppliedSettings:
         """Attaches everything that the settings need; nothing for settings that are the script's own."""
         self.loaders.override = self._override
         self.loaders.install()
-        self.roots.prepare.append(self._operands.attach)
+        self.roots.around_first.append(self._operands.look)
         self.steps.on_step.append(self._end_search)
         self._install_precision_and_gradients()
         # Last, so that it is the outermost: losses are seen as the script gave them, before scaling.
@@ -87,9 +93,10 @@ class AppliedSettings:
 
     def observed(self) -> dict[str, str]:
         """Settings in force, by field; what cannot be seen is missing."""
-        result = observed.process_settings(self._job.device)
-        result.update(observed.model_settings(self.roots.modules, self._operands.precision))
+        result = observed.settings_in_force(self._job.device, self.roots.modules, self._operands.precision)
         result.update(self._loader_settings)
+        if self._changes_format and self._operands.dtype is None:
+            result["precision"] = UNSEEN_FORMAT
         if self._natural.compile and self._job.settings is not None and self._job.settings.compile:
             # Of what a script compiles by itself, in place, a part of its model or a function, its roots show nothing.
             result.pop("compile", None)
@@ -128,14 +135,18 @@ class AppliedSettings:
         precision = self._asked.precision if self._differs("precision") else Precision.FP32
         if Group.PRECISION in self.claims:
             precision = Precision.FP32
+        self._changes_format = precision is not Precision.FP32
         is_scaled = precision is Precision.FP16
         accumulation = self._asked.grad_accum_steps if self._differs("grad_accum_steps") else 1
         if Group.BATCH in self.claims:
             accumulation = 1
         if accumulation > 1 or is_scaled:
-            scaler = torch.amp.GradScaler(self._job.device) if is_scaled else None
-            reduction = self._facts.loss_reduction
-            self._gradients = Gradients(self.steps, grad_accum_steps=accumulation, reduction=reduction, scaler=scaler)
+            self._gradients = Gradients(
+                self.steps,
+                grad_accum_steps=accumulation,
+                reduction=self._facts.loss_reduction,
+                scaled_on=self._job.device if is_scaled else None,
+            )
             self._gradients.install()
         if precision is Precision.TF32:
             use_tf32()

@@ -1,8 +1,9 @@
-"""Batches of any structure: copied, counted, and handed out endlessly for the length of a trial."""
+"""Batches of any structure: copied, counted, and handed out for the length of a trial."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, ModuleType
@@ -103,10 +104,11 @@ class SampleCount:
         return leading or self.batch_size or 1
 
 
-class EndlessBatchSampler(BatchSampler):
-    """The script's batches, beginning again at their end while training goes on, and their sizes in order.
+class LongBatchSampler(BatchSampler):
+    """The script's batches several times over as one long epoch, and their sizes in order.
 
-    A window then holds no epoch's end by accident. The length stays that of one epoch: the script counts with it.
+    A window then holds no epoch's end by accident. The length is that of the long epoch: a script that counts with
+    `len(loader)` never sees more batches than that. An iteration that only reads ends with the script's own epoch.
     It is made by `over`. Whoever calls its type, as frameworks do to put a sampler of their own in the place of the
     script's, gets a batch sampler of the script's own type.
     """
@@ -120,17 +122,24 @@ class EndlessBatchSampler(BatchSampler):
 
     @classmethod
     def over(
-        cls, inner: Any, *, may_repeat: Callable[[int], bool], num_backwards: Callable[[], int]
-    ) -> EndlessBatchSampler:
-        """The batches of another sampler, endlessly.
+        cls,
+        inner: Any,
+        *,
+        least_batches: int,
+        may_repeat: Callable[[int], bool],
+        num_backwards: Callable[[], int],
+    ) -> LongBatchSampler:
+        """The batches of another sampler, repeated until there are enough; for ever where that has no length.
 
         Args:
             inner: The script's own batch sampler.
-            may_repeat: Asked at the end of an epoch with the pass's number of backward passes at its begin.
+            least_batches: Batches of the long epoch, at least; 0 leaves every epoch as it is.
+            may_repeat: Asked at the end of each of the script's epochs with the pass's number of backward passes at its
+                begin.
             num_backwards: Backward passes so far.
         """
-        inner = inner.inner if isinstance(inner, EndlessBatchSampler) else inner
-        made: EndlessBatchSampler = object.__new__(type(cls.__name__, (cls,), {"kind": type(inner)}))
+        inner = inner.inner if isinstance(inner, LongBatchSampler) else inner
+        made: LongBatchSampler = object.__new__(type(cls.__name__, (cls,), {"kind": type(inner)}))
         # Past __setattr__: Lightning notes what it sets, and sets it on what it puts in this one's place.
         vars(made).update(
             inner=inner,
@@ -140,6 +149,7 @@ class EndlessBatchSampler(BatchSampler):
             latest_sizes=deque(),
             notes_sizes=False,
             is_ending=False,
+            _least_batches=least_batches,
             _may_repeat=may_repeat,
             _num_backwards=num_backwards,
         )
@@ -152,6 +162,7 @@ class EndlessBatchSampler(BatchSampler):
     """Whether a pass that begins notes them: where nobody takes them they would be more with every step."""
     is_ending: bool
     """Set to end the latest pass here, wherever it is in its epoch."""
+    _least_batches: int
     _may_repeat: Callable[[int], bool]
     _num_backwards: Callable[[], int]
 
@@ -161,7 +172,9 @@ class EndlessBatchSampler(BatchSampler):
         return self._batches(self.latest_sizes if self.notes_sizes else None, self._num_backwards())
 
     def _batches(self, sizes: deque[int] | None, num_backwards_before: int) -> Iterator[list[int]]:
-        while True:
+        num_left = self._num_repeats()
+        while num_left > 0:
+            num_left -= 1
             num_batches = 0
             for indices in self.inner:
                 if self.is_ending:
@@ -173,9 +186,14 @@ class EndlessBatchSampler(BatchSampler):
             if num_batches == 0 or not self._may_repeat(num_backwards_before):
                 return
 
+    def _num_repeats(self) -> float:
+        """How many of the script's epochs make a long one; without a length nobody can count on it."""
+        length = length_of(self.inner)
+        return math.inf if length is None else max(1, math.ceil(self._least_batches / max(1, length)))
+
     def __len__(self) -> int:
-        """Batches of one epoch."""
-        return len(self.inner)
+        """Batches of the long epoch."""
+        return len(self.inner) * int(self._num_repeats())
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the script's own sampler's; frameworks ask before there is one."""
@@ -184,13 +202,36 @@ class EndlessBatchSampler(BatchSampler):
         return getattr(self.inner, name)
 
 
-def make_endless(loader: Any, *, may_repeat: Callable[[int], bool], num_backwards: Callable[[], int]) -> None:
-    """Lets the epoch of a built loader go on for the length of the trial; the arguments are the sampler's.
+def lengthen(
+    loader: Any, *, least_batches: int, may_repeat: Callable[[int], bool], num_backwards: Callable[[], int]
+) -> None:
+    """Makes the epoch of a built loader long enough for a trial; the arguments are the sampler's.
 
     A stream ends when its dataset says so: an epoch of it cannot be repeated from outside.
     """
     sampler = getattr(loader, "batch_sampler", None)
     if hasattr(sampler, "__iter__") and not isinstance(loader.dataset, IterableDataset):
-        # The loader refuses a new sampler by its setter; its length and the sampler it shows stay the same.
-        endless = EndlessBatchSampler.over(sampler, may_repeat=may_repeat, num_backwards=num_backwards)
-        vars(loader)["batch_sampler"] = endless
+        # The loader refuses a new sampler by its setter; the sampler that it shows stays the same.
+        vars(loader)["batch_sampler"] = LongBatchSampler.over(
+            sampler, least_batches=least_batches, may_repeat=may_repeat, num_backwards=num_backwards
+        )
+
+
+def shown_length(loader: Any) -> int | None:
+    """What `len(loader)` answers the script, without asking a class of its own; None where there is no length."""
+    if isinstance(loader.dataset, IterableDataset):
+        length = length_of(loader.dataset)
+        if length is None or loader.batch_size is None:
+            return length
+        num_batches: float = length / loader.batch_size
+        return math.floor(num_batches) if loader.drop_last else math.ceil(num_batches)
+    sampler = loader.batch_sampler
+    return length_of(sampler if sampler is not None else loader.sampler)
+
+
+def length_of(sized: Any) -> int | None:
+    """`len(sized)`; None where it has none, or its own code fails."""
+    try:
+        return len(sized)
+    except Exception:
+        return None

@@ -25,12 +25,17 @@ class Beginning:
         self.steps = Steps()
         self.session: Endings | None = None
         """None while the settings are not known: then nobody asks how the script ended but the tuner."""
+        self._end_watch = rank_report.EndWatch(self._error, self._end)
 
     def attach(self) -> None:
         """Attaches to torch."""
         self.steps.watch_optimizers()
         schedulers.keep_last_rate()
-        rank_report.report_endings(self._error, self._end)
+        self._end_watch.install()
+
+    def loader_has_workers(self) -> None:
+        """Notes that a loader has registered its workers with the end of the process: the report still comes first."""
+        self._end_watch.come_first()
 
     def _error(self, error: BaseException) -> None:
         if self.session is not None:

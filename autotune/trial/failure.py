@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import traceback
+from pathlib import Path
 
 import torch
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from autotune.model.result import RaisedError
 from autotune.trial import torch_names
+from autotune.trial.loaders import is_users
 
 OUT_OF_MEMORY_TEXTS = (
     "out of memory",
@@ -50,7 +53,22 @@ def describe(error: BaseException) -> RaisedError:
         is_out_of_memory=bool(refusals),
         is_host_memory=any(_is_about_the_host(cause) for cause in refusals),
         requested_bytes=_requested_bytes(message),
+        place=_place(error),
     )
+
+
+def _place(error: BaseException) -> str:
+    """`file:line` of the innermost frame of the script's or a library's code, torch's and the standard library's apart.
+
+    A file of a package is named from its package on, one of the script's own by its name below the working directory.
+    """
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    name, line = next(((name, line) for name, line in reversed(frames) if is_users(name)), ("", 0))
+    if not name:
+        return ""
+    for folder in ("/site-packages/", "/dist-packages/", f"{Path.cwd()}/"):
+        name = name.rpartition(folder)[2]
+    return f"{name}:{line}"
 
 
 def _chain(error: BaseException) -> list[BaseException]:

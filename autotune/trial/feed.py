@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from time import perf_counter
@@ -10,7 +9,7 @@ from typing import Any
 
 from autotune.measure.block import Phase
 from autotune.trial.batch_probe import repeated
-from autotune.trial.batches import SampleCount, clone_batch, make_endless
+from autotune.trial.batches import SampleCount, clone_batch, lengthen
 from autotune.trial.build_log import Built
 from autotune.trial.gate import WorkerGates
 from autotune.trial.loaders import LoaderRecord
@@ -90,9 +89,14 @@ class Feed:
         """Runs an action with the batch that the first step is made with, before the script has it."""
         self._on_first_batch.append(action)
 
-    def make_endless(self, loader: Any) -> None:
-        """Lets the epoch of a built loader go on for the length of the trial."""
-        make_endless(loader, may_repeat=self._may_repeat, num_backwards=lambda: self._steps.num_backwards)
+    def lengthen(self, loader: Any, least_batches: int) -> None:
+        """Makes the epoch of a built loader so many batches long at least, and `len(loader)` with it."""
+        lengthen(
+            loader,
+            least_batches=least_batches,
+            may_repeat=self._may_repeat,
+            num_backwards=lambda: self._steps.num_backwards,
+        )
 
     def iterates(self, record: LoaderRecord, loader: Any) -> None:
         """Prepares the gate for the workers of an iteration that begins."""
@@ -124,7 +128,7 @@ class Feed:
 
     def phase_began(self, phase: Phase) -> None:
         """Takes the short way while nothing but real batches is given."""
-        is_real = phase in (Phase.RAMP, Phase.WINDOW) and math.isinf(self.epoch.num_until_end)
+        is_real = phase in (Phase.RAMP, Phase.WINDOW)
         is_plain = is_real and not self._on_next and self._looks.waiting is None
         self._tally = self._meter.tally if is_plain and self._meter is not None else None
 
@@ -134,7 +138,7 @@ class Feed:
         if tally is not None:
             tally.arrive()
             tally = self._tally  # with the step a phase may have ended, of several ranks within a block, too
-        if tally is None:
+        if tally is None or self.epoch.num_given >= self.epoch.num_until_end:
             return self._next_of_any(iterator, original)
         began = perf_counter()
         try:
@@ -173,9 +177,13 @@ class Feed:
         gate = self._gates.gate
         return gate.log.built() if gate is not None else None
 
-    def end_epoch(self) -> float | None:
-        """Ends the running epoch here; seconds that the end itself took, None where it cannot be done from outside."""
-        return None if self.is_read_ahead else self.epoch.end()
+    def end_epoch(self, num_needed: int) -> float | None:
+        """Ends the running epoch here; seconds that the end itself took, None where it cannot be done from outside.
+
+        Args:
+            num_needed: Batches of the next epoch that the script will take for more of this one.
+        """
+        return None if self.is_read_ahead else self.epoch.end(num_needed)
 
     @property
     def _is_early(self) -> bool:
@@ -188,9 +196,13 @@ class Feed:
         return self._num_passes > self._num_passes_before_training and self._is_early
 
     def _may_repeat(self, num_backwards_before: int) -> bool:
-        """Whether a pass that came to its end goes on: while it trains, and not where it only reads."""
-        num_backwards, may_train = self._steps.num_backwards, self._num_ahead <= MAX_AHEAD
-        return num_backwards > num_backwards_before or (num_backwards == 0 and may_train and self._holds_back)
+        """Whether a pass that came to its end goes on: while it trains, and not where it only reads.
+
+        Workers ask for batches long before the script has the first of them in hand.
+        """
+        is_read_ahead = self._steps.thread not in (0, threading.get_ident())
+        has_trained = self._steps.num_backwards > num_backwards_before
+        return has_trained or is_read_ahead or self.epoch.num_taken <= MAX_AHEAD
 
     def _next_of_any(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """The next batch of whatever kind the phase wants: the cached one, a real one, or what takes their place."""

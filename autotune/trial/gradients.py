@@ -50,9 +50,7 @@ class _AllOptimizers:
 class Gradients:
     """The seam between backward and the parameters' update; for exactly one optimizer."""
 
-    def __init__(
-        self, steps: Steps, *, grad_accum_steps: int, reduction: LossReduction, scaler: torch.amp.GradScaler | None
-    ) -> None:
+    def __init__(self, steps: Steps, *, grad_accum_steps: int, reduction: LossReduction, scaled_on: str | None) -> None:
         self.are_changed_by_script = False
         """Whether gradients that were to wait were cleared or changed by code that no seam holds back."""
         self.num_missing = 0
@@ -60,9 +58,9 @@ class Gradients:
         self._steps = steps
         self._accumulation = grad_accum_steps
         self._divides = reduction is LossReduction.MEAN
-        self._takes_share = grad_accum_steps > 1 and self._divides and scaler is None
+        self._scaled_on = scaled_on
+        self._takes_share = grad_accum_steps > 1 and self._divides and scaled_on is None
         self._share: torch.Tensor | None = None
-        self._scaler: Any = scaler
         self._all = _AllOptimizers(steps)
         self._num_pending = 0
         """Micro-batches whose gradients wait for a step; the running one is counted from its backward on."""
@@ -76,6 +74,11 @@ class Gradients:
         """The script's scaler, whose step was held back last."""
         self._num_checked = 0
         self._norm: float | None = None
+
+    @functools.cached_property
+    def _scaler(self) -> Any:
+        """Made for the first loss: to make one asks CUDA whether it is there, too early for what only imports torch."""
+        return torch.amp.GradScaler(self._scaled_on) if self._scaled_on is not None else None
 
     @property
     def is_pending(self) -> bool:

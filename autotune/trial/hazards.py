@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from autotune.trial.native_threads import is_fork_aware
+
 CANARY_LIMIT_S = 20.0
 """A child that computes something small and is not through by then hangs."""
 CUDA_LOST, CANNOT_TRAIN, BROKEN = 3, 4, 5
@@ -42,8 +44,9 @@ def why_not(
     if threads:
         return f"{who} has started the thread {threads[0]}"
     tasks = _tasks()
-    if len(tasks) > num_known_tasks:
-        return f"{who} has started {_native_names(tasks)} outside of Python"
+    unaware = [*tasks[:1], *_not_fork_aware(tasks[1:])]
+    if len(unaware) > num_known_tasks:
+        return f"{who} has started {_native_names(unaware)} outside of Python"
     if any(_said_of(task, "children") for task in tasks):
         return f"{who} has started a process"
     opened = [target for number, target in descriptors() if not is_known(number, target)]
@@ -113,6 +116,12 @@ def _said_of(task: Path, what: str) -> str:
         return (task / what).read_text(errors="replace").strip()
     except OSError:
         return ""
+
+
+def _not_fork_aware(tasks: Sequence[Path]) -> list[Path]:
+    """The threads whose libraries do not prepare for forks, as far as we know."""
+    files = {Path(line.rpartition(" ")[2]).name for line in _mappings()} if tasks else set()
+    return [task for task in tasks if not is_fork_aware(_said_of(task, "comm"), files)]
 
 
 def _native_names(tasks: Sequence[Path]) -> str:

@@ -1,12 +1,14 @@
-"""What a script's beginning is told of CUDA devices: what its probe was, so that it does not start the driver.
+"""What a script's beginning is told of CUDA devices: what its probe was, so that CUDA does not start.
 
 Nearly every script asks in its first lines whether there is a device, and no fork can use a driver that was started
-before it. Asked through NVML torch spares the driver, but not in every build: some begin it all the same.
+before it. Asked through NVML torch spares the driver, but not in every build: some begin it all the same. Hugging
+Face's `TrainingArguments` also chooses a device, and asks whether it computes in bf16, long before a model is built.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -30,11 +32,39 @@ def ask() -> VisibleDevices | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of a broken driver; nobody but us wants to know.
         num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return VisibleDevices(asked_for=os.environ.get(VARIABLE), num_devices=num_devices)
+    known = range(num_devices if torch_names.is_cuda_on() else 0)
+    return VisibleDevices(
+        asked_for=os.environ.get(VARIABLE),
+        num_devices=num_devices,
+        capabilities=tuple(torch.cuda.get_device_capability(index) for index in known),
+    )
+
+
+class KnownProperties:
+    """Stands for a device's properties while CUDA is off: it knows the compute capability, and asks torch for the rest.
+
+    Args:
+        capability: Major and minor.
+        ask: Gives the real properties, which starts CUDA.
+    """
+
+    def __init__(self, capability: tuple[int, int], ask: Callable[[], Any]) -> None:
+        self.major, self.minor = capability
+        self._ask = ask
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_ask":
+            raise AttributeError(name)
+        return getattr(self._ask(), name)
+
+    def __repr__(self) -> str:
+        return repr(self._ask())
 
 
 class KnownDevices:
-    """Answers torch's two questions for devices, and nothing that needs a device: that starts CUDA.
+    """Answers what torch is asked of devices, as far as the probe knew; what needs a device starts CUDA.
+
+    The current device is only noted: `catch_up` makes it the current one in the trial.
 
     Args:
         known: What the probe was told; None = nothing is known, and torch is asked.
@@ -42,6 +72,7 @@ class KnownDevices:
 
     def __init__(self, known: VisibleDevices | None) -> None:
         self._known = known
+        self._current: int | None = None
         self._restore: list[Callable[[], None]] = []
 
     def install(self) -> None:
@@ -53,8 +84,14 @@ class KnownDevices:
         if getattr(accelerator and accelerator.current_accelerator(), "type", None) == "cuda":
             owners.append(accelerator)  # Up to torch 2.11 it asks the driver by itself.
         for owner in owners:
-            self._restore.append(wrap(owner, "device_count", self._answering(int)))
-            self._restore.append(wrap(owner, "is_available", self._answering(bool)))
+            self._restore.append(wrap(owner, "device_count", self._counting(int)))
+            self._restore.append(wrap(owner, "is_available", self._counting(bool)))
+        for name, make in (
+            ("set_device", self._choosing),
+            ("current_device", self._telling_current),
+            ("get_device_properties", self._describing),
+        ):
+            self._restore.append(wrap(torch.cuda, name, make))
 
     def remove(self) -> None:
         """Has torch answer again, also those who hold the functions that answered here."""
@@ -62,15 +99,62 @@ class KnownDevices:
         for restore in self._restore:
             restore()
 
-    def _answering(self, kind: type[int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def catch_up(self) -> None:
+        """Makes the device that the script has chosen the current one, which starts CUDA, as the choice would have."""
+        if self._current is not None:
+            torch.cuda.set_device(self._current)
+
+    def _told(self) -> VisibleDevices | None:
+        """What is known, where it holds for the caller."""
+        known = self._known
+        # A script may hide devices after it has imported torch, and ask before and after that.
+        return known if known is not None and os.environ.get(VARIABLE) == known.asked_for else None
+
+    def _counting(self, kind: type[int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def call() -> Any:
-                known = self._known
-                # A script may hide devices after it has imported torch, and ask before and after that.
-                if known is None or os.environ.get(VARIABLE) != known.asked_for:
-                    return original()
-                return kind(known.num_devices)
+                known = self._told()
+                return original() if known is None else kind(known.num_devices)
 
             return call
 
         return make
+
+    def _choosing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_device(device: Any) -> None:
+            index = self._index_of(device)
+            # Each thread has a current device of its own.
+            if index is None or threading.current_thread() is not threading.main_thread():
+                original(device)
+            else:
+                self._current = index
+
+        return set_device
+
+    def _telling_current(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def current_device() -> Any:
+            known = self._told()
+            return original() if known is None or not known.num_devices else self._current or 0
+
+        return current_device
+
+    def _describing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_device_properties(device: Any = None) -> Any:
+            known = self._told()
+            is_current = device is None or device in ("cuda", torch.device("cuda"))
+            index = (self._current or 0) if is_current else self._index_of(device)
+            if known is None or index is None or index >= len(known.capabilities):
+                return original(device)
+            return KnownProperties(known.capabilities[index], lambda: original(index))
+
+        return get_device_properties
+
+    def _index_of(self, device: Any) -> int | None:
+        """The number of a CUDA device; None where the device has none, is not there, or nothing is known."""
+        known = self._told()
+        if isinstance(device, str):
+            device = torch.device(device)
+        if isinstance(device, torch.device):
+            device = device.index if device.type == "cuda" else None
+        is_there = known is not None and isinstance(device, int) and 0 <= device < known.num_devices
+        return device if is_there else None

@@ -15,8 +15,8 @@ from torch.utils.data import BatchSampler, IterableDataset
 
 from autotune.model.facts import BatchSamplerKind, LoaderFacts
 from autotune.settings import DEFAULT_PREFETCH_FACTOR
-from autotune.trial.batches import batch_bytes, leading_size, tensors_of
-from autotune.trial.loaders import LoaderRecord, Loaders, length_of
+from autotune.trial.batches import batch_bytes, leading_size, length_of, tensors_of
+from autotune.trial.loaders import LoaderRecord, Loaders
 from autotune.trial.main_module import start_method
 from autotune.trial.steps import Steps
 

@@ -20,8 +20,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.trial import torch_names
-from autotune.trial.batches import EndlessBatchSampler
-from autotune.trial.patching import wrap
+from autotune.trial.batches import LongBatchSampler, length_of
+from autotune.trial.patching import unwrap_all, wrap
 
 CHAIN_FRAMES = 8
 """Callers that tell two loaders of one helper function apart."""
@@ -93,6 +93,8 @@ class Loaders:
             wrap(torch_names.ITERATOR, "__next__", self._wrap_next)
         if self.length_asked is not None:
             wrap(DataLoader, "__len__", self._wrap_len)
+        if torch_names.WORKER_MODULE is not None:
+            wrap(torch_names.WORKER_MODULE, torch_names.WORKER_LOOP, _standing_down)
 
     def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -164,22 +166,32 @@ class Loaders:
         return f"{site}#{ordinal}", places[ordinal]
 
 
-def length_of(sized: Any) -> int | None:
-    """`len(sized)`; None where it has none, or its own code fails."""
-    try:
-        return len(sized)
-    except Exception:
-        return None
+def _standing_down(worker_loop: Callable[..., Any]) -> Callable[..., Any]:
+    """The loop of a worker in which nothing of ours is attached; spawned workers find it by its name.
+
+    A dataset converts tensors and calls modules that no setting is meant for, and a forked worker cannot ask CUDA. What
+    a trial watches in workers it attaches later, in their `worker_init_fn`.
+    """
+
+    def loop(*args: Any, **kwargs: Any) -> Any:
+        unwrap_all()
+        return worker_loop(*args, **kwargs)
+
+    return loop
 
 
 def user_frames() -> Iterator[FrameType]:
     """Frames that are neither ours, nor torch's, nor the standard library's, the nearest first."""
     current: FrameType | None = sys._getframe(1)
     while current is not None:
-        name = current.f_code.co_filename
-        if not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name):
+        if is_users(current.f_code.co_filename):
             yield current
         current = current.f_back
+
+
+def is_users(name: str) -> bool:
+    """Whether a file is neither ours, nor torch's, nor the standard library's."""
+    return not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name)
 
 
 def _site() -> tuple[str, str]:
@@ -221,7 +233,7 @@ def resized_batch_sampler(sampler: Any, batch_size: int) -> Any:
     Any other class is left as it is: a framework's shard of a sampler whose size was changed already, or one of the
     script's own, whose size is compared with what was asked at the end.
     """
-    inner = sampler.inner if isinstance(sampler, EndlessBatchSampler) else sampler
+    inner = sampler.inner if isinstance(sampler, LongBatchSampler) else sampler
     if type(inner) is not BatchSampler:
         return sampler
     return BatchSampler(inner.sampler, batch_size, inner.drop_last)

@@ -47,8 +47,12 @@ class Watcher(Protocol):
 class Epochs(Protocol):
     """Ends an epoch of the training loader and begins the next, in place of the script."""
 
-    def end_epoch(self) -> float | None:
-        """Takes what the loader has ready, and ends; seconds of the end itself, None where that cannot be done."""
+    def end_epoch(self, num_needed: int) -> float | None:
+        """Takes what the loader has ready, and ends; seconds of the end itself, None where that cannot be done.
+
+        Args:
+            num_needed: Batches of the next epoch that the script will take for more of this one.
+        """
 
     def begin_epoch(self) -> None:
         """Begins the next epoch, in which the script goes on."""

@@ -34,6 +34,7 @@ class Meter:
         agreement: How the ranks change phase together.
         open_gate: Lets the loader's workers build, and says whether they had not done so before.
         finish: Ends the trial; returns in tests alone.
+        measured: Called when the window is over and an epoch is to be begun after it, before anything else happens.
         at_phase: Called whenever a phase begins.
         at_block_end: Called whenever a block has ended on the host.
         built: What the loader's workers have built until now; None where nobody sees them.
@@ -50,6 +51,7 @@ class Meter:
         agreement: Agreement,
         open_gate: Callable[[], bool],
         finish: Callable[[StopReason], None],
+        measured: Callable[[StopReason], None] = lambda reason: None,
         at_phase: Callable[[Phase], None] = lambda phase: None,
         at_block_end: Callable[[Phase], None] = lambda phase: None,
         built: Callable[[], Built | None] = lambda: None,
@@ -63,7 +65,7 @@ class Meter:
         self.uses_token = plan.has_loader
         """Whether the script is given the cached batch now."""
         self._plan, self._steps, self._agreement = plan, steps, agreement
-        self._open_gate, self._finish = open_gate, finish
+        self._open_gate, self._finish, self._measured = open_gate, finish, measured
         self._at_phase, self._at_block_end = at_phase, at_block_end
         self._epochs, self._watcher = epochs, watcher
         self._reason = StopReason.TIME_LIMIT
@@ -221,14 +223,15 @@ class Meter:
             self._reason = StopReason.RACED_OUT
         is_wanted = self._agreement.is_told(Mark.RESTART)
         if is_wanted:
+            self._measured(self._reason)
             self.entered_at[Phase.RESTART] = time.monotonic()  # what the loader has ready is taken out before its clock
-        self.epoch_end_s = self._epochs.end_epoch() if is_wanted and self._epochs is not None else None
+        num_watched = restart_micro_batches(self._plan.num_workers, self._plan.micro_batches_per_step)
+        self.epoch_end_s = self._epochs.end_epoch(num_watched) if is_wanted and self._epochs is not None else None
         if self._epochs is None or self.epoch_end_s is None:
             self._end()
             return
         self._enter(Phase.RESTART)
         self._epochs.begin_epoch()
-        num_watched = restart_micro_batches(self._plan.num_workers, self._plan.micro_batches_per_step)
         # The first step is a block of its own: it tells how long before the last worker the first one began.
         self._num_restart_left = num_watched - self._plan.micro_batches_per_step
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from autotune.settings import DEFAULT_PREFETCH_FACTOR, OmpWaitPolicy, Precision
-from autotune.trial import torch_names
-from autotune.trial.roots import weights_of
+from autotune.trial import channels_last, torch_names
 
 
 def loader_settings(loader: Any) -> dict[str, str]:
@@ -27,6 +26,17 @@ def loader_settings(loader: Any) -> dict[str, str]:
     if isinstance(size, int):
         observed["batch_size"] = size
     return {name: str(value) for name, value in observed.items()}
+
+
+def settings_in_force(device: str, roots: Iterable[torch.nn.Module], precision: Precision | None) -> dict[str, str]:
+    """Settings of this process and of its model, by field: what a probe and a trial read alike.
+
+    Args:
+        device: Type of the device that trains.
+        roots: Modules that the script calls while it trains.
+        precision: In which the model was seen to compute; None = it was not seen.
+    """
+    return {**process_settings(device), **model_settings(roots, precision)}
 
 
 def process_settings(device: str) -> dict[str, str]:
@@ -50,10 +60,8 @@ def model_settings(roots: Iterable[torch.nn.Module], precision: Precision | None
     observed: dict[str, str] = {}
     if precision is not None:
         observed["precision"] = precision.value
-    weights = [p for p in weights_of(modules) if p.dim() == 4 and min(p.shape[1:]) > 1]
-    if weights:
-        # A weight with one channel or of one pixel is in both orders at once and says nothing.
-        is_last = all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+    is_last = channels_last.is_in_force(modules)
+    if is_last is not None:
         observed["channels_last"] = str(is_last)
     if modules and torch_names.HAS_CALL_SLOT:
         is_asked = any(torch_names.is_compiled(module) for module in modules)

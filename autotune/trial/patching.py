@@ -8,6 +8,8 @@ from typing import Any
 
 _REBOUND = "_autotune_rebound"
 """Attribute of a function that `rebindable` made: the list that holds what it calls."""
+_wrapped: dict[Callable[[], None], None] = {}
+"""What puts back the original of every function that is wrapped in this process, the earliest first."""
 
 
 def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
@@ -24,13 +26,21 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
         rebound[0] = replacement
 
     def restore() -> None:
+        _wrapped.pop(restore, None)
         if rebound is not None:
             if rebound[0] is replacement:
                 rebound[0] = original
         elif getattr(owner, name) is replacement:
             setattr(owner, name, original)
 
+    _wrapped[restore] = None
     return restore
+
+
+def unwrap_all() -> None:
+    """Puts back the original of every function that `wrap` has replaced in this process."""
+    for restore in reversed(tuple(_wrapped)):
+        restore()
 
 
 def rebindable(owner: Any, name: str) -> None:

@@ -34,12 +34,15 @@ class AutocastRegion:
     def install(self, roots: Roots) -> None:
         """Attaches to the roots and to backward; the loader's and the optimizer's seam call `close` too."""
         roots.before_call.append(self.open)
+        roots.around_again = lambda: torch.autocast(self._device, dtype=self._dtype)
         wrap(torch.autograd, "backward", self._wrap_backward)
 
     def open(self) -> None:
-        """Begins the region of this step."""
-        if self._thread is None:
+        """Begins the region of this step; not in a backward pass, in whose thread nobody would close it."""
+        if self._thread is None and not torch_names.is_in_backward():
             if self._region is None:
+                if torch_names.is_cuda_lost():
+                    return  # A region asks CUDA when it is made; the script has forked a process that cannot.
                 self._region = torch.autocast(self._device, dtype=self._dtype)
             self._region.__enter__()
             self._thread = threading.get_ident()
@@ -62,55 +65,3 @@ def use_tf32() -> None:
     """Lets fp32 matrix products and convolutions run on TF32 units, for the whole process."""
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-
-
-WEIGHTY = (
-    torch.nn.Linear,
-    torch.nn.Conv1d,
-    torch.nn.Conv2d,
-    torch.nn.Conv3d,
-    torch.nn.ConvTranspose1d,
-    torch.nn.ConvTranspose2d,
-    torch.nn.ConvTranspose3d,
-    torch.nn.RNNBase,
-)
-"""Layers whose products autocast runs in the lower format."""
-
-
-class OperandWitness:
-    """Sees in which format the model really computes: dtype of a weighty module's output in a forward pass."""
-
-    def __init__(self) -> None:
-        self.dtype: torch.dtype | None = None
-        self._hook: Any = None
-
-    def attach(self, root: torch.nn.Module) -> None:
-        """Looks at the first weighty layer of a root that trains, or at the first one of all, once."""
-        if self._hook is not None or torch.compiler.is_compiling():
-            return
-        layers = [part for part in root.modules() if isinstance(part, WEIGHTY)]
-        training = (layer for layer in layers if any(weight.requires_grad for weight in layer.parameters()))
-        module = next(training, layers[0] if layers else None)
-        if module is not None:
-            self._hook = module.register_forward_hook(self._see)
-
-    def _see(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if isinstance(output, tuple) and output:
-            output = output[0]  # of a recurrent layer, before its state
-        if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
-            self.dtype = output.dtype
-            if not torch.compiler.is_compiling():
-                # Within a graph it stays: taking it off there would break the graph, and without a word leave a root of
-                # torch's own classes uncompiled; taking it off later would build it anew. Noting a type costs nothing.
-                self._hook.remove()
-
-    @property
-    def precision(self) -> Precision | None:
-        """The precision in force, None where nothing was seen."""
-        if self.dtype is None:
-            return None
-        for precision, dtype in DTYPES.items():
-            if dtype is self.dtype:
-                return precision
-        is_tf32 = torch_names.is_cuda_on() and torch.get_float32_matmul_precision() != "highest"
-        return Precision.TF32 if is_tf32 else Precision.FP32

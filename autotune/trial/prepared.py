@@ -144,6 +144,7 @@ class PreparedSession:
         self._beginning.steps.policy = None
         self._session = active.session = MeasuredSession(job, paths, times, self._beginning)
         self._session.install()
+        self._devices.catch_up()
 
     def _why_not(self) -> str:
         """Why no trial can be forked here soundly; empty when it can."""

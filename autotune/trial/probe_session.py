@@ -62,7 +62,7 @@ class ProbeSession:
             self._steps.install()
         self._steps.on_step.append(self._stepped)
         self._steps.on_backward.append(self._backward)
-        rank_report.report_endings(self._report_error, self._report_end)
+        rank_report.EndWatch(self._report_error, self._report_end).install()
 
     @property
     def settings(self) -> Settings | None:

@@ -17,6 +17,7 @@ import torch
 from autotune.model.job import TrialPaths
 from autotune.model.result import RankResult, RankStatus
 from autotune.plain import to_plain
+from autotune.trial.ranks import Mark, Progress
 
 MAX_WAIT_S = 5.0
 """How long a rank waits for the others' reports before it ends without them."""
@@ -51,6 +52,9 @@ def write(paths: TrialPaths, result: RankResult, *, is_bystander: bool = False) 
     with aside.open("x") as file:
         file.write(json.dumps(to_plain(result)))
     aside.replace(target)
+    is_last_word = result.status is RankStatus.RAISED or (result.status is RankStatus.ENDED and result.world_size == 1)
+    if is_last_word and not is_bystander:
+        Progress(paths.progress).put(Mark.REPORTED, 1)
 
 
 def _has_better(folder: Path, result: RankResult) -> bool:
@@ -77,24 +81,46 @@ def end_process(code: int = 0) -> None:
     os._exit(code)
 
 
-def report_endings(report_error: Callable[[BaseException], None], report_end: Callable[[], None]) -> None:
-    """Calls back when the script ends: with its exception, or by itself."""
-    previous = sys.excepthook
+class EndWatch:
+    """Reports how the script ends, before anything else happens at its end.
 
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not isinstance(error, KeyboardInterrupt):
-            report_error(error)
-        previous(kind, error, trace)
+    After an error the process ends with its traceback: torch would wait five seconds for each worker of a loader that
+    nobody reads any more, and a thread of the script's own might keep it alive for ever.
 
-    def at_exit() -> None:
+    Args:
+        report_error: Told of the exception that ends the script.
+        report_end: Told that it ends by itself.
+    """
+
+    def __init__(self, report_error: Callable[[BaseException], None], report_end: Callable[[], None]) -> None:
+        self._report_error, self._report_end = report_error, report_end
+        self._previous = sys.excepthook
+
+    def install(self) -> None:
+        """Attaches to the end of this process."""
+        self._previous = sys.excepthook
+        sys.excepthook = self._hook
+        atexit.register(self._at_exit)
+
+    def come_first(self) -> None:
+        """Makes the report the first of all that is done at the exit: what a loader registers there waits."""
+        atexit.unregister(self._at_exit)
+        atexit.register(self._at_exit)
+
+    def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._previous(kind, error, trace)
+            return
+        self._report_error(error)
+        self._previous(kind, error, trace)
+        end_process(1)
+
+    def _at_exit(self) -> None:
         # A script that set a hook of its own keeps the error from ours; the interpreter remembers it.
         error = getattr(sys, "last_value", None)
         if isinstance(error, Exception):
-            report_error(error)
-        report_end()
-
-    sys.excepthook = hook
-    atexit.register(at_exit)
+            self._report_error(error)
+        self._report_end()
 
 
 def is_main_process() -> bool:

@@ -43,6 +43,8 @@ class Mark(IntEnum):
     """Step at which the look at the loop is over."""
     RACED = 10
     """1 when the trial ends because it cannot be the fastest."""
+    REPORTED = 11
+    """1 when a process that trained has said its last word: nobody waits long for its end."""
 
 
 class Progress:

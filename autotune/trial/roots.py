@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -30,6 +31,10 @@ class Roots:
         within a root's own call in grad mode, which may switch them off for a part of it."""
         self.convert_inputs: Callable[[Any], Any] | None = None
         """Applied to every argument of a root's call."""
+        self.around_first: list[Callable[[torch.nn.Module], AbstractContextManager[object]]] = []
+        """Each gives a context in which the first call of each root runs."""
+        self.around_again: Callable[[], AbstractContextManager[object]] | None = None
+        """Gives the context for a call of a root within a backward pass, where a checkpoint runs it again."""
         self.stops_at_first = False
         """Take the wrapper off `nn.Module.__call__` at the first root: a compiler will trace the inner modules."""
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -58,11 +63,17 @@ class Roots:
                 self.on_any_call(is_training)
             if self._restore is None or self._is_inside or not is_training or is_criterion(module):
                 return original(module, *args, **kwargs)
-            if module not in self._modules:
+            if torch_names.is_in_backward():
+                return original(module, *args, **kwargs)  # A checkpoint runs a part of some root again.
+            is_new = module not in self._modules
+            if is_new:
                 self._found(module)
             self._is_inside = True
             try:
-                return original(module, *args, **kwargs)
+                with ExitStack() as stack:
+                    for around in self.around_first if is_new else ():
+                        stack.enter_context(around(module))
+                    return original(module, *args, **kwargs)
             finally:
                 self._is_inside = False
 
@@ -84,6 +95,9 @@ class Roots:
     def _outer(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def outer(*args: Any, **kwargs: Any) -> Any:
             args, kwargs = self._before(args, kwargs)
+            if self.around_again is not None and torch_names.is_in_backward():
+                with self.around_again():
+                    return inner(*args, **kwargs)
             return inner(*args, **kwargs)
 
         return outer

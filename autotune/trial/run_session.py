@@ -66,9 +66,7 @@ class RunSession:
         self._applied.steps.forget(self._stepped)
         observed = self._observed()
         differences = missed_settings(self._job, observed).items()
-        missed = {
-            name: (asked, seen) for name, (asked, seen) in differences if name in self._changed and seen is not None
-        }
+        missed = {name: (asked, seen) for name, (asked, seen) in differences if seen is not None}
         if missed:
             self._refuse(missed)
         elif rank_report.identity()[0] == 0:

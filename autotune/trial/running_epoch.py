@@ -11,8 +11,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from autotune.trial import torch_names
-from autotune.trial.batches import EndlessBatchSampler
-from autotune.trial.loaders import length_of
+from autotune.trial.batches import LongBatchSampler, length_of, shown_length
 
 MIN_BATCHES_LEFT = 8
 """Who begins another iteration after fewer batches may have had a look at them; and ends of epochs as short as that
@@ -26,8 +25,10 @@ class RunningEpoch:
         "_iterator",
         "_latest_left",
         "_length",
+        "_num_before",
         "_num_until_left",
         "_original",
+        "_shown_length",
         "num_given",
         "num_until_end",
         "successor",
@@ -36,13 +37,14 @@ class RunningEpoch:
     def __init__(self) -> None:
         self.successor: Any = None
         """The iteration that took its place when an epoch was begun from outside."""
-        self.num_given = 0
-        """Batches of it that the script was given."""
+        self.num_given = self._num_before = 0
+        """Batches of it that the script was given, and those of them before it was begun anew from outside."""
         self.num_until_end = math.inf
-        """Batches after which it ends, with cached ones among them, where epochs do not go on for ever."""
+        """Batches after which it is ended: as many as `len(loader)` says. Infinite where its own end comes no later."""
         self._iterator: weakref.ref[Any] | None = None
         """The script alone decides how long its workers live."""
-        self._length = math.inf
+        self._length = self._shown_length = math.inf
+        """Batches of the script's own epoch, and of what the script takes for one."""
         self._latest_left = 0
         self._num_until_left: int | None = None
         """Batches after which the script leaves its iterations, where it does so before their end."""
@@ -50,8 +52,9 @@ class RunningEpoch:
 
     def begins(self, loader: Any) -> None:
         """Prepares a loader for an iteration: batches that come in order have the sizes that were asked for."""
+        self.num_given = self._num_before = 0
         sampler = getattr(loader, "batch_sampler", None)
-        if isinstance(sampler, EndlessBatchSampler):
+        if isinstance(sampler, LongBatchSampler):
             # Batches that come as they are ready are told apart by their tensors alone.
             vars(sampler)["notes_sizes"] = getattr(loader, "in_order", True)
 
@@ -63,17 +66,17 @@ class RunningEpoch:
             iterator: What it gave.
             is_held_back: Whether cached batches take the place of its own.
         """
-        self.num_given = 0
         self._iterator, self.successor = weakref.ref(iterator), None
         # A loader with persistent workers holds its iterator: two that hold each other would live on together.
         iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
         sampler = getattr(loader, "batch_sampler", None)
-        length = length_of(sampler)
+        ours = sampler if isinstance(sampler, LongBatchSampler) else None
+        length, shown = length_of(ours.inner if ours is not None else sampler), shown_length(loader)
         self._length = length if length is not None else math.inf
-        is_endless = isinstance(sampler, EndlessBatchSampler)
-        self.num_until_end = self._length if is_held_back and not is_endless else math.inf
-        notes_sizes = is_endless and vars(sampler)["notes_sizes"]
-        iterator._autotune_sizes = vars(sampler)["latest_sizes"] if notes_sizes else None
+        self._shown_length = shown if shown is not None else math.inf
+        # Cached batches come on top of its own.
+        self.num_until_end = self._shown_length if is_held_back else math.inf
+        iterator._autotune_sizes = ours.latest_sizes if ours is not None and ours.notes_sizes else None
 
     def is_of(self, iterator: object) -> bool:
         """Whether it is the iteration of this iterator."""
@@ -99,15 +102,20 @@ class RunningEpoch:
         """Notes what takes a batch of the iteration, beneath the seams."""
         self._original = original
 
-    def end(self) -> float | None:
+    def end(self, num_needed: int) -> float | None:
         """Ends it here, and takes what the workers have ready; how long the end itself took, in seconds.
 
-        None where an epoch cannot be ended from outside, as that of a stream, which ends when its dataset says so.
+        None where an epoch cannot be ended from outside, as that of a stream, which ends when its dataset says so, and
+        where the script would see an epoch longer than its loader.
+
+        Args:
+            num_needed: Batches of the next epoch that the script will take for more of this one.
         """
         iterator, loader = self._alive()
         sampler = getattr(loader, "batch_sampler", None)
-        if not isinstance(sampler, EndlessBatchSampler):
+        if not isinstance(sampler, LongBatchSampler) or self.num_given + num_needed > self._shown_length:
             return None
+        self.num_until_end = self._shown_length
         if self._num_until_left is not None:
             return _leave(iterator, loader)
         sampler.is_ending = True
@@ -123,8 +131,16 @@ class RunningEpoch:
     def begin_next(self) -> None:
         """Begins the next epoch, and lets the script's iterator go on in it."""
         _, loader = self._alive()
+        given, until_end = self.num_given, self.num_until_end
         # A framework's own class may do more in its `__iter__` than to start an iteration.
         self.successor = DataLoader.__iter__(loader)
+        # The script knows of one epoch alone.
+        self.num_given, self._num_before, self.num_until_end = given, given, until_end
+
+    @property
+    def num_taken(self) -> int:
+        """Batches that the script was given of the iteration that runs."""
+        return self.num_given - self._num_before
 
     @property
     def is_loader_rebuilt(self) -> bool:
@@ -141,7 +157,7 @@ class RunningEpoch:
 
     @property
     def is_past_end(self) -> bool:
-        """Whether it has gone on past its end, which a script that counts its batches may not expect."""
+        """Whether it has gone on past the script's own end: a script may count on that without asking its loader."""
         return self.num_given > self._length
 
     def _alive(self) -> tuple[Any, Any]:

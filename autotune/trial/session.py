@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from autotune.trial.applied import AppliedSettings
 from autotune.trial.beginning import Beginning
 from autotune.trial.clock import clock_for
 from autotune.trial.durations import PartTimes
-from autotune.trial.feed import Feed
+from autotune.trial.feed import MAX_AHEAD, Feed
 from autotune.trial.foreign_loaders import UNSEEN_QUEUE, may_read_ahead
 from autotune.trial.loaders import UNKNOWN_WORKERS, LoaderRecord
 from autotune.trial.losses import LossWatch
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
 
 NUM_BLIND_STEPS = 24
 """Optimizer steps without a batch of the training loader after which it will not come: the probe needed six."""
+
+FASTEST = 16
+"""Times the probe's pace for which an epoch of a trial is long enough. One that ends in spite of that is measured, too.
+"""
+BESIDE_WINDOW_S, WINDOW_PATIENCE = 30.0, 4.0
+"""What a trial may train beside its window, warm-up and restart for instance, and in how many times the longest one."""
+SHORTEST_STEP_S = 1e-4
+MAX_LEAST_EPOCH = 1 << 20
+"""Batches: scripts make tables of the rates of all their steps."""
 
 
 class MeasuredSession:
@@ -63,6 +73,8 @@ class MeasuredSession:
                 job, paths, self._steps, self._applied.roots, self._feed, at_begin=lambda: self._told.note_memory()
             )
         self._meter: Meter | None = None
+        self._is_measured = False
+        """Whether the window is over and reported."""
         self._losses = LossWatch(self._steps, self._applied.roots)
         self._told = TrialReport(
             paths, times, self._applied, self._feed, self._losses, self._allocator, has_loader=self._has_loader
@@ -115,7 +127,18 @@ class MeasuredSession:
 
     def _built(self, record: LoaderRecord, loader: Any) -> None:
         if self._is_training(record) and not self._job.keeps_epochs:
-            self._feed.make_endless(loader)
+            self._feed.lengthen(loader, self._least_epoch())
+
+    def _least_epoch(self) -> int:
+        """Batches that the trial may take; 0 for a script that reads a whole epoch before it trains."""
+        facts, settings = self._job.facts, self._job.settings
+        assert facts is not None and settings is not None
+        if facts.loader is not None and facts.loader.is_read_before_training:
+            return 0
+        per_step = max(settings.grad_accum_steps, facts.num_micro_batches_per_step)
+        longest_s = BESIDE_WINDOW_S + WINDOW_PATIENCE * self._job.window.max_window_s
+        num_batches = FASTEST * per_step * longest_s / max(facts.step_s, SHORTEST_STEP_S)
+        return math.ceil(min(num_batches, MAX_LEAST_EPOCH))
 
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
         if self._is_training(record):
@@ -129,6 +152,8 @@ class MeasuredSession:
     def _iterated(self, record: LoaderRecord, loader: Any, iterator: Any) -> None:
         if self._is_training(record):
             self._feed.iterated(record, loader, iterator)
+            if loader.num_workers > 0:
+                self._beginning.loader_has_workers()
 
     def _start_meter(self, num_workers: int, num_queued: int) -> Meter:
         heap.settle()  # Only now: the first step does not wait for it.
@@ -157,6 +182,7 @@ class MeasuredSession:
             agreement=Agreement(Progress(self._paths.progress), rank, world_size),
             open_gate=self._feed.open_gate,
             finish=self._finish,
+            measured=self._window_is_over,
             at_phase=self._phase_began,
             at_block_end=self._allocator.block_ended,
             built=self._feed.built,
@@ -166,10 +192,10 @@ class MeasuredSession:
         self._told.meter = self._meter
         return self._meter
 
-    def end_epoch(self) -> float | None:
+    def end_epoch(self, num_needed: int) -> float | None:
         """Ends the training loader's epoch after the window; what is held is read before, while the queues are full."""
         self._told.note_held_memory()
-        return self._feed.end_epoch()
+        return self._feed.end_epoch(num_needed + MAX_AHEAD)
 
     def begin_epoch(self) -> None:
         """Begins the training loader's next epoch."""
@@ -212,6 +238,12 @@ class MeasuredSession:
         self._told.write(RankStatus.ENDED)
         self._end_process()
 
+    def _window_is_over(self, reason: StopReason) -> None:
+        """Reports what is measured already: whatever the script does from here on, that counts."""
+        self._is_measured = self._observer is None  # A diagnosis without its look at the loop is of no use.
+        if self._is_measured:
+            self._told.write(RankStatus.MEASURED, is_converged=reason is StopReason.CONVERGED, is_final=False)
+
     def _finish(self, reason: StopReason) -> None:
         status = RankStatus.RACED_OUT if reason is StopReason.RACED_OUT else RankStatus.MEASURED
         self._told.write(status, is_converged=reason is StopReason.CONVERGED)
@@ -223,12 +255,12 @@ class MeasuredSession:
 
     def report_end(self) -> None:
         """The script ended by itself: what was measured so far is reported, the tuner decides whether it is enough."""
-        if self._told.is_due:
+        if self._told.is_due and not self._is_measured:
             self._told.write(RankStatus.ENDED)
 
     def report_error(self, error: BaseException) -> None:
         """The script ended with an exception: that is the report, unless there is one."""
-        if not self._told.is_due:
+        if not self._told.is_due or self._is_measured:
             return
         if self._observer is not None and self._observer.may_fail:
             self._told.write(RankStatus.MEASURED)

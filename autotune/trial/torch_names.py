@@ -10,7 +10,8 @@ import weakref
 from typing import Any
 
 import torch
-from torch.utils.data import dataloader
+from torch.utils import _python_dispatch
+from torch.utils.data import _utils, dataloader
 
 ITERATOR: Any = getattr(dataloader, "_BaseDataLoaderIter", None)
 """Base of the loader's iterators, whose `__next__` is a step's boundary. Without it the loader is not seen: the script
@@ -22,8 +23,18 @@ WORKERS_ITERATOR: Any = _WORKERS_ITERATOR if hasattr(_WORKERS_ITERATOR, SHUTDOWN
 """The iterator that has workers, and ends them in SHUTDOWN_WORKERS. Without it there is no gate, since workers that
 wait at one would have to be killed, and the measurement is marked `primed`."""
 
+_WORKER: Any = getattr(_utils, "worker", None)
+WORKER_LOOP = "_worker_loop"
+WORKER_MODULE: Any = _WORKER if hasattr(_WORKER, WORKER_LOOP) else None
+"""The module whose WORKER_LOOP is all that a loader's worker runs. Without it seams stay attached in workers."""
+
 OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
 """torch's own out-of-memory error, which had its older name alone up to torch 2.4."""
+
+
+DISPATCH_MODE: Any = getattr(_python_dispatch, "TorchDispatchMode", None)
+"""Base of contexts that are told of every operation with the operands that its kernel gets. Without it the number
+format is read from the output of one layer."""
 
 
 def fetchers() -> tuple[Any, ...]:
@@ -132,6 +143,24 @@ def is_cuda_lost() -> bool:
     """Whether CUDA cannot be used in this forked process, because its parent had asked the driver for devices."""
     is_in_bad_fork = getattr(torch.cuda, "_is_in_bad_fork", None)
     return bool(is_in_bad_fork()) if is_in_bad_fork is not None else False
+
+
+def is_in_backward() -> bool:
+    """Whether this thread runs a backward pass, in which a checkpoint calls parts of the model again.
+
+    False where torch does not say.
+    """
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
+def allows_tf32() -> bool:
+    """Whether fp32 matrix products may run on TF32 units, in whichever of torch's two ways the script says so.
+
+    Since torch 2.9 there is `fp32_precision`, which follows the older switches; these raise once it was set itself.
+    """
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    return precision == "tf32" if precision is not None else torch.get_float32_matmul_precision() != "highest"
 
 
 BATCH_NORM: Any = getattr(torch.nn.modules.batchnorm, "_BatchNorm", torch.nn.BatchNorm2d)

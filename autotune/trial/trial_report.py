@@ -125,9 +125,15 @@ class TrialReport:
         )
         rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 
-    def write(self, status: RankStatus, *, is_converged: bool = False) -> None:
-        """Writes what was measured, whatever ended it; waits for the device."""
-        self._is_written = True
+    def write(self, status: RankStatus, *, is_converged: bool = False, is_final: bool = True) -> None:
+        """Writes what was measured, whatever ended it; waits for the device.
+
+        Args:
+            status: How far this rank came.
+            is_converged: Whether the window's interval is narrow enough.
+            is_final: Whether this is the last word; otherwise another report may take its place.
+        """
+        self._is_written = is_final
         meter = self.meter
         if meter is None:
             self.note_rank()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from autotune.model.facts import LossReduction, ScriptFacts
-from autotune.settings import Group, OmpWaitPolicy, Precision
+from autotune.settings import Group, Precision
 from autotune.trial import schedulers, torch_names
 from autotune.trial.arguments import ArgumentWitness
+from autotune.trial.channels_last import CONVOLUTIONS
+from autotune.trial.environment_seams import settle_threads
 from autotune.trial.gradients import gradient_norm
 from autotune.trial.imports import early_environment, imported_after_freeze, installed_modules, launcher_sets_threads
 from autotune.trial.known_devices import ask
@@ -23,8 +25,10 @@ from autotune.trial.loader_witness import LoaderWitness, usual_growth
 from autotune.trial.loaders import Loaders
 from autotune.trial.loss_targets import LossTargets
 from autotune.trial.main_module import is_guarded
+from autotune.trial.observed import settings_in_force
+from autotune.trial.operands import OperandWitness
 from autotune.trial.patching import wrap
-from autotune.trial.precision import OperandWitness
+from autotune.trial.replicas import device_numbers, num_replicas
 from autotune.trial.roots import Roots, weights_of
 from autotune.trial.steps import Steps, parameters_of
 
@@ -51,9 +55,11 @@ class Witness:
         self._started_at, self._num_steps = started_at, num_steps
         self._loaders = LoaderWitness(loaders, steps)
         self._arguments = ArgumentWitness()
-        self._operands = OperandWitness()
+        self._operands = OperandWitness(lambda: "compile" in self._seen)
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
+        self._thread_setters: set[int] = set()
+        """Threads that have set a number of threads, which is then their own alone."""
         self._autocast_dtype: str | None = None
         self._step_ends: list[float] = []
         self._backward_ends: list[float] = []
@@ -68,9 +74,10 @@ class Witness:
         self._arguments.attach()
         self._steps.on_backward.append(self._backward)
         self._steps.on_step.append(self._step)
-        self._roots.prepare.append(self._operands.attach)
+        self._roots.around_first.append(self._operands.look)
         self._loss_targets.install()
-        self._watch(torch, "set_num_threads", "threads")
+        wrap(torch, "set_num_threads", self._wrap_set_threads)
+        settle_threads()
         self._watch(torch, "compile", "compile")
         self._watch(torch.nn.Module, "compile", "compile")
         self._watch(torch.cuda, "set_per_process_memory_fraction", "memory_fraction")
@@ -97,6 +104,21 @@ class Witness:
             return call
 
         wrap(owner, name, make)
+
+    def _wrap_set_threads(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_num_threads(*args: Any) -> None:
+            self._thread_setters.add(threading.get_ident())
+            original(*args)
+
+        return set_num_threads
+
+    def _sets_threads(self) -> bool:
+        """Whether the script has set torch's number of threads where it counts: in the main thread, or in the training.
+
+        The number is each thread's own: torch's loader sets it to 1 in the thread that pins its batches.
+        """
+        counting = {threading.main_thread().ident, self._steps.thread}
+        return not self._thread_setters.isdisjoint(counting)
 
     def _wrap_autocast(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def enter(region: Any) -> Any:
@@ -155,8 +177,10 @@ class Witness:
         optimizer = self._steps.primary
         ends = self._step_ends or self._backward_ends
         loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step()
+        device = self._device(parameters)
+        in_force = settings_in_force(device, self._roots.modules, self._operands.precision)
         return ScriptFacts(
-            device=self._device(parameters),
+            device=device,
             world_size=world_size,
             loader=loader,
             num_micro_batches_per_step=accumulation,
@@ -164,28 +188,30 @@ class Witness:
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             uses_closure=self._steps.used_closure,
-            num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) for m in modules),
-            num_convolutions=sum(isinstance(m, torch.nn.Conv2d) for m in modules),
+            num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) and _reads_batches(m) for m in modules),
+            num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),
             num_root_modules=len(self._roots.modules),
             own_autocast=self._autocast_dtype,
             own_grad_scaler="grad_scaler" in self._seen,
             own_compile="compile" in self._seen,
-            own_threads="threads" in self._seen,
-            own_cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+            own_threads=self._sets_threads(),
+            own_cudnn_benchmark=in_force.get("cudnn_benchmark") == str(True),
+            own_channels_last=in_force.get("channels_last") == str(True),
             own_memory_fraction="memory_fraction" in self._seen,
             loss_reduction=LossReduction.UNKNOWN,
             loss_targets_vary=self._loss_targets.vary,
             first_loss=self.first_losses[0] if self.first_losses else None,
             first_grad_norm=self._grad_norm,
-            intra_op_threads=torch.get_num_threads(),
-            omp_wait_policy=_wait_policy(),
-            precision=(self._operands.precision or Precision.FP32).value,
+            intra_op_threads=int(in_force["intra_op_threads"]),
+            omp_wait_policy=in_force["omp_wait_policy"],
+            precision=in_force.get("precision", Precision.FP32.value),
             claims=tuple(sorted(self.claims)),
             knobs=tuple(sorted(self.knobs.items())),
             modules=tuple(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)),
             imports=installed_modules(),
             early_environment=self._early_environment,
             imported_after_freeze=imported_after_freeze(),
+            device_numbers=device_numbers(self._roots.modules, parameters),
             cuda_devices=ask(),
             torch_version=str(torch.__version__),
             num_parameters=sum(p.numel() for p in parameters),
@@ -213,6 +239,8 @@ class Witness:
             "format_unseen": self._operands.dtype is None,
             # A convolution's weight has three dimensions or more, whoever calls it.
             "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters),
+            "deterministic": torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+            "data_parallel": any(num_replicas(root) > 1 for root in self._roots.modules),
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
         }
         return tuple(name for name, is_so in notes.items() if is_so)
@@ -231,6 +259,6 @@ class Witness:
         return "cpu"
 
 
-def _wait_policy() -> str:
-    is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
-    return (OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT).value
+def _reads_batches(norm: torch.nn.Module) -> bool:
+    """Whether a BatchNorm layer normalises by the statistics of its batches, and not by frozen ones."""
+    return norm.training or getattr(norm, "running_mean", None) is None

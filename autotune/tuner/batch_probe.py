@@ -74,17 +74,27 @@ class BatchProbe:
         return tuple(gains)
 
 
-def describe(gains: tuple[BatchGain, ...]) -> str:
-    """The gains as one note for the user; empty where a larger batch brings nothing worth mentioning."""
+def describe(gains: tuple[BatchGain, ...], *, can_search: bool = True) -> str:
+    """The gains as one note for the user; empty where a larger batch brings nothing worth mentioning.
+
+    Args:
+        gains: The rates at larger batches.
+        can_search: True when a search may choose the effective batch of this script.
+    """
     best = max(gains, key=lambda gain: gain.ratio, default=None)
     if best is None or best.ratio < 1 + LEAST_GAIN:
         return ""
     own = best.effective_batch // best.factor
     others = [f"{gain.factor}x {gain.ratio - 1:+.0%}" for gain in gains if gain is not best]
     beside = f" ({', '.join(others)})" if others else ""
+    how = (
+        f"--effective-batch {own}..{best.effective_batch}"
+        if can_search
+        else "such a batch in the script's own settings"
+    )
     return (
         f"At {best.factor}x the batch your device would do {best.ratio - 1:+.0%}, by its compute alone{beside}. "
-        f"If training allows it: --effective-batch {own}..{best.effective_batch}, and another learning rate: as a rule "
+        f"If training allows it: {how}, and another learning rate: as a rule "
         f"{best.factor} times as large for SGD, with a warm-up, {best.factor**0.5:.3g} times for Adam and its kin. "
         "Check what the model reaches in the end."
     )

@@ -7,10 +7,14 @@ import time
 from collections.abc import Callable
 
 NUM_ROUNDS = 3
-"""Rounds of the finals: the fewest that give an interval of a paired ratio worth the name. Where trials take longer
-than they had before, contenders are dropped and windows shortened, but best and baseline always have as many."""
+"""Rounds of the finals as a rule. Where time is short, contenders are dropped first, then windows are shortened, then
+rounds are left out: the limit of the search holds."""
+LEAST_ROUNDS = 2
+"""Fewest rounds of a comparison: a single pair of runs has no spread."""
 ROUNDS_ALONE = 2
-"""Rounds of a single contender, whose figure needs an interval but no comparison."""
+"""Rounds of a single contender, whose rate needs an interval but no comparison."""
+OVERRUN_SHARE = 0.1
+"""Share of the given time by which the finals may pass it, for one whole round more."""
 MAX_ROUNDS = 6
 """More rounds are run only to decide whether a gain is real, and only while there is time."""
 NUM_FINALISTS = 3
@@ -62,6 +66,11 @@ class Budget:
         """Wall time that is left; never negative."""
         return max(0.0, self._total_s - self.spent_s)
 
+    @property
+    def left_to_trials_s(self) -> float:
+        """Wall time after which a running trial is ended, the tolerated overrun included; never negative."""
+        return max(0.0, self._tolerated_s)
+
     def unsaved_s(self) -> float:
         """Wall time since this was last asked: what is to be added to the database."""
         now = self._now()
@@ -102,9 +111,15 @@ class Budget:
         return self.around_s + self._least_window_s
 
     def allows_trial(self) -> bool:
-        """Whether there is time for one more trial and for the finals after it."""
+        """Whether there is time for one more trial and for the finals after it.
+
+        The first trial is always allowed. The second one may take the time of the finals: without a second trial the
+        finals would have nothing to compare.
+        """
         if not self._trial_s:
             return True
+        if len(self._window_s) <= 1:
+            return self._tolerated_s >= self._next_trial_s
         return self.left_s >= self.reserve_s + self._next_trial_s
 
     @property
@@ -112,7 +127,7 @@ class Budget:
         """What is kept for the finals; of a search that has hardly begun no more than they need at least."""
         num_finalists = min(NUM_FINALISTS, len(self._trial_s) // TRIALS_PER_FINALIST)
         if num_finalists == 0:
-            return NUM_ROUNDS * 2 * self.least_final_s
+            return LEAST_ROUNDS * 2 * self.least_final_s
         return NUM_ROUNDS * (1 + num_finalists) * self.final_s
 
     def affordable_finalists(self) -> int:
@@ -124,9 +139,22 @@ class Budget:
         """Whether so many finals fit into what is left, be it with short windows."""
         return self.left_s >= num_runs * self.least_final_s
 
+    def affords_round(self, num_contenders: int) -> bool:
+        """Whether one round of so many contenders ends within the tolerated overrun, if need be with short windows."""
+        return self._tolerated_s >= num_contenders * self.least_final_s
+
+    def enough_s(self) -> float:
+        """Total time in which one trial more and the fewest rounds of two contenders would have ended, in seconds."""
+        return self.spent_s + self._next_trial_s + LEAST_ROUNDS * 2 * self.least_final_s
+
     def final_window_s(self, num_runs: int) -> float:
         """Longest window of the next final, so that so many runs of the same kind fit into what is left."""
         return max(self._least_window_s, self.left_s / max(1, num_runs) - self.around_s)
+
+    @property
+    def _tolerated_s(self) -> float:
+        """What is left with the tolerated overrun, in seconds; negative once that is spent as well."""
+        return (1 + OVERRUN_SHARE) * self._total_s - self.spent_s
 
     @property
     def _usual_window_s(self) -> float:
@@ -140,5 +168,5 @@ class Budget:
 
     @property
     def _next_trial_s(self) -> float:
-        recent = sorted(self._trial_s[-NUM_RECENT:])
+        recent = sorted(self._trial_s[-NUM_RECENT:]) or [0.0]
         return recent[math.ceil(SLOW_SHARE * len(recent)) - 1]

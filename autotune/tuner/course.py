@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -10,19 +12,26 @@ from typing import Any
 from autotune.errors import ConfigError
 from autotune.model.events import Event, Notice, ProbeFinished, ProbeStarted
 from autotune.model.facts import ScriptFacts, samples_unit
-from autotune.model.summary import SearchResult
+from autotune.model.maps import all_maps, mapped_settings
+from autotune.model.result import TrialResult
+from autotune.model.summary import SearchResult, Status
 from autotune.runner.cold import ColdRunner
 from autotune.runner.forked import ForkRunner
 from autotune.runner.quiet import QuietWait
 from autotune.runner.workspace import Workspace
+from autotune.search.history import FinishedTrial, History
 from autotune.search.search import Search
 from autotune.search.walk import TRAINED_BYTES, PlanLimits
 from autotune.space.derive import derive_space
+from autotune.space.natural import with_readings
+from autotune.space.offers import useful_arguments
+from autotune.space.refusals import why_no_split
 from autotune.space.space import SearchSpace
 from autotune.store.records import Owner, StudyRecord
 from autotune.store.repository import Repository
 from autotune.tuner.batch_probe import BatchGain, BatchProbe, describe
 from autotune.tuner.budget import NUM_FINALISTS, Budget
+from autotune.tuner.correction import Correction, correction_of
 from autotune.tuner.finals import Finals, FinalsResult
 from autotune.tuner.fingerprint import (
     changed_code,
@@ -30,13 +39,14 @@ from autotune.tuner.fingerprint import (
     probed_fingerprint,
 )
 from autotune.tuner.jobs import Jobs
-from autotune.tuner.loop import TrialLoop
+from autotune.tuner.loop import LoopEnd, TrialLoop
 from autotune.tuner.probing import probe_script
 from autotune.tuner.publish import make_result, status_of, write_tuned_config
 from autotune.tuner.site import Site
 from autotune.tuner.stop import StopRequest
 from autotune.tuner.take_over import check_can_be_taken_over, take_over
 from autotune.tuner.together import wait_for_result
+from autotune.tuner.trust import keep
 
 OnEvent = Callable[[Event], None]
 
@@ -96,18 +106,49 @@ class Course:
                 stop=self._stop,
                 on_event=self._on_event,
                 quiet=QuietWait(self.site.device, is_shared=self.study.spec.share_gpu),
+                correct=self._correct,
             )
             loop.recover()
-            reason = loop.run()
+            end = loop.run()
             while self._has_left_it_to_others():
                 result = wait_for_result(self.study.name, self._repository, self._stop, self._on_event)
                 if result is not None:
                     return result
                 self._repository.acquire_lease(self.study.name, self._owner, now=datetime.now(UTC))
-                reason = loop.run()
-            gains = self._probe_larger_batches(search, loop, facts)
-            finals = self._finals(search, loop)
-        return self._publish(search, finals, reason, gains)
+                end = loop.run()
+            gains = self._probe_larger_batches(search, loop, self.study.facts or facts)
+            finals = self._finals(search, loop, end)
+        return self._publish(search, finals, end, gains)
+
+    def _correct(self, result: TrialResult, jobs: Jobs) -> Correction | None:
+        """What the baseline's run corrects, stored before anything is measured under it."""
+        correction = correction_of(result, jobs)
+        if correction is not None:
+            spec, facts, space = self.study.spec, correction.facts, correction.space
+            fingerprint = {**self.study.fingerprint, **probed_fingerprint(spec, facts, space)}
+            self._save(facts, space, fingerprint, self.study.layer_folder)
+        return correction
+
+    def _save(self, facts: ScriptFacts, space: SearchSpace, fingerprint: dict[str, Any], layer_folder: str) -> None:
+        self._repository.save_probe(
+            self.study.name,
+            facts=facts,
+            natural=space.natural,
+            refused=space.refused,
+            memory_cap_bytes=self.site.cap_bytes,
+            layer_folder=layer_folder,
+            fingerprint=fingerprint,
+        )
+        stored, command = self._repository.study(self.study.name), self.study.spec.command
+        self.study = replace(stored, spec=replace(stored.spec, command=command))  # It is stored without its secrets.
+        keep(self.study)
+
+    def _with_known_readings(self, facts: ScriptFacts) -> ScriptFacts:
+        """A new probe's facts with what a baseline has shown before: of this study, or of the one it takes over."""
+        before = self.study.facts
+        if before is None and self.study.spec.take_over:
+            before = self._repository.study(self.study.spec.take_over).facts
+        return with_readings(facts, dict(before.baseline_readings)) if before is not None else facts
 
     def _has_left_it_to_others(self) -> bool:
         """Whether tuners of other machines go on; the last one measures the finals."""
@@ -134,20 +175,21 @@ class Course:
         workspace.forget_probe()
         jobs = Jobs(spec=self.study.spec, site=self.site)
         before_s = self._budget.spent_s
+        # A study that was probed before may have spent its time on trials, which only wait for their finals.
+        limit_s = self._budget.left_s if self.study.facts is None else self._budget.total_s
         cold = ColdRunner(workspace, self.site.device)
-        facts = probe_script(jobs, cold, workspace.probe_is_through, self._stop, self._on_event)
+        facts = probe_script(
+            jobs,
+            cold,
+            workspace.probe_is_through,
+            self._stop,
+            self._on_event,
+            ends_by=time.monotonic() + limit_s,
+        )
+        facts = self._with_known_readings(facts)
         self._fit_site(facts)
         space = derive_space(facts, self.site.machine, self.study.spec)
-        self._repository.save_probe(
-            self.study.name,
-            facts=facts,
-            natural=space.natural,
-            refused=space.refused,
-            memory_cap_bytes=self.site.cap_bytes,
-            layer_folder=str(workspace.folder),
-            fingerprint=self._fingerprint(facts),
-        )
-        self.study = self._repository.study(self.study.name)
+        self._save(facts, space, self._fingerprint(facts), str(workspace.folder))
         wall_s = self._budget.spent_s - before_s
         self._on_event(
             ProbeFinished(
@@ -156,6 +198,7 @@ class Course:
                 refused=space.refused,
                 wall_s=wall_s,
                 samples_unit=samples_unit(facts, self.study.spec.samples_per_step),
+                arguments=useful_arguments(facts, self.site.machine, self.study.spec),
             )
         )
         return facts
@@ -191,9 +234,10 @@ class Course:
             spend_all=spec.max_trials is not None,
         )
 
-    def _finals(self, search: Search, loop: TrialLoop) -> FinalsResult | None:
+    def _finals(self, search: Search, loop: TrialLoop, end: LoopEnd) -> FinalsResult | None:
         if self._stop.level:
             return None
+        finalists = search.finalists(NUM_FINALISTS)
         finals = Finals(
             study=self.study.name,
             loop=loop,
@@ -203,7 +247,21 @@ class Course:
             on_event=self._on_event,
             seed=self.study.spec.seed,
         )
-        return finals.run(search.finalists(NUM_FINALISTS), search.baseline)
+        result = finals.run(finalists, search.baseline, self._unselected(search, finalists))
+        if result is not None and end.is_limit and _num_others(search.history.sound, search.history) == 0:
+            return replace(result, is_compared=False)
+        return result
+
+    def _unselected(self, search: Search, finalists: Sequence[FinishedTrial]) -> dict[int, TrialResult]:
+        """Results of the finalists' own trials, where nobody chose the finalists among several trials.
+
+        A baseline without a rival is such a case, too: its trial has its rate, and further runs would compare nothing.
+        """
+        if finalists and _num_others(search.history.feasible, search.history) > 1:
+            return {}
+        numbers = {trial.number for trial in (*finalists, search.baseline) if trial is not None}
+        trials = self._repository.trials(self.study.name)
+        return {trial.number: trial.result for trial in trials if trial.number in numbers}
 
     def _probe_larger_batches(self, search: Search, loop: TrialLoop, facts: ScriptFacts) -> tuple[BatchGain, ...]:
         probe = BatchProbe(
@@ -217,7 +275,7 @@ class Course:
         return probe.run(search.history.best, search.num_finished)
 
     def _publish(
-        self, search: Search, finals: FinalsResult | None, reason: str, gains: tuple[BatchGain, ...]
+        self, search: Search, finals: FinalsResult | None, end: LoopEnd, gains: tuple[BatchGain, ...]
     ) -> SearchResult:
         trials = self._repository.trials(self.study.name)
         baseline = search.baseline
@@ -232,9 +290,11 @@ class Course:
             num_gated=search.num_gated,
             finals=finals,
             wall_s=self._budget.spent_s,
-            reason=f"{reason} {finals.shortened}".strip() if finals is not None else reason,
+            reason=f"{end.reason} {finals.shortened}".strip() if finals is not None else end.reason,
         )
-        if gain := describe(gains):
+        if status is Status.TOO_SHORT:
+            result = replace(result, notes=(*result.notes, self._how_much_is_enough()))
+        if gain := describe(gains, can_search=not self._why_no_other_batch()):
             result = replace(result, notes=(*result.notes, gain))
         if changes := changed_code(self.study.spec, self.study.fingerprint):
             note = f"The trials are not all of one script, since {'; '.join(changes)} meanwhile. Search again."
@@ -244,6 +304,19 @@ class Course:
         self._repository.set_status(self.study.name, status.value, result.document())
         return result
 
+    def _why_no_other_batch(self) -> str:
+        """Why no search may choose the effective batch of this script; empty when a search may."""
+        spec, facts = self.study.spec, self.study.facts
+        assert facts is not None
+        mapped = mapped_settings(all_maps(spec.maps, facts))
+        return why_no_split(facts, splits_batch_norm=spec.allow_batchnorm_accumulation, mapped=mapped)
+
+    def _how_much_is_enough(self) -> str:
+        enough_s = max(self._budget.enough_s(), self._budget.total_s)
+        minutes = math.ceil(enough_s / 30) / 2
+        trials = ", and --trials 10 or more" if self.study.spec.max_trials is not None else ""
+        return f"About --time {minutes:g}m is enough to compare one other setting with yours{trials}."
+
     def _with_config(self, result: SearchResult) -> SearchResult:
         """The result with the path of its config; a place that cannot be written costs the file, not the search."""
         try:
@@ -252,3 +325,8 @@ class Course:
             hint = f"Write it elsewhere with autotune export {self.study.name} --to yaml."
             return replace(result, notes=(*result.notes, f"The config could not be written: {error} {hint}"))
         return replace(result, config=str(path))
+
+
+def _num_others(trials: Sequence[FinishedTrial], history: History) -> int:
+    """Number of these trials that had other settings than the script's own."""
+    return sum(trial.settings != history.natural for trial in trials)

@@ -20,7 +20,7 @@ from autotune.runner.judge import ENDED_EARLY
 from autotune.runner.quiet import QuietWait
 from autotune.runner.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.natural import natural_settings
+from autotune.space.natural import misread, natural_settings, with_readings
 from autotune.spec import SearchSpec
 from autotune.tuner.findings import make_diagnosis
 from autotune.tuner.jobs import Jobs
@@ -77,7 +77,9 @@ def diagnose(
         result = _run(job, ColdRunner(workspace, site.device), quiet, stop, profiles_to)
     finally:
         workspace.remove()
-    diagnosis = make_diagnosis(spec, site, natural, facts, result)
+    readings = misread(natural, (rank.observed for rank in result.ranks), device_is_cpu=site.device.is_cpu)
+    facts = with_readings(facts, readings)
+    diagnosis = make_diagnosis(spec, site, natural_settings(facts), facts, result)
     written = _written(profiles_to) if profiles_to is not None else ()
     return replace(diagnosis, advice=advise(diagnosis), profiles=written)
 

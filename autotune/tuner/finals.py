@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -17,15 +17,15 @@ from autotune.search.history import FinishedTrial
 from autotune.settings import Precision
 from autotune.store.records import FinalRecord
 from autotune.store.repository import Repository
-from autotune.tuner.budget import MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
+from autotune.tuner.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
 from autotune.tuner.stop import StopRequest
 from autotune.units import format_seconds
 
 if TYPE_CHECKING:  # what was measured is also told where nothing is searched, which loads no Optuna
     from autotune.tuner.loop import TrialLoop
 
-OVERRUN_SHARE = 0.02
-"""Of the time that was given: an overrun that is worth a word."""
+TOLD_OVERRUN_SHARE = 0.02
+"""Share of the given time from which on an overrun is told."""
 CONFIDENCE = 0.95
 """Of the interval of a published rate."""
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
@@ -40,6 +40,8 @@ class FinalsResult:
     comparison: Comparison | None
     """Winner against baseline; None where the baseline is the winner, or is not feasible."""
     records: tuple[FinalRecord, ...]
+    is_compared: bool = True
+    """There were rounds enough to compare the contenders, or there was nothing to compare."""
     shortened: str = ""
     """How they were cut short for want of time, as one sentence; empty when they were not."""
 
@@ -61,33 +63,83 @@ class Finals:
         self._study, self._loop, self._repository = study, loop, repository
         self._budget, self._stop, self._on_event, self._seed = budget, stop, on_event, seed
 
-    def run(self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult | None:
-        """Measures until the winner is known; None when it was asked to stop before that, or nobody can be measured."""
+    def run(
+        self,
+        finalists: Sequence[FinishedTrial],
+        baseline: FinishedTrial | None,
+        unselected: Mapping[int, TrialResult] | None = None,
+    ) -> FinalsResult | None:
+        """Measures until the winner is known.
+
+        Args:
+            finalists: The best trials, the fastest first.
+            baseline: The trial of the script's own settings.
+            unselected: Results of the trials themselves, by number, where no trial was chosen among several. A chosen
+                trial looks faster than its settings are; without a choice the trials are as good as a round of finals,
+                and are taken for the first one.
+
+        Returns:
+            None when the search was asked to stop before that, or no contender can be measured.
+        """
         contenders = {trial.number: trial for trial in finalists[: self._budget.affordable_finalists()]}
         if baseline is not None and baseline.is_feasible:
             contenders[baseline.number] = baseline
         if not contenders:
             return None
-        num_rounds = NUM_ROUNDS if len(contenders) > 1 else ROUNDS_ALONE
-        self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_rounds))
-        running, num_late = dict(contenders), 0
+        self._count_trials_as_round(contenders, unselected or {})
+        num_rounds = self._num_planned(contenders, unselected or {})
+        num_left = sum(not self._is_whole(index, contenders) for index in range(num_rounds))
+        if num_left:
+            self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_left))
+        running, num_late, num_whole = dict(contenders), 0, 0
         for round_index in range(MAX_ROUNDS):
             if round_index >= num_rounds and not self._needs_more(running, baseline):
                 break
             able = self._able(running, baseline)
             running = self._affordable(able, baseline, num_rounds - round_index)
             num_late += len(able) - len(running)
+            if not self._is_whole(round_index, running) and not self._budget.affords_round(len(running)):
+                break
             self._round(round_index, running, num_rounds)
+            num_whole += self._is_whole(round_index, running)
             if self._stop.level:
-                num_whole = round_index + (self._done(round_index, running) == running.keys())
                 if num_whole < num_rounds:
                     return None
                 break
-        # Who was dropped has fewer rounds than an interval needs.
-        result = self._result(running, baseline)
+        # A contender that was dropped has fewer rounds than an interval needs.
+        result = self._result(running, baseline) if self._records(contenders) else _without_runs(contenders, baseline)
         if result is None:
             return None
-        return replace(result, shortened=self._shortened(num_late, len(running)))
+        is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS
+        return replace(
+            result, is_compared=is_compared, shortened=self._shortened(num_late, len(running), num_rounds, num_whole)
+        )
+
+    def _num_planned(self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]) -> int:
+        """Rounds to run: a single contender that has been measured is compared with nothing, and needs no more."""
+        if len(contenders) > 1:
+            return NUM_ROUNDS
+        return 1 if contenders.keys() <= unselected.keys() else ROUNDS_ALONE
+
+    def _count_trials_as_round(
+        self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]
+    ) -> None:
+        """Records the trials as the first round, unless a run of the finals is there already or a trial is missing."""
+        if not contenders.keys() <= unselected.keys() or self._records(dict(contenders)):
+            return
+        for number, trial in contenders.items():
+            record = FinalRecord(
+                round=0,
+                number=number,
+                settings=trial.settings,
+                result=unselected[number],
+                finished_at=datetime.now(UTC),
+            )
+            self._repository.record_final(self._study, record)
+
+    def _is_whole(self, round_index: int, contenders: dict[int, FinishedTrial]) -> bool:
+        """Whether every contender has been measured in a round."""
+        return self._done(round_index, contenders) == contenders.keys()
 
     def _able(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
         """The contenders that can still win: whoever failed in a round cannot, and need not run again.
@@ -113,15 +165,16 @@ class Finals:
         rates = [_rate(record.result) for record in self._records({trial.number: trial})]
         return sum(rates) / len(rates) if rates else trial.samples_per_second or 0.0
 
-    def _shortened(self, num_late: int, num_kept: int) -> str:
+    def _shortened(self, num_late: int, num_kept: int, num_planned: int, num_whole: int) -> str:
         kept = f"The time allowed only {num_kept} contenders to the last round." if num_late else ""
+        if num_whole < num_planned:
+            rounds = f"The time allowed {num_whole} of {num_planned} rounds of finals."
+            kept = f"{kept} {rounds}".strip()
         over_s = self._budget.spent_s - self._budget.total_s
-        if over_s <= OVERRUN_SHARE * self._budget.total_s:
+        if over_s <= TOLD_OVERRUN_SHARE * self._budget.total_s:
             return kept
         over = format_seconds(over_s)
-        if num_late:
-            return f"{kept} Even so the finals took {over} more."
-        return f"The time allowed not even the shortest finals, which took {over} more."
+        return f"{kept} Even so the finals took {over} more.".strip()
 
     def _round(self, round_index: int, contenders: dict[int, FinishedTrial], num_rounds: int) -> None:
         done = self._done(round_index, contenders)
@@ -186,6 +239,12 @@ class Finals:
             number = against  # The script's own settings failed in a round: nothing says by how much they are slower.
         comparison = comparisons.get(number) if number != against else None
         return FinalsResult(winner=contenders[number], baseline=baseline, comparison=comparison, records=records)
+
+
+def _without_runs(contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult:
+    """The result where no run fitted the time: the script's own settings, or the best where these do not fit."""
+    number = baseline.number if baseline is not None and baseline.number in contenders else next(iter(contenders))
+    return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=())
 
 
 def _winner(

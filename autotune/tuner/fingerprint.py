@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def study_fingerprint(spec: SearchSpec, site: Site) -> dict[str, Any]:
     """What is known before the probe."""
     return {
         "script": script_digest(spec),
-        "arguments": _digest("\0".join(spec.command[1:]).encode()),
+        "arguments": arguments_digest(spec.command),
         "cwd": os.path.realpath(spec.cwd),
         "maps": [list(pair) for pair in spec.maps],
         "samples_per_step": spec.samples_per_step,
@@ -36,6 +36,11 @@ def study_fingerprint(spec: SearchSpec, site: Site) -> dict[str, Any]:
         "effective_batch": spec.effective_batch,
         "memory_cap": spec.memory_cap,
     }
+
+
+def arguments_digest(command: Sequence[str]) -> str:
+    """SHA-256 of a command's words after the program, in hexadecimal."""
+    return _digest("\0".join(command[1:]).encode("utf-8", "surrogateescape"))
 
 
 def probed_fingerprint(spec: SearchSpec, facts: ScriptFacts, space: SearchSpace) -> dict[str, Any]:

@@ -17,8 +17,6 @@ from autotune.tuner.site import Site
 
 PROBE_START_LIMIT_S = 900.0
 """A probe may download its dataset."""
-LEAST_PROBE_LIMIT_S = 180.0
-"""And however little time was given, a cold disk and a large framework are waited for."""
 PROBE_STEPS_LIMIT_S = 300.0
 """Longest time from a probe's first step to its end."""
 START_SLACK_S = 60.0
@@ -48,8 +46,8 @@ class Jobs:
         return all_maps(self.spec.maps, self.facts)
 
     def probe(self) -> TrialJob:
-        """The script as it is; one that hangs is not waited for much longer than the whole search may take."""
-        start_limit_s = min(PROBE_START_LIMIT_S, max(LEAST_PROBE_LIMIT_S, self.spec.budget_s))
+        """The script as it is."""
+        start_limit_s = min(PROBE_START_LIMIT_S, self.spec.budget_s)
         return self._job(
             mode=Mode.PROBE,
             command=self.spec.command,
@@ -93,6 +91,14 @@ class Jobs:
         limit_s = job.start_limit_s + factor * (job.total_limit_s - job.start_limit_s)
         return replace(job, batch_probe_factor=factor, total_limit_s=limit_s)
 
+    def _facts_of_trials(self) -> ScriptFacts | None:
+        """The facts with the answer to a script's question for devices as trials are to hear it: of those shown."""
+        facts, shown = self.facts, self.site.devices
+        known = facts.cuda_devices if facts is not None else None
+        if facts is None or known is None or not shown or known.asked_for != ",".join(self.site.probe_devices):
+            return facts
+        return replace(facts, cuda_devices=replace(known, asked_for=",".join(shown), num_devices=len(shown)))
+
     def _window(self, *, is_final: bool, limit_s: float = math.inf) -> WindowRule:
         step_s = self.facts.step_s if self.facts is not None else 0.0
         longest_s = max(WINDOW_S, STEPS_IN_WINDOW * step_s)
@@ -123,11 +129,11 @@ class Jobs:
             cwd=self.spec.cwd,
             settings=settings,
             natural=self.natural,
-            facts=self.facts,
+            facts=self._facts_of_trials(),
             mapped=tuple(sorted(mapped_settings(self.maps))),
             environment=environment,
             device=self.site.device.kind,
-            devices=self.site.devices if self.spec.num_processes_per_node == 1 else (),
+            devices=self.site.probe_devices if mode is Mode.PROBE else self.site.devices,
             world_size=self.spec.num_processes_per_node,
             seed=self.spec.seed,
             cap_bytes=self.site.cap_bytes,

@@ -39,6 +39,8 @@ def notes_of(
     finals: FinalsResult | None,
     escaped: Sequence[str] = (),
     imports: Sequence[str] = (),
+    *,
+    has_choice: bool = True,
 ) -> tuple[str, ...]:
     """The notes of a search, as sentences.
 
@@ -50,12 +52,13 @@ def notes_of(
         finals: How they came out.
         escaped: User's files that were changed or removed while the script ran.
         imports: Modules that the script imported.
+        has_choice: True when the space has settings beside the script's own.
     """
     records = finals.records if finals is not None else ()
     return (
         *_on_files(escaped),
         *_on_trackers(imports),
-        *_on_trials(status, history.best, trials),
+        *_on_trials(status, history.best, trials, has_choice=has_choice),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
     )
@@ -101,12 +104,15 @@ def _on_winner(
     yield from dict.fromkeys(note for result in finals for note in result.notes if note.startswith(NOT_CLAIMED))
 
 
-def _on_trials(status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord]) -> Iterator[str]:
-    if status is Status.INTERRUPTED and best is not None and best.samples_per_second:
+def _on_trials(
+    status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord], *, has_choice: bool
+) -> Iterator[str]:
+    is_unconfirmed = status is Status.INTERRUPTED or (status is Status.TOO_SHORT and len(trials) > 1)
+    if is_unconfirmed and best is not None and best.samples_per_second:
         rate = format_rate(best.samples_per_second)
         yield f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second."
-    if status is Status.NO_GAIN and len(trials) == 1:
-        yield "Nothing but your own settings was measured: give it a longer --time, or more --trials."
+    if status is Status.NO_GAIN and not has_choice:
+        yield "There was nothing to search: every setting is left out here, each for the reason that the probe gave."
     if any(record.result.measurement and record.result.measurement.is_primed for record in trials):
         yield (
             "Some trials were measured with loader queues that may have been full at the start, and may look too fast. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from autotune.search.plan import PlanFinished, plan
 from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
+from autotune.space.offers import useful_arguments
 from autotune.space.space import SearchSpace, Value
 from autotune.spec import SearchSpec
 from autotune.store.repository import check_name
@@ -69,12 +71,21 @@ def preview(
     site = open_site(spec)
     if not run_probe:
         return _preview(spec, site, storage, None, None)
+    began = time.monotonic()
     workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
         on_event(ProbeStarted())
         runner = ColdRunner(workspace, site.device)
         jobs = Jobs(spec=spec, site=site)
-        facts = probe_script(jobs, runner, workspace.probe_is_through, stop or StopRequest(), on_event)
+        facts = probe_script(
+            jobs,
+            runner,
+            workspace.probe_is_through,
+            stop or StopRequest(),
+            on_event,
+            ends_by=began + spec.budget_s,
+        )
+        wall_s = time.monotonic() - began
     finally:
         workspace.remove()
     site = site.where_it_trains(facts, spec, on_event)
@@ -83,8 +94,9 @@ def preview(
         facts=facts,
         natural=space.natural,
         refused=space.refused,
-        wall_s=facts.first_step_s,
+        wall_s=wall_s,
         samples_unit=samples_unit(facts, spec.samples_per_step),
+        arguments=useful_arguments(facts, site.machine, spec),
     )
     on_event(probe)
     return _preview(spec, site, storage, probe, space)

@@ -18,11 +18,12 @@ from autotune.runner.unseen import ignores_environment
 from autotune.settings import Group
 from autotune.space.natural import natural_settings
 from autotune.spec import SearchSpec
-from autotune.store.secrets import mask_arguments
+from autotune.store.secrets import mask_arguments, mask_text
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.progress import ProgressTeller
 from autotune.tuner.protecting import changed_words
 from autotune.tuner.stop import StopRequest, wait_for
+from autotune.units import format_seconds
 
 AGREEMENT = 0.2
 """Relative difference up to which a split loss (or its gradient's norm) is taken to equal the whole one: dropout and
@@ -38,6 +39,7 @@ def probe_script(
     on_event: Callable[[Event], None] = lambda event: None,
     *,
     learns_reduction: bool = True,
+    ends_by: float | None = None,
 ) -> ScriptFacts:
     """Runs the script as it is, then once with its batch in parts where that could be of use.
 
@@ -48,30 +50,37 @@ def probe_script(
         stop: May end it.
         on_event: Told how the runs look.
         learns_reduction: Whether the batch will be split.
+        ends_by: When all the time is spent, on the clock of `time.monotonic`; None = never.
 
     Raises:
         UsageError: Its interpreter is told to ignore the environment.
-        EveryTrialFailedError: The script failed, or never trained.
+        EveryTrialFailedError: The script failed, never trained, or was not through in the time.
         NoFeasibleSettingsError: It needs more than all that is free before its first steps are through, or more than
             the cap on a device that is shared.
         InterruptedError: A stop was asked for.
     """
     _check_is_seen(jobs.spec)
     progress = ProgressTeller(on_event)
-    result = _run(jobs.probe(), runner, stop, progress)
+    result = _run(replace(jobs.probe(), ends_by=ends_by), runner, stop, progress)
     if result.is_out_of_memory and jobs.site.free_cap_bytes > jobs.site.cap_bytes and not jobs.spec.share_gpu:
         # What the script is can be learned where it has room; that it has none under the cap, its baseline will show.
         jobs = replace(jobs, site=replace(jobs.site, cap_bytes=jobs.site.free_cap_bytes))
-        result = _run(jobs.probe(), runner, stop, progress)
+        result = _run(replace(jobs.probe(), ends_by=ends_by), runner, stop, progress)
     facts = result.facts
     if facts is None:
         if result.is_out_of_memory:
             raise NoFeasibleSettingsError(
-                f"The script under its own settings does not fit: {result.reason}",
+                f"The script under its own settings does not fit: {mask_text(result.reason)}",
                 "Raise --memory-cap, or start from a smaller batch.",
             )
+        if result.is_time_spent:
+            raise EveryTrialFailedError(
+                f"The probe was not through in all the time of the search, {format_seconds(jobs.spec.budget_s)}: the "
+                "script takes longer for its start and its first optimizer steps.",
+                "Give the search more --time, or let a step be shorter, with a smaller batch for instance.",
+            )
         raise EveryTrialFailedError(
-            f"The script did not train in its probe: {result.reason}", _what_to_do(result, jobs)
+            f"The script did not train in its probe: {mask_text(result.reason)}", _what_to_do(result, jobs)
         )
     facts = replace(
         facts,
@@ -82,7 +91,7 @@ def probe_script(
     is_through()
     if not learns_reduction or not _is_split_of_use(facts, jobs):
         return facts
-    return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop, progress))
+    return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop, progress, ends_by))
 
 
 def _check_is_seen(spec: SearchSpec) -> None:
@@ -110,7 +119,7 @@ def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
     """What may help a script that did not train, with the end of what it printed."""
     command = shlex.join(mask_arguments(jobs.spec.command))
     advice = f"See that it trains, for at least one optimizer step, when it is started by itself: {command}"
-    printed = result.log_tail.strip()
+    printed = mask_text(result.log_tail.strip())
     parts = [f"The last lines that it printed:\n{printed[-2000:]}"] if printed else []
     if result.escaped:
         parts.append(f"{changed_words(result.escaped)}.")
@@ -145,7 +154,12 @@ def _is_split_of_use(facts: ScriptFacts, jobs: Jobs) -> bool:
 
 
 def _reduction(
-    facts: ScriptFacts, jobs: Jobs, runner: Runner, stop: StopRequest, progress: ProgressTeller
+    facts: ScriptFacts,
+    jobs: Jobs,
+    runner: Runner,
+    stop: StopRequest,
+    progress: ProgressTeller,
+    ends_by: float | None,
 ) -> LossReduction:
     """Mean, sum or unknown: how the parts' losses and gradients of one step relate to the whole batch's."""
     natural = natural_settings(facts)
@@ -154,7 +168,7 @@ def _reduction(
     num_parts = next(k for k in range(2, batch_size + 1) if batch_size % k == 0)
     settings = replace(natural, batch_size=batch_size // num_parts, grad_accum_steps=num_parts)
     job = replace(jobs, facts=facts, natural=natural).split_probe(settings)
-    result = _run(job, runner, stop, progress)
+    result = _run(replace(job, ends_by=ends_by), runner, stop, progress)
     if result.facts is None or len(result.first_losses) < num_parts:
         return LossReduction.UNKNOWN
     reduction = classify_reduction(

@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.model.events import Event
 from autotune.model.summary import SearchResult
+from autotune.study_file.agreed import check_storage_agreed
 from autotune.study_file.asked import asked
 from autotune.study_file.file import resolve_storage
 from autotune.tuner import search as tuner
@@ -164,7 +165,7 @@ def resume(
         AutotuneError: As for `search`.
     """
     here = Path.cwd() if cwd is None else Path(cwd).absolute()
-    in_use = resolve_storage(storage, environ=os.environ, cwd=here)
+    in_use = resolve_storage(storage, environ=os.environ, cwd=here, check=check_storage_agreed)
     return tuner.resume(
         study, storage=in_use, cwd=here, on_event=on_event or _nobody, stop=stop, unprotected=unprotected
     )

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import autotune
+from autotune.emit.agreed import note_written
 from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript
 from autotune.emit.writing import check_overwrite, write_config
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
@@ -18,9 +19,11 @@ from autotune.model.result import Measurement, TrialResult
 from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
 from autotune.search.contributions import contributions
 from autotune.search.history import FinishedTrial, History
+from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
 from autotune.tuner.finals import FinalsResult, fits, published_rate
+from autotune.tuner.left_out import left_out_of
 from autotune.tuner.notes import notes_of
 from autotune.tuner.protecting import weakest
 from autotune.tuner.site import Site, script_digest
@@ -54,6 +57,7 @@ def make_result(
     results = [*(trial.result for trial in trials), *(record.result for record in records)]
     paths = {*study.facts.escaped, *(path for result in results for path in result.escaped)}
     escaped = sorted(paths, key=lambda path: (path.startswith("("), path))
+    has_choice = bool(derive_space(study.facts, site.machine, study.spec).searched)
     return SearchResult(
         study=study.name,
         status=status,
@@ -72,8 +76,9 @@ def make_result(
         config=None,
         samples_unit=samples_unit(study.facts, study.spec.samples_per_step),
         reason=reason,
-        notes=notes_of(status, history, winner, trials, finals, escaped, study.facts.imports),
+        notes=notes_of(status, history, winner, trials, finals, escaped, study.facts.imports, has_choice=has_choice),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
+        left_out=left_out_of(study, trials),
         protection=weakest(results),
         escaped=tuple(escaped),
     )
@@ -107,6 +112,8 @@ def status_of(
     if finals is not None:
         if baseline is not None and finals.winner.number != baseline.number and not _fits(baseline, finals):
             return Status.BASELINE_INFEASIBLE
+        if not finals.is_compared:
+            return Status.TOO_SHORT
         return Status.IMPROVED if finals.comparison is not None and finals.comparison.is_gain else Status.NO_GAIN
     if is_stopped:
         return Status.INTERRUPTED
@@ -182,6 +189,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
     )
     path = config_path(spec)
     write_config(path, config, force=spec.force)
+    note_written(path, config)
     return path
 
 

@@ -23,6 +23,7 @@ from autotune.runner.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
 from autotune.space.grid import enumerate_cells, grid_space
+from autotune.space.offers import useful_arguments
 from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments
 from autotune.study_file.command import as_typed
@@ -193,8 +194,16 @@ def _prepare(
         return known, site
     header, refused = _new_header(spec, options, site, facts)
     wall_s = time.monotonic() - began
-    unit = samples_unit(facts, spec.samples_per_step)
-    on_event(ProbeFinished(facts=facts, natural=header.natural, refused=refused, wall_s=wall_s, samples_unit=unit))
+    on_event(
+        ProbeFinished(
+            facts=facts,
+            natural=header.natural,
+            refused=refused,
+            wall_s=wall_s,
+            samples_unit=samples_unit(facts, spec.samples_per_step),
+            arguments=useful_arguments(facts, site.machine, spec),
+        )
+    )
     if header.dropped:
         message = f"{len(header.dropped)} combinations are left out, the first because: {header.dropped[0][1]}"
         on_event(Notice(message=message, is_warning=False))

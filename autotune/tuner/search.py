@@ -13,7 +13,9 @@ from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.store.retry import Patience
+from autotune.store.secrets import remember_arguments
 from autotune.store.url import mask_url, network_file_system, resolve_url
+from autotune.tuner import trust
 from autotune.tuner.course import OnEvent
 from autotune.tuner.fingerprint import (
     check_unchanged,
@@ -48,7 +50,10 @@ def search(spec: SearchSpec, *, on_event: OnEvent, stop: StopRequest | None = No
         )
         if spec.take_over:
             check_can_be_taken_over(repository.study(spec.take_over), study.fingerprint)
+        remember_arguments(spec.command)
         repository.create_study(study)
+        study = replace(study, spec=replace(spec, storage=repository.url))
+        trust.keep(study)
         return Session(study, site, repository, on_event, stop or StopRequest()).run()
 
 
@@ -76,12 +81,15 @@ def resume(
     Raises:
         StudyNotFoundError: There is no such study.
         StudyExistsError: Another tuner of this machine is searching it.
-        UsageError: Its script, its command or the machine has changed.
+        UsageError: Its script, its command or the machine has changed; or it is not as this user started it, and this
+            user has not agreed to it.
     """
     with _open_repository(storage, cwd, on_event, must_exist=True) as repository:
         record = repository.study(study)
         if is_final(record) and record.result is not None:
             return SearchResult.from_document(record.result)
+        record = trust.with_whole_command(record)
+        trust.check_trusted(record)
         record = replace(record, spec=replace(record.spec, unprotected=record.spec.unprotected or unprotected))
         spec = record.spec
         if not Path(spec.cwd).is_dir():

@@ -20,6 +20,7 @@ from autotune.tuner.protecting import wish_of
 from autotune.tuner.publish import interrupted_result
 from autotune.tuner.site import Site
 from autotune.tuner.stop import StopRequest
+from autotune.tuner.studies import workspace_id
 
 
 class Session:
@@ -96,10 +97,9 @@ class Session:
 
     def _open_workspace(self) -> Workspace:
         spec = self._spec
-        folder = Path(self._course.study.layer_folder) if self._course.study.layer_folder else None
-        study_id = f"{self._repository.url} {self._name}"
+        study_id = workspace_id(self._name, self._repository)
         workspace = Workspace.open(
-            folder, cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec)
+            None, cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec)
         )
         workspace.remove_leftovers()
         if not workspace.has_layers:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,9 +23,11 @@ from autotune.host import (
 )
 from autotune.model.events import Event, Notice
 from autotune.model.facts import ScriptFacts
-from autotune.runner.device import choose_device, trained_on
+from autotune.runner.device import choose_devices, cuda_devices, idle_beside, trained_on
 from autotune.space.derive import Machine
+from autotune.space.refusals import why_not_one_device
 from autotune.spec import SearchSpec
+from autotune.study_file.command import SEARCH, search_words
 from autotune.units import MIB, format_bytes, parse_memory_cap
 
 FREE_SHARE_OF_DEVICE = 0.9
@@ -48,6 +51,10 @@ class Site:
     """Device memory of one process that its caching allocator knows nothing of."""
     host_cap_bytes: int | None = None
     """Most host memory of a trial on a device of its own; None on a CPU."""
+    others: tuple[DeviceInfo, ...] = ()
+    """Further devices, shown to the probe to see whether the script uses several; none beside a device by name."""
+    num_devices: int = 1
+    """Devices that each trial is shown, `device` and the first of `others`; 0 = those of this process, all of them."""
 
     @property
     def cap_fraction(self) -> float:
@@ -70,8 +77,13 @@ class Site:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Devices that the trial may see; empty = as inherited, which is right for one and for all."""
-        return (self.device.uuid,) if self.device.uuid and self.device.kind == "cuda" else ()
+        """UUIDs of the devices that a trial is shown; empty = those of this process."""
+        return _uuids((self.device, *self.others)[: self.num_devices])
+
+    @property
+    def probe_devices(self) -> tuple[str, ...]:
+        """UUIDs of the devices that the probe is shown; empty = those of this process."""
+        return _uuids((self.device, *self.others)) if self.num_devices else ()
 
     @property
     def machine(self) -> Machine:
@@ -93,11 +105,64 @@ class Site:
         return make_site(spec, cpu_device())
 
     def where_it_trains(self, facts: ScriptFacts, spec: SearchSpec, on_event: Callable[[Event], None]) -> Site:
-        """The site that the script trains at: the CPU where it does so whatever devices there are, which is told."""
-        if facts.device != "cpu" or self.device.is_cpu:
+        """The site with the devices that the script uses, as its probe showed; the user is told of a surprise.
+
+        Raises:
+            UsageError: One process of the script computes on several devices, or on one of its own choice.
+        """
+        if self.device.is_cpu:
             return self
-        on_event(Notice(message="The script trains on the CPU, although there is a CUDA device."))
-        return self.on_cpu(spec)
+        if facts.device == "cpu":
+            on_event(Notice(message=_why_on_cpu(facts, self.probe_devices)))
+            return self.on_cpu(spec)
+        self._check_one_device(facts, spec)
+        num_ranks = min(facts.world_size, 1 + len(self.others))
+        if spec.num_processes_per_node > 1 or num_ranks == 1:
+            return self
+        message = f"The script starts {facts.world_size} processes by itself; trials train on {num_ranks} devices."
+        on_event(Notice(message=message, is_warning=False))
+        used = (self.device, *self.others[: num_ranks - 1])
+        cap_bytes, host = _cap_bytes(spec, _with_least_room(used)), replace(self.host, num_devices=num_ranks)
+        return replace(self, num_devices=num_ranks, cap_bytes=cap_bytes, host=host)
+
+    def _check_one_device(self, facts: ScriptFacts, spec: SearchSpec) -> None:
+        """Refuses a process on other devices than its first one.
+
+        Raises:
+            UsageError: The process computes there; the hint has the lines to type.
+        """
+        reason = why_not_one_device(facts)
+        if not reason:
+            return
+        raise UsageError(f"{reason}.", self._how_on_one_device(len(facts.device_numbers), spec))
+
+    def _how_on_one_device(self, num_used: int, spec: SearchSpec) -> str:
+        """The lines to type for a script whose one process computes on so many devices, or on one of its own choice."""
+        number = [each.uuid for each in cuda_devices()].index(self.device.uuid)
+        alone = shlex.join(search_words(spec.command, "--device", f"cuda:{number}"))
+        if num_used == 1:
+            return f"Let the script take cuda:0. Which device that is, you say: {alone}"
+        hint = f"Tune it on one device, to which autotune run then keeps as well: {alone}"
+        by_ranks = search_words(spec.command, "--nproc-per-node", str(num_used))
+        if by_ranks[len(SEARCH)].startswith("--"):
+            return hint  # A whole command, in which a launcher's own option says how many.
+        return (
+            "Give each device a process of its own, where the script can train under torchrun: "
+            f"{shlex.join(by_ranks)}\n{hint}"
+        )
+
+
+def _why_on_cpu(facts: ScriptFacts, devices: tuple[str, ...]) -> str:
+    """What to tell of a script that trains on the CPU of a machine with a CUDA device.
+
+    Args:
+        facts: Of the script.
+        devices: The devices that its probe was shown.
+    """
+    seen = facts.cuda_devices
+    if seen is not None and seen.num_devices == 0 and seen.asked_for == ",".join(devices):
+        return f"The script trains on the CPU: its torch {facts.torch_version} cannot use this machine's CUDA device."
+    return "The script trains on the CPU, although there is a CUDA device."
 
 
 def open_site(spec: SearchSpec) -> Site:
@@ -117,17 +182,36 @@ def open_site(spec: SearchSpec) -> Site:
             f"A search watches its trials through {PROC}, which cannot be read here.",
             "Mount it, as in mount -t proc proc /proc; a container has it unless told otherwise.",
         )
-    device = choose_device(spec.device)
-    of_ranks = trained_on(device, spec.num_processes_per_node)
+    num_ranks = spec.num_processes_per_node
+    device, *others = choose_devices(spec.device, num_ranks)
+    is_chosen = len(others) == num_ranks - 1  # Otherwise ranks share devices, or take theirs after one by name.
+    of_ranks = (device, *others) if is_chosen and not device.is_cpu else trained_on(device, num_ranks)
     num_others = sum(each.num_other_processes for each in of_ranks)
     if num_others and not spec.share_gpu:
         who = "Another process uses" if num_others == 1 else f"{num_others} other processes use"
         raise HostError(
             f"{who} {device.name}, so nothing measured there would hold.",
-            "Wait for it to end, choose another device with --device cuda:N, or pass --share-gpu.",
+            f"Wait for it to end, {_another(spec)}or pass --share-gpu.",
         )
-    # Every rank has the same cap, so the device with the least room sets it.
-    return make_site(spec, replace(device, free_bytes=min((d.free_bytes for d in of_ranks), default=device.free_bytes)))
+    if num_ranks == 1 and spec.device == "auto":
+        others = list(idle_beside(device))
+    site = make_site(spec, _with_least_room(of_ranks or (device,)))
+    return replace(site, device=device, others=tuple(others), num_devices=num_ranks if is_chosen else 0)
+
+
+def _with_least_room(devices: Sequence[DeviceInfo]) -> DeviceInfo:
+    """The first device with the free memory of the fullest, whose room sets the cap of every rank."""
+    return replace(devices[0], free_bytes=min(device.free_bytes for device in devices))
+
+
+def _another(spec: SearchSpec) -> str:
+    """The advice to take another device, where the machine shows one and the freest is not taken already."""
+    is_named = spec.device != "auto" and len(cuda_devices()) > spec.num_processes_per_node
+    return "choose another device with --device cuda:N, " if is_named else ""
+
+
+def _uuids(devices: Iterable[DeviceInfo]) -> tuple[str, ...]:
+    return tuple(device.uuid for device in devices if device.uuid and device.kind == "cuda")
 
 
 def make_site(spec: SearchSpec, device: DeviceInfo) -> Site:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from autotune.errors import StoreError
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind
 from autotune.model.story import FinalStory, PlotlyFigure, StudyStory, TrialStory
-from autotune.space.space import SPLIT
+from autotune.space.space import KNOB_PREFIX
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
 from autotune.store.repository import Repository
-from autotune.store.secrets import mask_plain, mask_text, masked_command
+from autotune.store.secrets import mask_plain, mask_text, masked_command, remember_arguments
 from autotune.store.url import mask_url
+from autotune.tuner.left_out import left_out_of
 from autotune.tuner.publish import bottleneck_of
-from autotune.tuner.standing import baseline_of, best_of, is_final, standing_result
+from autotune.tuner.standing import baseline_of, best_of, is_final, overview_of, standing_result
 
 
 def tell(
-    name: str, repository: Repository, *, with_importances: bool = False, with_figures: bool = False
+    name: str,
+    repository: Repository,
+    *,
+    with_importances: bool = False,
+    with_figures: bool = False,
+    on_unreadable: Callable[[str, StoreError], None] | None = None,
 ) -> StudyStory:
     """The study of that name, with secrets masked.
 
@@ -28,19 +35,21 @@ def tell(
         repository: Where it is.
         with_importances: Ask Optuna how much each parameter matters, too; that takes its import, about a second.
         with_figures: Let Optuna make its own figures, too; that needs plotly.
+        on_unreadable: Told the number of each trial that cannot be read, and why; None = the first one is an error.
 
     Raises:
         StudyNotFoundError: There is no such study.
         StoreError: The database failed.
     """
-    record, trials, finals = repository.study(name), repository.trials(name), repository.finals(name)
+    record, finals = repository.study(name), repository.finals(name)
+    trials = repository.trials(name, with_ranks=False, on_unreadable=on_unreadable)
+    remember_arguments(record.spec.command)
     is_live = bool(repository.live_owners(name, now=datetime.now(UTC)))
     shares: dict[str, float] = {}
     if with_importances and trials:
-        from autotune.search.importance import importances
+        from autotune.search.importance import importances_of
 
-        shares = importances(repository.optuna_storage, name)
-        shares = {"batch_size" if name == SPLIT else name: share for name, share in shares.items()}
+        shares = importances_of([_tried(trial) for trial in trials if trial.result.outcome.is_finished])
     figures: tuple[PlotlyFigure, ...] = ()
     if with_figures:
         from autotune.search.figures import figures as made_by_optuna
@@ -48,6 +57,17 @@ def tell(
         drawn = made_by_optuna(repository.optuna_storage, name)
         figures = tuple(PlotlyFigure(title=title, values=mask_plain(values)) for title, values in drawn)
     return replace(make_story(record, trials, finals, is_live=is_live, importances=shares), figures=figures)
+
+
+def _tried(trial: TrialRecord) -> tuple[dict[str, bool | int | float | str], float]:
+    """What a trial tried, by parameter, and its rate; accumulation goes with the batch, which it divides."""
+    plain = trial.settings.to_dict()
+    knobs = plain.pop("knobs")
+    del plain["grad_accum_steps"]
+    return {
+        **plain,
+        **{f"{KNOB_PREFIX}{name}": value for name, value in knobs.items()},
+    }, trial.result.rate_or_bound or 0.0
 
 
 def make_story(
@@ -59,7 +79,7 @@ def make_story(
     importances: dict[str, float],
 ) -> StudyStory:
     """The story of records."""
-    spec, result = record.spec, standing_result(record, trials)
+    spec, result = record.spec, standing_result(record, overview_of(record, trials), left_out_of(record, trials))
     baseline = baseline_of(record, trials)
     baseline_number = baseline.number if baseline is not None else None
     fastest = best_of(trials)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from autotune.runner.workspace import remove_workspace
 from autotune.store.repository import Repository
+
+
+def workspace_id(name: str, repository: Repository) -> str:
+    """The id from which the folder of a study's workspace is derived.
+
+    The folder that the database names is never followed: whoever wrote the database could name any folder there.
+    """
+    return f"{repository.url} {name}"
 
 
 def delete_study(name: str, repository: Repository) -> None:
@@ -15,7 +21,5 @@ def delete_study(name: str, repository: Repository) -> None:
         StudyNotFoundError: There is no such study.
         StudyExistsError: Another live tuner searches it.
     """
-    folder = repository.study(name).layer_folder
     repository.delete_study(name)
-    if folder:
-        remove_workspace(Path(folder))
+    remove_workspace(workspace_id(name, repository))

@@ -21,8 +21,8 @@ def started(monkeypatch):
     """What was started: program, arguments, environment, and how the config was to be applied."""
     calls = []
 
-    def run_command(config, command, cwd, *, share, path):
-        calls.append({"config": config, "cwd": cwd, "share": share, "path": path})
+    def run_command(config, command, cwd, *, share, path, device):
+        calls.append({"config": config, "cwd": cwd, "share": share, "path": path, "device": device})
         return (*command, "--workers=4"), {"PATH": os.environ["PATH"], "TUNED": "1"}
 
     def become(program, argv, environment):
@@ -65,6 +65,23 @@ def test_another_config_and_sharing_are_handed_on(cli, started, folder):
     assert started[0]["config"].provenance.study == "other"
     assert started[0]["share"] is True
     assert started[0]["path"] == "other.yaml"
+
+
+def test_a_device_is_handed_on_and_the_ones_in_use_are_told(cli, started, folder, monkeypatch, capsys):
+    write_config(folder)
+    run(cli, "train.py", "--device", "cuda:1")
+    run(cli, "train.py")
+    assert [call["device"] for call in started] == ["cuda:1", "auto"]
+    assert "GPUs" not in capsys.readouterr().err
+    original = sys.modules["autotune.tuner.apply"].run_command
+
+    def on_one(*words, **options):
+        argv, environment = original(*words, **options)
+        return argv, {**environment, "CUDA_VISIBLE_DEVICES": "GPU-1"}
+
+    monkeypatch.setattr(sys.modules["autotune.tuner.apply"], "run_command", on_one)
+    run(cli, "train.py")
+    assert "trains on 1 of the GPUs here, as it was measured" in capsys.readouterr().err
 
 
 def test_a_module_and_a_whole_command_run_too(cli, started, folder):

@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import optuna
 import pytest
-from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, select, update
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, select, text, update
 
 from autotune.errors import SchemaVersionError, StoreError, StudyExistsError, StudyNotFoundError, UsageError
+from autotune.model.outcome import Outcome
 from autotune.store import schema
 from autotune.store.engine import open_engine, reading, transaction
-from autotune.store.records import Owner
+from autotune.store.records import Owner, TrialOverview
 from autotune.store.repository import Repository
 
 from . import store_samples as samples
@@ -313,15 +314,92 @@ class RepositoryContract(LeaseContract):
         engine = open_engine(url)
         try:
             with pytest.raises(RuntimeError):
-                schema.migrate(engine, (second, third, broken))
+                schema.migrate(engine, (*schema.MIGRATIONS, second, third, broken))
             assert ran == [2, 3]
             with reading(engine) as connection:
-                assert connection.execute(select(schema.schema_version.c.version)).scalars().all() == [3]
+                assert connection.execute(select(schema.schema_version.c.version)).scalars().all() == [
+                    len(schema.MIGRATIONS) + 3
+                ]
                 assert connection.execute(select(extra)).scalars().all() == [3]
-            schema.migrate(engine, (second, third))
+            schema.migrate(engine, (*schema.MIGRATIONS, second, third))
             assert ran == [2, 3]
         finally:
             engine.dispose()
+
+    def test_the_rates_of_a_database_of_version_1_are_learned(self, repository: Repository, url: str) -> None:
+        repository.create_study(samples.study("photos"))
+        for number in range(3):
+            repository.record_trial("photos", samples.trial(number))
+        repository.record_trial("photos", samples.trial(3, result=samples.failed_result()))
+        engine = open_engine(url)
+        with transaction(engine) as connection:
+            (index,) = schema.trials.indexes
+            index.drop(connection)
+            connection.execute(text("ALTER TABLE autotune_trials DROP COLUMN samples_per_second"))
+            connection.execute(update(schema.schema_version).values(version=1))
+        engine.dispose()
+        with pytest.raises(SchemaVersionError, match="is of version 1"):
+            Repository.read(url)
+        with Repository.open(url) as reopened:
+            seen = reopened.overview("photos", None)
+        assert seen.best is not None and seen.best.number == 2
+        assert dict(seen.outcomes) == {Outcome.OK: 3, Outcome.OUT_OF_MEMORY: 1}
+
+    def test_an_overview_has_the_fastest_trial_and_the_latest_of_the_scripts_own_settings(
+        self, repository: Repository, url: str
+    ) -> None:
+        repository.create_study(samples.study("photos"))
+        assert repository.overview("photos", samples.settings(0)) == TrialOverview(
+            outcomes={}, baseline=None, best=None
+        )
+        for number in (0, 1, 2, 30, 31):
+            repository.record_trial("photos", samples.trial(number))
+        slow = replace(samples.ok_result(99), outcome=Outcome.INVALID)
+        repository.record_trial("photos", samples.trial(4, result=slow))
+        with Repository.read(url) as reader:
+            seen = reader.overview("photos", samples.settings(0))
+        assert dict(seen.outcomes) == {Outcome.OK: 5, Outcome.INVALID: 1}
+        assert seen.best is not None and seen.best.number == 31
+        assert seen.baseline is not None and seen.baseline.number == 30
+
+    def test_who_only_reads_can_write_nothing(self, repository: Repository, url: str) -> None:
+        repository.create_study(samples.study("photos"))
+        before = dump(url)
+        with Repository.read(url) as reader:
+            assert reader.names() == ["photos"]
+            with pytest.raises(StoreError):
+                reader.set_status("photos", "improved")
+            with pytest.raises(StoreError):
+                reader.delete_study("photos")
+        assert dump(url) == before
+
+    def test_a_study_and_a_trial_that_cannot_be_read_are_left_out_by_name_and_can_be_deleted(
+        self, repository: Repository, url: str
+    ) -> None:
+        deep = "[" * 100_000
+        for name in ("photos", "deep", "words"):
+            repository.create_study(samples.study(name))
+            repository.record_trial(name, samples.trial(0))
+            repository.record_trial(name, samples.trial(1))
+        engine = open_engine(url)
+        with transaction(engine) as connection:
+            for name, column, value in (("deep", "spec", deep), ("words", "fingerprint", '"x"')):
+                changed = update(schema.studies).where(schema.studies.c.name == name)
+                connection.execute(changed.values({column: value}))
+            connection.execute(update(schema.trials).where(schema.trials.c.number == 1).values(result=deep))
+        engine.dispose()
+        left_out: list[str] = []
+        with Repository.read(url) as reader:
+            found = reader.studies(lambda name, error: left_out.append(name))
+            assert [study.name for study in found] == ["photos"]
+            trials = reader.trials("photos", on_unreadable=lambda name, error: left_out.append(name))
+            assert [trial.number for trial in trials] == [0]
+            with pytest.raises(StoreError, match="trial 1 cannot be read"):
+                reader.trials("photos")
+        assert sorted(left_out) == ["1", "deep", "words"]
+        for name in ("deep", "words", "photos"):
+            repository.delete_study(name)
+        assert repository.names() == []
 
     def test_opening_makes_only_tables_with_our_prefix(self, url: str) -> None:
         Repository.open(url).close()

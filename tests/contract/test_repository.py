@@ -230,9 +230,9 @@ class TestSqlite(RepositoryContract):
         with Repository.open(filled) as repository, pytest.raises(StoreError, match="another release of Optuna"):
             _ = repository.optuna_storage
 
-    @pytest.mark.parametrize("version", [1])
+    @pytest.mark.parametrize("version", [1, 2])
     def test_a_database_of_an_earlier_release_opens_and_goes_on(self, tmp_path: Path, version: int) -> None:
-        """v1.db was made by `python tests/data/schemas/write_database.py`, run from the root of that release."""
+        """Each was made by `python tests/data/schemas/write_database.py`, run from the root of that release."""
         shutil.copy(SCHEMAS / f"v{version}.db", tmp_path / "old.db")
         with Repository.open(resolve_url("old.db", tmp_path)) as repository:
             study = repository.study("photos")
@@ -247,6 +247,8 @@ class TestSqlite(RepositoryContract):
                 Outcome.OUT_OF_MEMORY,
                 Outcome.OK,
             ]
+            best = repository.overview("photos", None).best
+            assert best is not None and best.number == 2
             assert [final.round for final in repository.finals("photos")] == [0, 0]
             stored = optuna.load_study(storage=repository.optuna_storage, study_name="photos")
             assert [trial.value for trial in stored.trials] == [1000.0, 0.0, 1002.0]

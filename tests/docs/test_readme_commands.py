@@ -21,8 +21,8 @@ from tests.unit.emit.example import tuned_config
 from tests.unit.report.examples import NATURAL, TUNED, measured, search_result
 
 ROOT = README.parent
-STORED = ("best", "compare", "config", "export", "report", "studies")
-"""Verbs that read what is stored, and start nothing."""
+STORED = ("best", "compare", "config", "export", "report", "studies", "trust")
+"""Verbs that read what is stored, or agree to it, and start nothing."""
 STARTING = tuple(f"autotune {verb}" for verb in ("search", "run", "resume", "record", "diagnose", "doctor"))
 """What starts processes: typed by the newcomer, and each verb by tests of its own."""
 IN_A_SHELL = ("autotune --install-completion",)
@@ -45,6 +45,7 @@ def test_nothing_is_left_out_that_the_readme_does_not_say():
 @pytest.mark.parametrize("words", QUICK)
 def test_a_command_that_starts_nothing_does_what_the_readme_says(words, cli, stored, folder):  # noqa: F811
     trials = (trial_record(0, NATURAL, measured(1000.0)), trial_record(1, TUNED, measured(2410.0)))
+    (folder / "autotune.yaml").write_text(config_text(tuned_config(), "yaml"))
     for name in ("train", "wider"):
         config = folder / f"{name}.yaml"
         config.write_text(config_text(tuned_config(provenance_study=name), "yaml"))

@@ -143,3 +143,24 @@ def test_a_beginning_that_asks_for_devices_is_shared(bench: Bench, arguments: tu
         assert f"{num_devices} of {num_devices} devices, trains on cuda:0" in result.log_tail
     assert ("CUDA starts" in results[0].start_reason) == bool(arguments), results[0].start_reason
     note("start and imports, devices asked for", ", ".join(map(start_s, (cold, *results))))
+
+
+def test_a_beginning_that_chooses_a_device_is_shared_until_something_is_moved_there(bench: Bench) -> None:
+    """As the Hugging Face Trainer's arguments choose one, and ask whether it computes in bf16."""
+    job = bench.trial(bench.probed("begins.py", "--chooses"))
+    assert job.facts is not None and job.facts.cuda_devices is not None and job.facts.cuda_devices.capabilities
+    major, minor = job.facts.cuda_devices.capabilities[0]
+    with ForkRunner(bench.runner, job.facts, least_preparation_s=0.0) as runner:
+        results = [run(runner, job), run(runner, job)]
+        assert [result.start for result in results] == ["prepared", "prepared"], results[0].start_reason
+        (preparation,) = runner._preparations.values()
+        assert device_files(preparation.pid) == []
+    cold = bench.run(job)
+    for result in (*results, cold):
+        assert f"bf16: {major >= 8}, capability ({major}, {minor})\nmajor {major}\n" in result.log_tail
+    for result in results:
+        assert_trained_alike(result, cold)
+        assert "CUDA is on: False" in result.log_tail
+        assert "trains on cuda:0" in result.log_tail
+    assert "CUDA starts" in results[0].start_reason, results[0].start_reason
+    note("start and imports, device chosen", ", ".join(map(start_s, (cold, *results))))

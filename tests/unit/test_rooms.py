@@ -10,7 +10,7 @@ import pytest
 import autotune
 
 PACKAGE = Path(autotune.__file__).parent
-BASE = {"errors", "units", "plain", "settings", "spec", "host", "process_memory", "model", "measure"}
+BASE = {"errors", "units", "plain", "settings", "spec", "user_state", "host", "process_memory", "model", "measure"}
 MAY_IMPORT = {
     "errors": set(),
     "units": {"errors"},
@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "host": set(),
     "process_memory": {"host"},
     "spec": set(),
+    "user_state": set(),
     "model": {"errors", "measure", "plain", "settings"},
     "space": BASE,
     "study_file": BASE | {"space"},
@@ -38,6 +39,8 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 """Rooms that each room may import from, beside itself."""
+SHARED = {"active", "batches", "channels_last", "torch_names"}
+"""Files of the room `trial` that the room `api` may import from."""
 THIRD_PARTY = {
     "torch": {"trial", "api", "integrations"},
     "transformers": {"integrations"},
@@ -83,7 +86,9 @@ def test_a_room_imports_only_what_lies_below(path):
         if parts[0] != "autotune" or len(parts) < 2:
             continue
         other = parts[1] if (PACKAGE / parts[1]).exists() or (PACKAGE / f"{parts[1]}.py").exists() else "__init__"
-        is_shared_file = other == "trial" and parts[2] in ("active", "batches", "torch_names") and room == "api"
+        is_shared_file = (
+            other == "trial" and parts[2] in ("active", "batches", "channels_last", "torch_names") and room == "api"
+        )
         assert other == room or other in MAY_IMPORT[room] or is_shared_file, f"{room} imports {name}"
 
 

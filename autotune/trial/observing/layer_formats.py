@@ -12,6 +12,7 @@ import torch
 
 from autotune.model.observation import FormatRatio
 from autotune.settings import Precision
+from autotune.trial import torch_names
 from autotune.trial.clock import Clock
 
 NUM_LAYERS = 3
@@ -93,7 +94,7 @@ def _candidates(dtype: torch.dtype, *, is_cuda: bool) -> list[Precision]:
     if not is_cuda:
         return [Precision.BF16]
     capability = torch.cuda.get_device_capability()
-    found = [Precision.TF32] if capability >= TF32_CAPABILITY and not torch.backends.cuda.matmul.allow_tf32 else []
+    found = [Precision.TF32] if capability >= TF32_CAPABILITY and not torch_names.allows_tf32() else []
     return [*found, Precision.BF16 if capability >= BF16_CAPABILITY else Precision.FP16]
 
 

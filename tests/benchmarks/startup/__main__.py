@@ -4,10 +4,13 @@
 
 Parts: `first` (seconds to the end of the first step), `same` (losses of whole trials), `turns` (what a step
 costs in trials that live side by side), `growth` (trials in a row), `preparation` (a script that works for seconds
-before it trains, from its own beginning), `prepared_growth` (such trials in a row), `qualify` (which of the
+before it trains, from its own beginning), `crashes` (from an error inside a trial to the next trial's start, over
+`--crashes` of them), `prepared_growth` (such trials in a row), `qualify` (which of the
 repository's scripts begin in a way that trials can share; it goes on where it was ended if `--found` names the same
 file again; `--device cuda --only studies/` asks about the studies on a GPU), `share` (a whole search of
-studies/jpeg_cnn, 5 minutes; `--database` takes one that is finished). Without any all are measured.
+studies/jpeg_cnn, 5 minutes; `--database` takes one that is finished), `hf` (GPT-2 by Hugging Face's Trainer; takes
+transformers, accelerate and datasets; `--device cuda` for a GPU, `--size tiny` for a CPU). Without any all but `hf`
+are measured.
 `RESULTS.md` beside this file has a section for each; those of parts that were not asked for stay.
 """
 
@@ -22,14 +25,16 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.benchmarks.startup.crashes import crashes
 from tests.benchmarks.startup.growth import growth
 from tests.benchmarks.startup.qualify import qualify
 from tests.benchmarks.startup.share import share
-from tests.benchmarks.startup.starts import T_95, first_steps, preparation, same_training, side_by_side
-from tests.benchmarks.startup.trials import JOB, PREPARING_JOB, open_trials
+from tests.benchmarks.startup.starts import T_95, first_steps, hugging_face, preparation, same_training, side_by_side
+from tests.benchmarks.startup.trials import CRASHING_JOB, HF_JOB, JOB, PREPARING_JOB, open_trials
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-PARTS = ("first", "same", "turns", "growth", "preparation", "prepared_growth", "qualify", "share")
+PARTS = ("first", "same", "turns", "growth", "preparation", "crashes", "prepared_growth", "qualify", "share", "hf")
+DEFAULT_PARTS = PARTS[:-1]
 FIRST = """## Seconds to the end of the first step
 
 torch, torch._dynamo, sympy, numpy and PIL are imported."""
@@ -46,18 +51,20 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--pairs", type=int, default=5, choices=[degrees + 1 for degrees in T_95])
     parser.add_argument("--trials", type=int, default=30, help="in a row")
+    parser.add_argument("--crashes", type=int, default=20, help="for each kind of start")
     parser.add_argument("--database", type=Path, help="of a finished search of studies/jpeg_cnn")
     parser.add_argument("--found", type=Path, help="what `qualify` has found so far, and will")
     parser.add_argument(
         "--only", default="", metavar="WORD", help="scripts that `qualify` tries: with it in their names"
     )
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="that `qualify`'s scripts train on")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of `qualify` and `hf`")
+    parser.add_argument("--size", default="gpt2", choices=["gpt2", "tiny"], help="of `hf`'s model")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
-    parts = [part for part in PARTS if part in (options.parts or PARTS)]
+    parts = [part for part in PARTS if part in (options.parts or DEFAULT_PARTS)]
     for part in parts:
         _add(options.out, part, _measure(part, options))
     print(options.out.read_text())
@@ -69,8 +76,14 @@ def _measure(part: str, options: argparse.Namespace) -> str:
         return share(options.database)
     if part == "qualify":
         return qualify(options.found, options.device, options.only)
+    if part == "hf":
+        with open_trials(HF_JOB, options.size, device=options.device) as trials:
+            return hugging_face(trials, options.pairs)
     if part == "turns":
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # A second thread's work, and waits for it, are not its thread's.
+    if part == "crashes":
+        with open_trials(CRASHING_JOB) as trials:
+            return crashes(trials, options.crashes)
     with open_trials(PREPARING_JOB if part.startswith("prepar") else JOB) as trials:
         if part == "first":
             return f"{FIRST}\n{first_steps(trials, options.pairs, 'forked')}"

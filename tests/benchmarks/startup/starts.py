@@ -68,6 +68,35 @@ def preparation(trials: Trials, num_rounds: int) -> str:
     )
 
 
+def hugging_face(trials: Trials, num_rounds: int) -> str:
+    """The section on a Hugging Face Trainer's script: trials of every kind that is sound for it, in turns."""
+    # The first trial of each kind starts the process that the others are forked from.
+    first = {kind: trials.tried(kind, "1") for kind in ("prepared", "forked")}
+    kinds = [kind for kind, result in first.items() if result.start == kind]
+    seconds: dict[str, list[float]] = {kind: [] for kind in (*kinds, "cold")}
+    for kind in in_turns(list(seconds), num_rounds):
+        seconds[kind].append(trials.first_step_s(kind))
+    cold_s = statistics.median(seconds["cold"])
+    rows = [
+        f"| {kind} | {statistics.median(values):.3f} | {min(values):.3f} | {max(values):.3f} | "
+        f"{statistics.median(values) / cold_s:.3f} |"
+        for kind, values in seconds.items()
+    ]
+    reasons = [f"Asked for {kind}, it was {result.start}: {result.start_reason}." for kind, result in first.items()]
+    return "\n".join(
+        [
+            "## A Hugging Face Trainer's script\n",
+            f"{num_rounds} rounds in turns, of `{' '.join(Path(word).name for word in trials.job.command[1:])}` with "
+            f"one step, on {trials.job.device}: seconds to the end of the first step.\n",
+            "| start | median | least | most | of a cold one |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            *reasons,
+        ]
+    )
+
+
 def same_training(trials: Trials, num_pairs: int) -> str:
     """The section on the losses of whole trials."""
     losses: dict[str, set[tuple[str, ...]]] = {kind: set() for kind in KINDS}

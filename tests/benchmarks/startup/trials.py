@@ -24,12 +24,16 @@ from autotune.tuner.jobs import Jobs
 from autotune.tuner.site import open_site
 
 JOB, PREPARING_JOB = Path(__file__).with_name("job.py"), Path(__file__).with_name("preparing_job.py")
+CRASHING_JOB = Path(__file__).with_name("crashing_job.py")
+HF_JOB = Path(__file__).with_name("hf_job.py")
+PROBE_LIMIT_S = 300.0
+"""Longest start of a script here: a large model is built on a busy CPU."""
 SAID = "first step ended at "
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """Trials of the script on this machine's CPU, under its own settings."""
+    """Trials of the script on one device of this machine, under its own settings."""
 
     cold: ColdRunner
     forked: ForkRunner
@@ -41,7 +45,8 @@ class Trials:
 
         Args:
             kind: cold, forked or prepared.
-            *arguments: Of the script; none = it trains until it has been measured.
+            *arguments: Of the script, in the place of the first ones that it was probed with; none = it trains until
+                it has been measured.
         """
         began = time.monotonic()
         handle = self.started(self.job, kind, *arguments)
@@ -54,9 +59,15 @@ class Trials:
     def started(self, job: TrialJob, kind: str, *arguments: str) -> Handle | PreparingRun:
         """A trial that has begun; arguments as in `run`."""
         if arguments:
-            job = replace(job, command=(*job.command[:2], *arguments))
+            job = replace(job, command=(*job.command[:2], *arguments, *job.command[2 + len(arguments) :]))
         runner: ColdRunner | ForkRunner = {"cold": self.cold, "forked": self.forked, "prepared": self.prepared}[kind]
         return runner.start(job)
+
+    def tried(self, kind: str, *arguments: str) -> TrialResult:
+        """A trial that may have started in another way than was asked for; arguments as in `run`."""
+        handle = self.started(self.job, kind, *arguments)
+        handle.wait()
+        return handle.result()
 
     def first_step_s(self, kind: str) -> float:
         """Seconds from asking for a trial to the end of its first step."""
@@ -75,17 +86,24 @@ class Trials:
 
 
 @contextmanager
-def open_trials(script: Path = JOB) -> Iterator[Trials]:
-    """Trials after a probe of a script that takes its number of steps, or `forever`."""
+def open_trials(script: Path = JOB, *arguments: str, device: str = "cpu") -> Iterator[Trials]:
+    """Trials after a probe of a script that takes its number of steps, or `forever`.
+
+    Args:
+        script: What is probed.
+        *arguments: Of the script, after the number of steps.
+        device: cpu or cuda.
+    """
     with tempfile.TemporaryDirectory() as cwd:
-        command = (sys.executable, str(script), "forever")
-        spec = SearchSpec(command=command, script=str(script), cwd=cwd, study="bench", device="cpu")
+        command = (sys.executable, str(script), "forever", *arguments)
+        spec = SearchSpec(command=command, script=str(script), cwd=cwd, study="bench", device=device)
         site = open_site(spec)
         workspace = Workspace.open(None, cwd=Path(cwd), command=command)
         try:
             cold = ColdRunner(workspace, site.device)
             jobs = Jobs(spec=spec, site=site)
-            probed = cold.start(jobs.probe()).probe_result()
+            probe = replace(jobs.probe(), start_limit_s=PROBE_LIMIT_S, total_limit_s=2 * PROBE_LIMIT_S)
+            probed = cold.start(probe).probe_result()
             if probed.facts is None:
                 raise SystemExit(f"the probe taught nothing: {probed.reason}\n{probed.log_tail}")
             workspace.probe_is_through()

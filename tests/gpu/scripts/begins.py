@@ -14,7 +14,14 @@ if hasattr(torch, "accelerator") and torch.accelerator.device_count() != num_dev
     sys.exit("two answers")
 if "--asks-name" in sys.argv:
     print(f"trains on a {torch.cuda.get_device_name(0)}")
+if "--chooses" in sys.argv:  # As the Hugging Face Trainer's arguments do, before there is a model.
+    torch.cuda.set_device(torch.device("cuda:0"))
+    print(f"bf16: {torch.cuda.is_bf16_supported()}, capability {torch.cuda.get_device_capability()}")
+    print(f"major {torch.cuda.get_device_properties(torch.cuda.current_device()).major}")
 time.sleep(0.5)
+if "--chooses" in sys.argv:
+    print(f"CUDA is on: {torch.cuda.is_initialized()}")
+    model = torch.nn.Linear(2, 2).to("cuda")
 inputs, targets = torch.randn(4096, 64), torch.randint(0, 10, (4096,))
 loader = DataLoader(TensorDataset(inputs, targets), batch_size=64, shuffle=True)
 model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)).to(device)

@@ -51,6 +51,33 @@ def write():
     assert os.listdir("made") == ["new.txt"] and not path.exists("removed.txt")
 """
 """A module that writes when it is imported, and has functions by their own names that the script calls through it."""
+STARTS_A_NATIVE_THREAD = """
+import _thread
+import ctypes
+import mmap
+import time
+from pathlib import Path
+
+
+def sleep_as_a_library_would():
+    ctypes.CDLL(None).prctl(15, b"NAME")  # PR_SET_NAME
+    started.release()
+    time.sleep(600)
+
+
+started = _thread.allocate_lock()
+started.acquire()
+_thread.start_new_thread(sleep_as_a_library_would, ())
+started.acquire()
+library = Path(__file__).with_name("LIBRARY")
+library.write_bytes(bytes(mmap.PAGESIZE))
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+with library.open("rb") as file:
+    libc.mmap(None, mmap.PAGESIZE, mmap.PROT_READ, mmap.MAP_PRIVATE, file.fileno(), 0)
+"""
+"""A module that starts a thread past Python's own, and maps a file as one does with a library."""
 FACTS = script_facts(imports=("torch._dynamo", "torch.utils.data", "there_is.no_such_module"))
 
 
@@ -259,6 +286,30 @@ def test_what_cannot_be_forked_soundly_gets_a_cold_start_and_the_reason(
     assert result.start == "cold" and reason in result.start_reason
     if arguments == ("obeys.py",):
         assert result.outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "start"),
+    [
+        ("jemalloc_bg_thd", "libarrow.so.2600", "forked"),
+        ("jemalloc_bg_thd", "libown.so", "cold"),
+        ("own-pool", "libarrow.so.2600", "cold"),
+    ],
+)
+def test_a_native_thread_forbids_a_fork_unless_its_library_prepares_for_forks(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, name: str, library: str, start: str
+) -> None:
+    packages = ground.root / "native" / name / library
+    packages.mkdir(parents=True)
+    text = STARTS_A_NATIVE_THREAD.replace("NAME", name).replace("LIBRARY", library)
+    (packages / "starts_natively.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    facts = replace(FACTS, imports=("starts_natively",))
+    with ForkRunner(ground.runner._cold, facts, least_preparation_s=math.inf) as runner:
+        result = runner.start(ground.job("obeys.py")).result()
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    assert result.start == start, result.start_reason
+    assert start == "forked" or f"1 thread ({name}) outside of Python" in result.start_reason
 
 
 def held_alone(script: Path, folder: Path, num_workers: int) -> int:

@@ -159,6 +159,25 @@ def test_only_the_beginning_asks_for_devices_in_a_way_that_spares_the_driver(
 
 
 @pytest.mark.slow
+def test_the_device_that_a_beginning_chooses_is_made_the_current_one_in_each_trial(study: Study) -> None:
+    job, devices = study.job("chooses"), study.facts.cuda_devices
+    assert devices is not None
+    devices = replace(devices, num_devices=1, capabilities=((9, 0),))
+    job = replace(job, facts=replace(study.facts, cuda_devices=devices))
+    with study.runner() as runner:
+        results = [run(runner, job) for _ in range(2)]
+    assert [result.start for result in results] == ["prepared"] * 2, results[0].start_reason
+    for result in results:
+        assert "computes in bf16: True\n" in result.log_tail
+    chosen_in, *made_in = [
+        {line.rpartition(" ")[2] for line in result.log_tail.splitlines() if start in line}
+        for result, start in ((results[0], "chooses a device"), *((each, "device 0 is") for each in results))
+    ]
+    assert all(len(pids) == 1 for pids in (chosen_in, *made_in))
+    assert len(chosen_in.union(*made_in)) == 3, "the beginning and each trial are processes of their own"
+
+
+@pytest.mark.slow
 def test_a_short_beginning_is_not_prepared(study: Study) -> None:
     with study.runner(least_preparation_s=60.0) as runner:
         result = run(runner, study.job())

@@ -120,11 +120,14 @@ class Ground:
         run = self._job(script, arguments, 60.0, mode=Mode.SPLIT_PROBE, settings=settings, natural=natural, facts=facts)
         return run.rank
 
-    def train(self, script: Path, facts: ScriptFacts, *arguments: str, limit_s: float = 60.0, **changes: Any) -> Run:
+    def train(
+        self, script: Path, facts: ScriptFacts, *arguments: str, limit_s: float = 60.0, job: Any = None, **changes: Any
+    ) -> Run:
         """Real training under the script's own settings changed so."""
         natural = natural_settings(facts)
         settings = replace(natural, **changes)
-        return self._job(script, arguments, limit_s, mode=Mode.RUN, settings=settings, natural=natural, facts=facts)
+        values = {"mode": Mode.RUN, "settings": settings, "natural": natural, "facts": facts, **(job or {})}
+        return self._job(script, arguments, limit_s, **values)
 
     def _job(self, script: Path, arguments: tuple[str, ...], limit_s: float, **values: Any) -> Run:
         job = TrialJob(

@@ -201,6 +201,48 @@ for epoch in range(1000):
         losses[number] = train_on(x, y)
 """
 
+DIVIDES_BY_WHAT_IS_LEFT = """
+loader = DataLoader(Data(), batch_size=8)
+accum_steps, last_index = 1, len(loader) - 1
+for epoch in range(1000):
+    divisor = accum_steps
+    for number, (x, y) in enumerate(loader):
+        if number > last_index:
+            divisor = len(loader) % accum_steps
+        (number + 1) % divisor
+        train_on(x, y)
+"""
+"""As timm's loop computes, whose last batches may be fewer than it accumulates."""
+
+COUNTS_ITS_DATA = """
+data = Data()
+loader = DataLoader(data, batch_size=8)
+for epoch in range(1000):
+    losses = [0.0] * (-(-len(data) // 8))
+    for number, (x, y) in enumerate(loader):
+        losses[number] = train_on(x, y)
+"""
+
+FAILS_IN_ITS_SECOND_ITERATION = """
+import os, sys, time
+
+class Loader(DataLoader):
+    num_iterations = 0
+
+    def _get_iterator(self):
+        Loader.num_iterations += 1
+        if Loader.num_iterations == 2:
+            print("the second iteration", flush=True)
+            HOW
+        return super()._get_iterator()
+
+loader = Loader(Data(), batch_size=8, worker_init_fn=lambda number: time.sleep(0.2))
+for epoch in range(1000):
+    for x, y in loader:
+        train_on(x, y)
+        time.sleep(0.002)
+"""
+
 ENDS_EARLY = """
 loader = DataLoader(Data(), batch_size=8)
 for number, (x, y) in enumerate(loader):
@@ -365,7 +407,7 @@ LOOKS_AHEAD_AND_COUNTS = f"""
 loader = DataLoader(Data(24), batch_size=8, shuffle=True)
 for epoch in range(5000):
     batches = one_ahead(loader)
-    for _ in range(len(loader)):
+    for _ in range(3):
         train_on(*next(batches))
 """
 

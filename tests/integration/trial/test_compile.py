@@ -8,7 +8,7 @@ import torch
 from autotune.settings import Precision
 from autotune.trial import torch_names
 from autotune.trial.observed import model_settings
-from autotune.trial.precision import OperandWitness
+from autotune.trial.operands import OperandWitness
 from tests.integration.trial import loops
 from tests.integration.trial.ground import Ground
 
@@ -56,8 +56,8 @@ def test_looking_at_the_operands_does_not_break_the_graph(make, monkeypatch: pyt
     compiler = torch.compile
     monkeypatch.setattr(torch, "compile", lambda function: compiler(function, backend=backend))
     model, x = make(), torch.randn(3, 4)
-    witness = OperandWitness()
-    witness.attach(model)
+    witness = OperandWitness(is_compiled=lambda: True)
+    witness.look(model)
     torch_names.compile_in_place(model)
     for _ in range(3):
         with torch.autocast("cpu", dtype=torch.bfloat16):

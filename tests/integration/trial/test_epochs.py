@@ -26,12 +26,13 @@ for epoch in range(1000):
 """
 LEAVES_BY_COUNTING = """
 import time
-loader = DataLoader(Data(), batch_size=8, shuffle=True)
+data = Data()
+loader = DataLoader(data, batch_size=8, shuffle=True)
 for epoch in range(1000):
     for number, (x, y) in enumerate(loader):
         train_on(x, y)
         time.sleep(0.002)
-        if number + 1 == len(loader):
+        if number + 1 == len(data) // 8:
             break
 """
 SHORT_STREAM = loops.ITERABLE.replace("WORKERS", "1").replace("LENGTH", "30")

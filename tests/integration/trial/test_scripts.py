@@ -244,9 +244,27 @@ def test_a_script_has_started_with_its_first_step_however_long_it_evaluates_then
     assert "STEPS 1" in run.output
 
 
-def test_an_error_past_the_end_of_an_epoch_is_noted_as_one(ground: Ground) -> None:
-    """A trial lets epochs go on; a script that has room for one epoch alone fails there, and not by its settings."""
-    path = script(ground, loops.COUNTS_ON_ITS_LENGTH)
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("is_persistent", [False, True])
+@pytest.mark.parametrize("loop", [loops.COUNTS_ON_ITS_LENGTH, loops.DIVIDES_BY_WHAT_IS_LEFT])
+def test_no_epoch_is_longer_than_its_loader_says(
+    ground: Ground, num_workers: int, is_persistent: bool, loop: str
+) -> None:
+    path = script(ground, loop)
+    settings = {"num_workers": num_workers, "persistent_workers": is_persistent and num_workers > 0}
+    run = ground.trial(path, ground.probe(path), **settings)
+    assert_in_force(run, num_workers=num_workers)
+
+
+def test_a_split_batch_and_its_loader_agree_on_the_length_of_an_epoch(ground: Ground) -> None:
+    path = script(ground, loops.DIVIDES_BY_WHAT_IS_LEFT)
+    run = ground.trial(path, ground.probe(path), num_workers=2, batch_size=4, grad_accum_steps=2)
+    assert_in_force(run, num_workers=2, batch_size=4, grad_accum_steps=2)
+
+
+def test_an_error_past_the_scripts_own_epoch_is_noted_as_one(ground: Ground) -> None:
+    """A trial makes short epochs longer; a script that counts by its data alone fails, and not by its settings."""
+    path = script(ground, loops.COUNTS_ITS_DATA)
     run = ground.trial(path, ground.probe(path), num_workers=2)
     assert run.outcome == "crashed"
     assert run.rank.error is not None and run.rank.error.kind == "IndexError"
@@ -254,15 +272,23 @@ def test_an_error_past_the_end_of_an_epoch_is_noted_as_one(ground: Ground) -> No
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("is_persistent", [False, True])
-def test_a_script_that_counts_on_its_epochs_length_is_measured_when_they_end(
-    ground: Ground, num_workers: int, is_persistent: bool
-) -> None:
-    path = script(ground, loops.COUNTS_ON_ITS_LENGTH)
-    settings = {"num_workers": num_workers, "persistent_workers": is_persistent and num_workers > 0}
-    run = ground.trial(path, ground.probe(path), job={"keeps_epochs": True}, **settings)
+def test_a_script_that_counts_its_data_is_measured_with_epochs_of_its_own(ground: Ground, num_workers: int) -> None:
+    path = script(ground, loops.COUNTS_ITS_DATA)
+    run = ground.trial(path, ground.probe(path), job={"keeps_epochs": True}, num_workers=num_workers)
     assert_in_force(run, num_workers=num_workers)
     assert run.rank.num_epoch_ends > 0
+
+
+@pytest.mark.parametrize(
+    "how", ["raise ValueError", "sys.exit(1)", "os._exit(1)", "os.kill(os.getpid(), 9)", "time.sleep(99)"]
+)
+def test_a_trial_whose_window_is_over_is_measured_whatever_its_script_does_then(ground: Ground, how: str) -> None:
+    """It happens when the next epoch is begun after the window, to see what that costs."""
+    path = script(ground, loops.FAILS_IN_ITS_SECOND_ITERATION.replace("HOW", how))
+    run = ground.trial(path, ground.probe(path), num_workers=2, limit_s=15.0)
+    assert_in_force(run, num_workers=2)
+    assert run.rank.status == "measured" and run.rank.epoch_end_s is None
+    assert "second iteration" in run.output
 
 
 def test_a_script_that_ends_by_itself_keeps_most_of_its_steps_for_the_window(ground: Ground) -> None:
@@ -385,7 +411,7 @@ def test_a_model_that_is_first_called_after_the_first_step_counts(ground: Ground
     path = script(ground, loops.LATE_MODEL)
     facts = ground.probe(path)
     assert facts.num_root_modules == 2
-    assert "2 models side by side" in dict(space_of(facts).refused)["compile"]
+    assert "2 modules side by side" in dict(space_of(facts).refused)["compile"]
 
 
 def test_a_custom_batch_sampler_refuses_the_split_alone(ground: Ground) -> None:

@@ -67,6 +67,16 @@ def test_prepare_applies_threads_kernels_format_and_compilation(monkeypatch: pyt
     }
 
 
+def test_prepare_puts_the_format_on_a_model_with_a_to_of_its_own() -> None:
+    class Task(torch.nn.Conv2d):
+        def to(self, *args: Any, **kwargs: Any) -> Any:
+            torch.empty(0).to(*args, **kwargs)
+            return super().to(*args, **kwargs)
+
+    model = config_of(Settings(channels_last=True)).prepare(Task(3, 4, 3))
+    assert model.weight.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.filterwarnings("ignore:autotune.yaml does not exist")
 def test_the_defaults_of_the_call_leave_alone_what_they_do_not_say() -> None:
     torch.set_num_threads(2)
@@ -79,6 +89,12 @@ def test_the_defaults_of_the_call_leave_alone_what_they_do_not_say() -> None:
     assert torch.backends.cudnn.benchmark is True
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
     assert cfg.in_force() == {"channels_last": True}
+
+
+def test_a_config_without_channels_last_undoes_what_the_script_did_itself() -> None:
+    model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    config_of(Settings(channels_last=False)).prepare(model)
+    assert model.weight.is_contiguous()
 
 
 class FakeCuda:
@@ -132,7 +148,9 @@ def test_a_model_tuned_on_the_cpu_leaves_a_cuda_device_alone(monkeypatch: pytest
 def model_on(monkeypatch: pytest.MonkeyPatch, device: str) -> torch.nn.Module:
     """A model that says it is on a device which this machine may not have."""
     model = torch.nn.Linear(1, 1)
-    monkeypatch.setattr(model, "parameters", lambda: iter([SimpleNamespace(device=torch.device(device))]))
+    monkeypatch.setattr(
+        model, "parameters", lambda: iter([SimpleNamespace(device=torch.device(device), dim=lambda: 2)])
+    )
     return model
 
 

@@ -56,6 +56,14 @@ def test_what_a_framework_cannot_take_is_named(framework: str, more: set[str]) -
         assert f"NOT in here: {name}=" in export(tuned_config(settings=EVERYTHING), framework)
 
 
+def test_what_a_script_does_itself_and_is_faster_without_is_named_as_to_be_left_out() -> None:
+    script = replace(tuned_config().script, natural=replace(NATURAL, channels_last=True))
+    config = replace(tuned_config(settings=replace(TUNED, channels_last=False)), script=script)
+    assert "channels_last=false: leave out model.to(memory_format=torch.channels_last)." in (
+        FRAMEWORKS["hf"](config).left_out
+    )
+
+
 def test_copies_that_do_not_wait_are_named_where_no_stream_of_their_own_is() -> None:
     assert "non_blocking" in left_out("deepspeed", settings=replace(TUNED, non_blocking=True))
     assert "non_blocking" not in left_out("deepspeed", settings=EVERYTHING)

@@ -2,39 +2,61 @@ import math
 
 import pytest
 
-from autotune.measure.parity import LossReference, largest_departure, matching
+from autotune.measure.parity import LossReference, departure, matching
+
+SLOW = [4.0, 3.9, 3.8, 3.7]
+"""Losses of a run whose steps change little."""
+FAST = [7.0, 6.9, 6.4, 6.2, 5.77]
+"""Losses of a ResNet-50 at a learning rate of 0.1, over one batch."""
 
 
-def test_the_largest_departure_is_relative_to_the_reference_there():
-    found = largest_departure([4.0, 2.1, 4.4], [4.0, 2.0, 4.0])
+def test_losses_that_agree_in_every_pass_are_no_departure():
+    assert departure([4.0, 3.91, 3.79, 3.75], SLOW, 0.02) is None
+
+
+def test_a_departure_names_the_first_pass_and_is_relative_to_the_start():
+    found = departure([4.0, 3.9, 3.6, 3.1], SLOW, 0.02)
     assert found is not None
-    assert (found.index, found.loss, found.reference) == (2, 4.4, 4.0)
-    assert found.ratio == pytest.approx(0.1)
+    assert (found.index, found.loss, found.reference) == (2, 3.6, 3.8)
+    assert found.ratio == pytest.approx(0.05)
 
 
-def test_a_loss_that_has_nearly_vanished_is_measured_by_the_first_one():
-    found = largest_departure([2.0, 0.02, 0.001], [2.0, 0.01, 0.001])
-    assert found is not None
-    assert found.ratio == pytest.approx(0.005)
+def test_the_first_pass_has_the_same_weights_and_no_excuse():
+    assert departure([7.2, *FAST[1:]], FAST, 0.02) is not None
 
 
 def test_a_loss_that_is_not_finite_departs_without_limit():
-    found = largest_departure([2.0, math.nan, 1.0], [2.0, 1.5, 1.0])
+    found = departure([4.0, math.nan, 1.0], SLOW, 0.02)
     assert found is not None
     assert found.ratio == math.inf
 
 
-def test_what_follows_after_the_reference_became_unstable_is_not_compared():
-    """A learning rate that is too large for the first steps makes the losses of any two runs part."""
-    found = largest_departure([2.9, 3.4, 10.7], [2.9, 3.2, 15.5])
-    assert found is not None
-    assert (found.index, found.ratio) == (0, 0.0)
-    assert largest_departure([3.2, 3.4, 10.7], [2.9, 3.2, 15.5]).ratio == pytest.approx(0.3 / 2.9)
+def test_after_a_fast_change_two_runs_part_in_any_format():
+    assert departure([7.0, 6.9, 6.5, 6.6, 6.184], FAST, 0.02) is None
+    assert departure([7.0, 6.9, 6.3, 6.9, 7.7495], FAST, 0.02) is None
+    assert departure([2.9, 3.4, 10.7], [2.9, 3.2, 15.5], 0.02) is None
+
+
+def test_right_after_a_fast_change_the_change_itself_is_compared():
+    """A gradient that is twice too large moves the loss twice as far."""
+    found = departure([7.0, 6.9, 5.7, 5.0, 4.5], FAST, 0.02)
+    assert found is not None and found.index == 2 and not found.is_at_rest
+
+
+def test_a_run_has_to_move_where_its_reference_moves():
+    """Weights that were cast once and kept stay as they were, whatever the optimizer does."""
+    found = departure([7.0, 6.95, 6.75, 6.9, 6.9], FAST, 0.02)
+    assert found is not None and found.is_at_rest
+    assert (found.index, found.reference) == (4, 5.77)
+
+
+def test_a_loss_that_has_nearly_vanished_has_the_scale_of_the_first_one():
+    assert departure([2.0, 1.95, 0.02], [2.0, 1.95, 0.001], 0.02) is None
 
 
 @pytest.mark.parametrize(("losses", "reference"), [([], [1.0]), ([1.0] * 3, [0.0, 1.0, 1.0]), ([1.0], [math.inf])])
 def test_no_losses_and_a_reference_without_a_scale_tell_nothing(losses, reference):
-    assert largest_departure(losses, reference) is None
+    assert departure(losses, reference, 0.02) is None
 
 
 def test_only_a_run_that_began_alike_is_a_reference():

@@ -47,9 +47,16 @@ def test_arguments_that_can_stand_for_settings_are_told_in_words_to_copy():
         ArgumentFacts(name="batch_size", template="--batch-size={}", is_taken=False),
         ArgumentFacts(name="precision.bf16", template="--dtype bfloat16", is_taken=False),
     )
-    *_, taken, proposed = event_lines(replace(PROBED, facts=script_facts(arguments=arguments)), PROBED_STANDING)
+    *_, taken, proposed = event_lines(replace(PROBED, arguments=arguments), PROBED_STANDING)
     assert taken == "  given by your script's own arguments: num_workers by --workers={}"
     assert proposed.endswith(": --map 'batch_size=--batch-size={}' --map 'precision.bf16=--dtype bfloat16'")
+
+
+def test_settings_that_do_nothing_on_a_cpu_do_not_make_the_baseline_different():
+    pinned = replace(PROBED, natural=replace(NATURAL, pin_memory=True))
+    own = pinned.natural.canonical(device_is_cpu=True)
+    standing = Standing().after(pinned)
+    assert changes_text(own, standing.baseline) == ""
 
 
 def test_what_is_left_out_for_one_reason_is_told_once():

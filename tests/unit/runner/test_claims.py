@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.errors import HostError
 from autotune.runner.claims import COMPLETE, KEPT_S, LOCK, claim, sweep
 from autotune.runner.workspace import Workspace, remove_workspace
 
@@ -120,17 +121,45 @@ def test_opening_a_workspace_sweeps_and_claims(tmp_path: Path, monkeypatch: pyte
     assert not workspace.folder.exists()
 
 
-@pytest.mark.parametrize("where", ["autotune-{uid}", "home"])
-def test_only_a_workspace_of_this_user_is_removed_by_its_name(tmp_path: Path, where: str) -> None:
-    folder = tmp_path / where.format(uid=os.getuid()) / "1234abcd"
-    folder.mkdir(parents=True, mode=0o700)
-    folder.parent.chmod(0o700)
-    remove_workspace(folder)
-    assert folder.exists() is (where == "home")
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path) -> Workspace:
+    """The workspace of study "one", in the only base that there is."""
+    monkeypatch.setattr("autotune.runner.workspace._bases", lambda: (base,))
+    monkeypatch.setattr("autotune.runner.layers.is_permitted", lambda scratch, folders: False)
+    (tmp_path / "project").mkdir()
+    return Workspace.open(None, cwd=tmp_path / "project", command=("python", "train.py"), study_id="one")
 
 
-def test_a_link_is_no_workspace(base: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (base / "1234abcd").symlink_to(tmp_path / "mine")
-    remove_workspace(base / "1234abcd")
-    assert (tmp_path / "mine").is_dir()
+def test_the_workspace_of_a_study_is_removed_and_no_other(opened: Workspace, base: Path) -> None:
+    other = make(base)
+    remove_workspace("two")
+    assert opened.folder.is_dir()
+    remove_workspace("one")
+    assert list(base.iterdir()) == [other]
+
+
+def test_a_link_in_place_of_a_workspace_is_neither_removed_nor_opened(
+    opened: Workspace, base: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    remove_workspace("one")
+    opened.folder.symlink_to(mine)
+    remove_workspace("one")
+    assert mine.is_dir()
+    with pytest.raises(HostError):
+        Workspace.open(None, cwd=tmp_path / "project", command=("python", "train.py"), study_id="one")
+    assert list(mine.iterdir()) == []
+
+
+def test_a_workspace_is_found_again_after_tmpdir_has_changed(
+    opened: Workspace, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other" / base.name
+    other.parent.mkdir()
+    monkeypatch.setattr("autotune.runner.workspace._bases", lambda: (other, base))
+    opened.probe_is_through()
+    opened.leave()
+    again = Workspace.open(None, cwd=tmp_path / "project", command=("python", "train.py"), study_id="one")
+    assert again.folder == opened.folder
+    assert again.has_probe_layer()

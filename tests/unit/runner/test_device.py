@@ -23,7 +23,7 @@ class NotSupportedError(NVMLError):
 
 
 class Nvml(SimpleNamespace):
-    """NVML with two devices, one of which can be made to refuse an answer."""
+    """NVML with two devices, whose answers can be changed, by device too, or refused."""
 
     NVMLError = NVMLError
     NVMLError_NotSupported = NotSupportedError
@@ -53,6 +53,7 @@ class Nvml(SimpleNamespace):
             return index.decode() if index.startswith(b"MIG-") else int(index.decode().rpartition("-")[2])
         answers = {
             "nvmlDeviceGetCount": 2,
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=0, memory=0),
             "nvmlDeviceGetHandleByIndex": index,
             "nvmlDeviceGetName": f"GPU {index}",
             "nvmlDeviceGetUUID": index if str(index).startswith("MIG-") else f"GPU-{index}",
@@ -61,7 +62,8 @@ class Nvml(SimpleNamespace):
             "nvmlDeviceGetCudaComputeCapability": (9, 0),
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=41, usedGpuMemory=3 * GIB)],
         }
-        return self.changed[name] if name in self.changed else answers[name]
+        changed = self.changed.get(name, answers.get(name))
+        return changed(index) if callable(changed) else changed
 
 
 @pytest.fixture
@@ -96,6 +98,54 @@ def test_a_device_is_chosen_by_its_number(nvml: Nvml) -> None:
     assert devices.choose_device("cpu").is_cpu
     with pytest.raises(HostError, match="cuda:2"):
         devices.choose_device("cuda:2")
+
+
+def memory_of(*free_gib: float) -> Any:
+    """The memory of devices with so much free, in turn."""
+    return lambda index: SimpleNamespace(
+        total=80 * GIB, free=int(free_gib[index] * GIB), used=int((80 - free_gib[index]) * GIB)
+    )
+
+
+def test_auto_takes_the_device_with_the_most_free_memory(nvml: Nvml) -> None:
+    nvml.changed["nvmlDeviceGetMemoryInfo"] = memory_of(40, 70)
+    assert devices.choose_device("auto").uuid == "GPU-1"
+    nvml.changed["nvmlDeviceGetMemoryInfo"] = memory_of(70.4, 70.6)  # What the driver keeps differs a little.
+    assert devices.choose_device("auto").uuid == "GPU-0"
+
+
+def test_auto_takes_an_unused_device_before_one_with_more_memory(nvml: Nvml) -> None:
+    nvml.changed["nvmlDeviceGetMemoryInfo"] = memory_of(79, 79.9)
+    nvml.changed["nvmlDeviceGetComputeRunningProcesses"] = lambda index: [] if index == 0 else [SimpleNamespace(pid=41)]
+    nvml.changed["nvmlDeviceGetGraphicsRunningProcesses"] = [object()]
+    assert devices.choose_device("auto").uuid == "GPU-0"
+    nvml.changed["nvmlDeviceGetComputeRunningProcesses"] = lambda index: [] if index == 1 else [SimpleNamespace(pid=41)]
+    assert devices.choose_device("auto").uuid == "GPU-1"
+
+
+def test_of_used_devices_auto_takes_the_one_that_computes_least(nvml: Nvml) -> None:
+    nvml.changed["nvmlDeviceGetMemoryInfo"] = memory_of(70, 40)
+    nvml.changed["nvmlDeviceGetUtilizationRates"] = lambda index: SimpleNamespace(
+        gpu=100 if index == 0 else 3, memory=0
+    )
+    assert devices.choose_device("auto").uuid == "GPU-1"
+
+
+def test_ranks_get_the_freest_devices_in_the_order_in_which_they_see_them(nvml: Nvml) -> None:
+    nvml.changed.update(nvmlDeviceGetCount=3, nvmlDeviceGetMemoryInfo=memory_of(60, 30, 70))
+    assert [each.uuid for each in devices.choose_devices("auto", 2)] == ["GPU-0", "GPU-2"]
+    assert [each.uuid for each in devices.choose_devices("auto", 1)] == ["GPU-2"]
+    assert [each.uuid for each in devices.choose_devices("cuda:1", 2)] == ["GPU-1"]
+    assert [each.uuid for each in devices.choose_devices("auto", 4)] == ["GPU-0", "GPU-1", "GPU-2"]
+
+
+def test_beside_a_device_only_unused_ones_are_shown_to_a_probe(nvml: Nvml) -> None:
+    nvml.changed["nvmlDeviceGetGraphicsRunningProcesses"] = [object()]
+    device = devices.choose_device("cuda:0")
+    assert devices.idle_beside(device) == ()
+    nvml.changed["nvmlDeviceGetComputeRunningProcesses"] = []
+    assert [each.uuid for each in devices.idle_beside(device)] == ["GPU-1"]
+    assert devices.idle_beside(cpu_device()) == ()
 
 
 @pytest.mark.parametrize("text", ["gpu", "cuda:x", "cpu:1", "", "cuda:-1", "tpu:0"])

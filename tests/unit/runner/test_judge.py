@@ -44,10 +44,6 @@ def test_a_measured_trial_under_the_cap_is_ok() -> None:
         ({"is_over_cap": True, "peak_memory_bytes": 9 * GIB}, Outcome.OVER_CAP, "9.0 GiB, the cap is 8.0 GiB"),
         ({"is_over_host_cap": True, "peak_host_bytes": 9 * GIB}, Outcome.OVER_CAP, "9.0 GiB of the host's memory"),
         ({"is_shared_memory_full": True}, Outcome.OVER_CAP, "/dev/shm"),
-        ({"is_start_overrun": True}, Outcome.TIMED_OUT, "no optimizer step"),
-        ({"is_total_overrun": True}, Outcome.TIMED_OUT, "not through"),
-        ({"is_disk_full": True}, Outcome.INTERRUPTED, "temporary space"),
-        ({"is_warden_killed": True}, Outcome.INTERRUPTED, "from outside"),
     ],
 )
 def test_what_was_seen_from_outside_comes_before_any_report(how: dict[str, Any], outcome: Outcome, reason: str) -> None:
@@ -55,6 +51,30 @@ def test_what_was_seen_from_outside_comes_before_any_report(how: dict[str, Any],
     assert verdict.outcome is outcome
     assert reason in verdict.reason
     assert verdict.measurement is None
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome", "reason"),
+    [
+        ({"is_time_spent": True}, Outcome.INTERRUPTED, "All the time of the search"),
+        ({"is_start_overrun": True}, Outcome.TIMED_OUT, "no optimizer step"),
+        ({"is_total_overrun": True}, Outcome.TIMED_OUT, "not through"),
+        ({"is_ending_overrun": True}, Outcome.TIMED_OUT, "neither reported nor ended"),
+        ({"is_disk_full": True}, Outcome.INTERRUPTED, "temporary space"),
+        ({"is_warden_killed": True}, Outcome.INTERRUPTED, "from outside"),
+    ],
+)
+def test_a_trial_is_measured_once_its_window_is_over_whatever_ends_it_then(
+    how: dict[str, Any], outcome: Outcome, reason: str
+) -> None:
+    verdict = judge(job(), ending(**how), [])
+    assert verdict.outcome is outcome and reason in verdict.reason
+    assert judge(job(), ending(**how), [rank()]).outcome is Outcome.OK
+
+
+def test_an_error_comes_before_how_long_the_trial_took_to_end_after_it() -> None:
+    verdict = judge(job(), ending(exit_code=None, is_ending_overrun=True), [raised()])
+    assert (verdict.outcome, verdict.reason) == (Outcome.CRASHED, "ValueError: no such column")
 
 
 def test_the_tuners_own_wish_comes_before_all_else() -> None:
@@ -156,10 +176,7 @@ def test_no_step_is_a_crash() -> None:
         ({"is_loss_finite": False}, "not finite"),
         ({"has_changed_parameters": False}, "No parameter changed"),
         ({"blocks": (block(num_skipped_steps=1),) * 12}, "12 of 120"),
-        ({"observed": {"num_workers": "3"}}, "Asked for num_workers 0, in force was 3"),
-        ({"observed": {"grad_accum_steps": "2"}}, "Asked for grad_accum_steps 1, in force was 2"),
-        ({"observed": {"grad_accum_steps": "1.25"}}, "took 1.25 batches each on average, and 1 by"),
-        ({"observed": {"grad_accum_steps": "0.33"}}, "several steps with a batch"),
+        ({"observed": {"num_workers": "unknown, since none was built"}}, "number of workers is unknown, since none"),
         ({"blocks": (block(),) * 3, "status": RankStatus.ENDED}, "ended before enough"),
         ({"blocks": (), "status": RankStatus.ENDED}, "ended before enough"),
         ({"blocks": (block(),) * 3}, "at its limit with too few steps"),
@@ -207,6 +224,53 @@ def test_figures_that_no_training_has_are_a_crash_and_no_error_of_ours() -> None
 
 
 # Settings asked and in force ----------------------------------------------------------------------------------------
+
+
+SPLIT = Settings(batch_size=32, grad_accum_steps=2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "observed", "reason"),
+    [
+        (Settings(batch_size=64, num_workers=2), {"num_workers": "3"}, "Asked for num_workers 2, in force was 3."),
+        (SPLIT, {"grad_accum_steps": "3"}, "Asked for grad_accum_steps 2, in force was 3."),
+        (SPLIT, {"grad_accum_steps": "2.25"}, "took 2.25 batches each on average, and 2 by"),
+        (SPLIT, {"grad_accum_steps": "0.33"}, "several steps with a batch"),
+    ],
+)
+def test_what_was_asked_for_and_is_not_in_force_is_invalid(
+    asked: Settings, observed: dict[str, str], reason: str
+) -> None:
+    verdict = judge(job(settings=asked), ending(), [rank(observed=observed)])
+    assert verdict.outcome is Outcome.INVALID
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [
+        {"num_workers": "3", "batch_size": "32", "precision": "bf16"},
+        {"channels_last": "True", "intra_op_threads": "16", "omp_wait_policy": "passive"},
+        {"grad_accum_steps": "1.25"},
+        {"memory_fraction": "0.3"},
+    ],
+)
+def test_what_nobody_asked_for_never_makes_the_baseline_invalid(observed: dict[str, str]) -> None:
+    baseline = job(device="cuda", cap_fraction=0.5)
+    assert judge(baseline, ending(), [rank(observed=observed)]).outcome is Outcome.OK
+
+
+def test_beside_what_was_asked_for_the_script_may_move_what_trains_the_same() -> None:
+    trial = job(settings=Settings(batch_size=64, num_workers=2))
+    seen = rank(observed={"num_workers": "2", "intra_op_threads": "4", "grad_accum_steps": "1.25"})
+    assert judge(trial, ending(), [seen]).outcome is Outcome.OK
+
+
+def test_beside_what_was_asked_for_the_script_may_not_train_another_batch() -> None:
+    trial = job(settings=Settings(batch_size=64, num_workers=2))
+    verdict = judge(trial, ending(), [rank(observed={"num_workers": "2", "batch_size": "32"})])
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.reason == "The script changed its own batch_size from 64 to 32 under these settings."
 
 
 def test_inert_settings_are_not_compared() -> None:

@@ -92,7 +92,7 @@ def test_a_batch_whose_size_nobody_knows_is_refused_by_what_makes_it(kind, word)
 
 def test_a_number_format_that_nobody_could_check_is_refused():
     space = space_of(script_facts(notes=("format_unseen",)))
-    assert "no linear or convolution layer" in refusals(space)["precision"]
+    assert "no product of matrices was seen" in refusals(space)["precision"]
     assert space.allowed["precision"] == ("fp32",)
 
 
@@ -157,7 +157,7 @@ def test_fp16_is_refused_where_steps_cannot_be_skipped():
 
 
 def test_two_models_are_not_compiled():
-    assert "2 models" in refusals(space_of(script_facts(num_root_modules=2), gpu_machine()))["compile"]
+    assert "2 modules" in refusals(space_of(script_facts(num_root_modules=2), gpu_machine()))["compile"]
 
 
 def test_claimed_groups_are_not_refused():
@@ -326,3 +326,25 @@ def test_segments_that_expand_are_searched_only_where_asked_for():
     assert "ask with --set" in refusals(space_of(machine=gpu_machine()))["expandable_segments"]
     asked = space_of(machine=gpu_machine(), ranges=(("expandable_segments", "false,true"),))
     assert asked.allowed["expandable_segments"] == (False, True)
+
+
+# What the script sets itself
+
+
+def test_a_script_that_is_channels_last_can_be_searched_without_it():
+    space = space_of(script_facts(own_channels_last=True))
+    assert space.natural.channels_last
+    assert set(space.allowed["channels_last"]) == {False, True}
+
+
+@pytest.mark.parametrize(("own", "left"), [("tf32", {"tf32", "bf16", "fp16"}), ("bf16", {"bf16", "fp16"})])
+def test_a_format_that_the_script_has_raised_by_itself_is_not_taken_back(own, left):
+    space = space_of(script_facts(device="cuda", precision=own), machine=gpu_machine())
+    assert set(space.allowed["precision"]) == left
+    assert refusals(space)["precision=fp32"] == f"the script trains in {own} by itself"
+
+
+def test_a_script_that_asks_for_deterministic_kernels_keeps_cudnns_choice():
+    space = space_of(script_facts(device="cuda", notes=("deterministic",)), machine=gpu_machine())
+    assert space.allowed["cudnn_benchmark"] == (False,)
+    assert "deterministic" in refusals(space)["cudnn_benchmark"]

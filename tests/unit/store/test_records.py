@@ -44,8 +44,9 @@ TRIAL = TrialRecord(
 
 def test_a_study_survives_its_row_with_the_storage_of_the_reader() -> None:
     row = study_to_row(STUDY)
-    assert "mysql" not in str(row)
-    assert study_from_row(row, "sqlite:////x.db") == replace(STUDY, spec=replace(SPEC, storage="sqlite:////x.db"))
+    assert "mysql" not in str(row) and "abc" not in str(row)
+    spec = replace(SPEC, storage="sqlite:////x.db", command=("python", "t.py", "--token", "***"))
+    assert study_from_row(row, "sqlite:////x.db") == replace(STUDY, spec=spec)
 
 
 def test_a_trial_survives_its_row() -> None:

@@ -11,9 +11,11 @@ from autotune.store.secrets import (
     allowed_environment,
     is_secret_name,
     mask_arguments,
+    mask_known,
     mask_plain,
     mask_text,
     masked_command,
+    remember_arguments,
 )
 
 SECRET_NAMES = (
@@ -141,3 +143,10 @@ def test_of_the_environment_only_what_changes_speed_is_let_through() -> None:
     assert allowed_environment({"TORCH_HUB_URL": "https://ada:s3cret@host"}) == {
         "TORCH_HUB_URL": "https://ada:***@host"
     }
+
+
+def test_values_of_secret_arguments_are_hidden_wherever_they_occur_afterwards() -> None:
+    argv = ("t.py", "--api-key", "kept-under-a-stone", "--lr", "0.1", "--store=s3://ada:of-the-store@host/x")
+    remember_arguments((*argv, "--token=abc"))
+    text = "printed kept-under-a-stone and of-the-store and abc at lr 0.1"
+    assert mask_known(text) == "printed *** and *** and abc at lr 0.1"

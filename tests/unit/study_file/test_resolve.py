@@ -286,7 +286,8 @@ def test_paths_in_a_file_are_relative_to_its_folder(folder):
 def test_pyproject_serves_as_a_study_file(folder):
     (folder / "pyproject.toml").write_text("[tool.autotune]\nscript = 'train.py'\nseed = 4\n")
     found = resolved(folder)
-    assert (found.spec.seed, found.file) == (4, folder / "pyproject.toml")
+    assert found.file is not None
+    assert (found.spec.seed, found.file.path) == (4, folder / "pyproject.toml")
     (folder / "pyproject.toml").write_text("[tool.autotune]\nsead = 4\n")
     with pytest.raises(ConfigError, match=r"\[tool.autotune\] of pyproject.toml: sead is no key of a study; .* seed\?"):
         resolved(folder)

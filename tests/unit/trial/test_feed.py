@@ -73,7 +73,7 @@ class Window:
         self.feed._meter = self.meter
         self.steps.thread = threading.get_ident()
         self.loader = DataLoader(dataset, batch_sampler=Uneven())
-        self.feed.make_endless(self.loader)
+        self.feed.lengthen(self.loader, least_batches=1000)
         self.iterator = self.begin()
 
     def pass_begins(self) -> None:

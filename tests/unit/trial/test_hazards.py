@@ -133,6 +133,33 @@ def test_threads_outside_of_python_are_told_beyond_those_that_are_known(monkeypa
 
 
 @pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("comm", "mapped", "reason"),
+    [
+        ("jemalloc_bg_thd", "/packages/pyarrow/libarrow.so.2600", ""),
+        ("jemalloc_bg_thd", "/packages/own/libown.so", "2 threads (jemalloc_bg_thd) outside of Python"),
+        ("own-pool", "/packages/pyarrow/libarrow.so.2600", "2 threads (own-pool) outside of Python"),
+    ],
+)
+def test_threads_of_a_library_that_prepares_for_forks_forbid_none(
+    monkeypatch: pytest.MonkeyPatch, comm: str, mapped: str, reason: str
+) -> None:
+    monkeypatch.setattr(hazards, "_tasks", lambda: [Path(f"/proc/self/task/{n}") for n in range(3)])
+    monkeypatch.setattr(hazards, "_said_of", lambda task, what: comm if what == "comm" else "")
+    monkeypatch.setattr(hazards, "_mappings", lambda: [f"7f00-7f01 r-xp 0 00:01 1 {mapped}"])
+    assert found() == (f"an import has started {reason}" if reason else "")
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_thread_that_forbids_a_fork_is_told_without_those_that_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["python", "jemalloc_bg_thd", "own-pool"]
+    monkeypatch.setattr(hazards, "_tasks", lambda: [Path(f"/proc/self/task/{n}") for n in range(3)])
+    monkeypatch.setattr(hazards, "_said_of", lambda task, what: names[int(task.name)] if what == "comm" else "")
+    monkeypatch.setattr(hazards, "_mappings", lambda: ["7f00-7f01 r-xp 0 00:01 1 /packages/libarrow.so.2600"])
+    assert found() == "an import has started 1 thread (own-pool) outside of Python"
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_process_of_any_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hazards, "_said_of", lambda task, what: "4711" if what == "children" else "")
     assert found() == "an import has started a process"

@@ -60,7 +60,9 @@ class Window:
         self.loss, self.steps = loss, Steps()
         self.losses = LossWatch(self.steps, Roots())
         self.losses.install()
-        gradients = Gradients(self.steps, grad_accum_steps=grad_accum_steps, reduction=LossReduction.MEAN, scaler=None)
+        gradients = Gradients(
+            self.steps, grad_accum_steps=grad_accum_steps, reduction=LossReduction.MEAN, scaled_on=None
+        )
         self.steps.policy = gradients._step
         self.backward = self.steps._wrap_backward(gradients._wrap_backward(lambda *_: None))
         self.update = self.steps._wrap_step(lambda _: None)
@@ -77,7 +79,7 @@ class Window:
         )
         feed._meter = self.meter
         loader = DataLoader(torch.zeros(64, 2), batch_size=4)  # type: ignore[arg-type]
-        feed.make_endless(loader)
+        feed.lengthen(loader, least_batches=1 << 20)
         feed.epoch.begins(loader)
         self.iterator = iter(loader)
         self.meter._enter(Phase.WINDOW, MICRO_BATCHES_PER_BLOCK)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +11,11 @@ import pytest
 import torch
 
 from autotune.model.facts import VisibleDevices
-from autotune.trial import known_devices
+from autotune.trial import known_devices, torch_names
 from autotune.trial.known_devices import VARIABLE, KnownDevices
 from autotune.trial.patching import rebindable
 
-THREE = VisibleDevices(asked_for="0,1,2", num_devices=3)
+THREE = VisibleDevices(asked_for="0,1,2", num_devices=3, capabilities=((9, 0), (9, 0), (7, 5)))
 
 
 class Driver:
@@ -21,6 +23,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.num_asked = 0
+        self.told: list[object] = []
 
     def device_count(self) -> int:
         self.num_asked += 1
@@ -28,6 +31,18 @@ class Driver:
 
     def is_available(self) -> bool:
         return self.device_count() > 0
+
+    def set_device(self, device: object) -> None:
+        self.num_asked += 1
+        self.told.append(device)
+
+    def current_device(self) -> int:
+        self.num_asked += 1
+        return 5
+
+    def get_device_properties(self, device: object = None) -> SimpleNamespace:
+        self.num_asked += 1
+        return SimpleNamespace(major=8, minor=6, name=f"device {device}")
 
 
 @pytest.fixture
@@ -41,6 +56,8 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: driver.device_count())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: driver.is_available())
+    for name in ("set_device", "current_device", "get_device_properties"):
+        monkeypatch.setattr(torch.cuda, name, getattr(driver, name))
     monkeypatch.setattr(torch, "accelerator", accelerator, raising=False)
     monkeypatch.setenv(VARIABLE, "0,1,2")
     return driver
@@ -78,6 +95,86 @@ def test_where_there_is_no_device_there_is_none_available(driver: Driver) -> Non
     devices.remove()
 
 
+@pytest.mark.parametrize("device", [1, "cuda:1", torch.device("cuda", 1)])
+def test_a_device_is_made_the_current_one_in_the_trial_alone(driver: Driver, device: object) -> None:
+    devices = KnownDevices(THREE)
+    devices.install()
+    assert torch.cuda.current_device() == 0
+    torch.cuda.set_device(device)  # type: ignore[arg-type]
+    assert torch.cuda.current_device() == 1 and driver.num_asked == 0
+    devices.remove()
+    assert driver.told == []
+    devices.catch_up()
+    assert driver.told == [1] and torch.cuda.current_device() == 5
+
+
+def test_where_the_script_chooses_no_device_none_is_chosen_in_the_trial(driver: Driver) -> None:
+    devices = KnownDevices(THREE)
+    devices.install()
+    assert torch.cuda.current_device() == 0
+    devices.remove()
+    devices.catch_up()
+    assert driver.told == [] and driver.num_asked == 0
+
+
+@pytest.mark.parametrize("device", [3, -1, "cuda:7", torch.device("cuda"), "cpu", None])
+def test_a_device_that_there_is_not_is_torchs_own_affair_at_once(driver: Driver, device: object) -> None:
+    devices = KnownDevices(THREE)
+    devices.install()
+    torch.cuda.set_device(device)  # type: ignore[arg-type]
+    devices.remove()
+    devices.catch_up()
+    assert driver.told == [device]
+
+
+def test_a_device_of_another_thread_is_torchs_own_affair_at_once(driver: Driver) -> None:
+    devices = KnownDevices(THREE)
+    devices.install()
+    thread = threading.Thread(target=torch.cuda.set_device, args=(2,))
+    thread.start()
+    thread.join()
+    assert driver.told == [2] and torch.cuda.current_device() == 0
+    devices.remove()
+
+
+def test_the_capability_of_a_device_is_known_and_all_else_of_it_is_asked(driver: Driver) -> None:
+    devices = KnownDevices(THREE)
+    devices.install()
+    torch.cuda.set_device(2)
+    for asked, capability in ((None, (7, 5)), (0, (9, 0)), ("cuda:1", (9, 0)), (torch.device("cuda"), (7, 5))):
+        properties = torch.cuda.get_device_properties(asked)
+        assert (properties.major, properties.minor) == capability
+    assert driver.num_asked == 0
+    assert torch.cuda.get_device_properties("cuda:1").name == "device 1" and driver.num_asked == 1
+    assert torch.cuda.get_device_properties(3).major == 8 and driver.num_asked == 2
+    devices.remove()
+    assert torch.cuda.get_device_properties(0).major == 8 and driver.num_asked == 3
+
+
+@pytest.mark.skipif(torch.version.hip is not None, reason="torch asks nothing there")
+def test_whether_a_device_computes_in_bf16_is_known_without_the_driver(driver: Driver) -> None:
+    devices = KnownDevices(THREE)
+    devices.install()
+    assert torch.cuda.is_bf16_supported() and torch.cuda.get_device_capability() == (9, 0)
+    assert driver.num_asked == 0
+    devices.remove()
+
+
+def test_what_a_copy_of_the_properties_asks_of_its_class_starts_nothing(driver: Driver) -> None:
+    devices = KnownDevices(THREE)
+    devices.install()
+    properties = copy.copy(torch.cuda.get_device_properties(0))
+    assert (properties.major, properties.minor) == (9, 0) and driver.num_asked == 0
+    devices.remove()
+
+
+def test_properties_are_torchs_own_where_the_probe_had_not_started_cuda(driver: Driver) -> None:
+    devices = KnownDevices(VisibleDevices(asked_for="0,1,2", num_devices=3))
+    devices.install()
+    assert torch.cuda.get_device_properties(0).major == 8 and driver.num_asked == 1
+    devices.remove()
+
+
 @pytest.mark.parametrize("visible", ["0", None])
 def test_a_script_that_hides_devices_meanwhile_is_answered_by_torch(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, visible: str | None
@@ -111,6 +208,15 @@ def test_the_probe_asks_and_says_for_which_devices(driver: Driver, monkeypatch: 
     assert known_devices.ask() == VisibleDevices(asked_for="0,1,2", num_devices=8)
     monkeypatch.delenv(VARIABLE)
     assert known_devices.ask() == VisibleDevices(asked_for=None, num_devices=8)
+
+
+def test_the_probe_says_what_devices_can_do_where_it_has_started_cuda(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_names, "is_cuda_on", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, index))
+    asked = known_devices.ask()
+    assert asked is not None and asked.capabilities == tuple((8, index) for index in range(8))
 
 
 def test_a_process_that_cannot_ask_says_nothing(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from autotune.trial.patching import rebindable, wrap
+from autotune.trial.patching import rebindable, unwrap_all, wrap
 
 
 def twice(original):
@@ -38,3 +38,18 @@ def test_others_do_not_see_a_wrapper_over_a_plain_function_that_they_imported_be
     imported = module.double
     wrap(module, "double", twice)
     assert (imported(1), module.double(1)) == (2, 4)
+
+
+def test_all_wrappers_of_a_process_come_off_at_once_and_the_functions_are_the_originals_again():
+    def double(value):
+        return 2 * value
+
+    module, other = SimpleNamespace(double=double), SimpleNamespace(double=double)
+    wrap(module, "double", twice)
+    wrap(module, "double", twice)
+    taken_off = wrap(other, "double", twice)
+    taken_off()
+    unwrap_all()
+    assert module.double is double and other.double is double
+    unwrap_all()
+    assert module.double is double

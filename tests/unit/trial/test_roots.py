@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
+from autotune.settings import Precision
+from autotune.trial.precision import AutocastRegion
 from autotune.trial.roots import Roots
 
 
@@ -47,3 +50,46 @@ def test_every_call_of_a_validation_is_told(calls: list[bool]) -> None:
     with torch.inference_mode():
         model(torch.ones(1, 2))
     assert calls == [False, False, True, False, False]
+
+
+class Recomputed(torch.nn.Module):
+    """Checkpoints its parts: the backward pass calls them again, with gradients."""
+
+    def __init__(self, *, is_reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        self._is_reentrant = is_reentrant
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for part in (self.first, self.second):
+            inputs = checkpoint(part, inputs, use_reentrant=self._is_reentrant)
+        return inputs
+
+
+@pytest.mark.parametrize("is_reentrant", [True, False])
+def test_a_model_whose_parts_run_again_in_backward_is_one_model(is_reentrant: bool) -> None:
+    roots, model = Roots(), Recomputed(is_reentrant=is_reentrant)
+    roots.install()
+    try:
+        for _ in range(2):
+            model(torch.ones(1, 2, requires_grad=True)).sum().backward()
+    finally:
+        roots.stop()
+    assert roots.modules == (model,)
+
+
+def test_no_autocast_region_opens_in_a_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that did would belong to the thread of that pass, and no later forward pass could open its own."""
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
+    roots, model = Roots(), torch.nn.Linear(2, 2)
+    AutocastRegion("cpu", Precision.BF16).install(roots)
+    roots.install()
+    try:
+        for _ in range(2):
+            inputs = torch.ones(1, 2, requires_grad=True)
+            output = checkpoint(model, inputs, use_reentrant=False)
+            assert output.dtype == torch.bfloat16
+            output.float().sum().backward()
+            assert not torch.is_autocast_enabled("cpu")
+    finally:
+        roots.stop()

@@ -7,21 +7,18 @@ from collections.abc import Sequence
 import pytest
 from torch.utils.data import DataLoader
 
-from autotune.trial.batches import EndlessBatchSampler
+from autotune.trial.batches import lengthen
 from autotune.trial.running_epoch import RunningEpoch
 
 
 class Passes:
     """A script that iterates over a loader of ten batches again and again."""
 
-    def __init__(self) -> None:
+    def __init__(self, least_batches: int = 100) -> None:
         self.epoch = RunningEpoch()
         self.num_taken = 0
         self.loader = DataLoader(list(range(20)), batch_size=2)
-        endless = EndlessBatchSampler.over(
-            self.loader.batch_sampler, may_repeat=lambda num: True, num_backwards=lambda: 1
-        )
-        vars(self.loader)["batch_sampler"] = endless
+        lengthen(self.loader, least_batches=least_batches, may_repeat=lambda num: True, num_backwards=lambda: 1)
 
     def run(self, lengths: Sequence[int]) -> None:
         """Takes so many batches in each pass; the last one goes on."""
@@ -62,15 +59,24 @@ def test_epochs_that_a_script_leaves_are_as_long_as_it_goes_in_them(lengths: Seq
 def test_an_epoch_that_a_script_leaves_is_left_with_what_its_workers_have_ready() -> None:
     passes = Passes()
     passes.run((8, 4))
-    assert passes.epoch.end() is not None
+    assert passes.epoch.end(5) is not None
     assert passes.num_taken == 12
 
 
 def test_an_epoch_that_a_script_sees_through_is_taken_to_its_end() -> None:
     passes = Passes()
     passes.run((10, 4))
-    assert passes.epoch.end() is not None
+    assert passes.epoch.end(5) is not None
     assert next(passes.iterator, None) is None
+
+
+def test_an_epoch_is_not_begun_anew_where_the_script_would_see_one_longer_than_its_loader() -> None:
+    passes = Passes(least_batches=20)
+    passes.run((10, 16))
+    assert passes.epoch.end(5) is None
+    assert passes.epoch.end(4) is not None
+    passes.epoch.begin_next()
+    assert (passes.epoch.num_given, passes.epoch.num_until_end) == (16, len(passes.loader))
 
 
 @pytest.mark.parametrize("is_in_order", [True, False])

@@ -116,3 +116,8 @@ def test_the_note_names_the_gain_the_flag_and_the_rules() -> None:
 def test_no_gain_is_no_note() -> None:
     assert describe(()) == ""
     assert describe(Bench(rates={2: 1010.0, 4: 980.0}).run()) == ""
+
+
+def test_a_batch_that_no_search_may_choose_is_left_to_the_script() -> None:
+    note = describe(Bench().run(), can_search=False)
+    assert "--effective-batch" not in note and "in the script's own settings" in note

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autotune.tuner.budget import FINAL_WINDOW_S, LEAST_FINAL_WINDOW_S, NUM_FINALISTS, NUM_ROUNDS, Budget
+from autotune.tuner.budget import FINAL_WINDOW_S, LEAST_FINAL_WINDOW_S, LEAST_ROUNDS, NUM_FINALISTS, NUM_ROUNDS, Budget
 
 
 class Clock:
@@ -29,7 +29,7 @@ def test_the_finals_are_reserved():
     clock = Clock()
     budget = Budget(600.0, 0.0, clock)
     for _ in range(4 * NUM_FINALISTS):
-        budget.trial_took(10.0)
+        budget.trial_took(10.0, window_s=4.0)
     reserve_s = NUM_ROUNDS * (1 + NUM_FINALISTS) * budget.final_s
     clock.now_s += 600.0 - reserve_s - 11.0
     assert budget.allows_trial()
@@ -53,11 +53,38 @@ def test_unsaved_time_is_what_passed_since_it_was_asked():
 def test_a_short_search_spends_its_time_on_trials():
     clock = Clock()
     budget = Budget(600.0, 0.0, clock)
-    budget.trial_took(10.0, window_s=4.0)
-    clock.now_s += 600.0 - NUM_ROUNDS * 2 * budget.least_final_s - 11.0
+    for _ in range(2):
+        budget.trial_took(10.0, window_s=4.0)
+    clock.now_s += 600.0 - LEAST_ROUNDS * 2 * budget.least_final_s - 11.0
     assert budget.allows_trial()
     clock.now_s += 2.0
     assert not budget.allows_trial()
+
+
+def test_the_second_trial_may_take_the_time_of_the_finals_and_no_more_than_a_tenth_beyond_it():
+    clock = Clock()
+    budget = Budget(100.0, 0.0, clock)
+    clock.now_s += 60.0
+    budget.trial_took(30.0, window_s=2.0)
+    assert budget.allows_trial()
+    clock.now_s += 19.0
+    assert budget.allows_trial()
+    clock.now_s += 2.0
+    assert not budget.allows_trial()
+
+
+def test_a_round_is_afforded_within_a_tenth_of_the_time_beyond_it():
+    clock = Clock()
+    budget = Budget(100.0, 0.0, clock)
+    budget.trial_took(20.0, window_s=4.0)
+    clock.now_s += 100.0 + 10.0 - 2 * budget.least_final_s
+    assert budget.affords_round(2) and not budget.affords_round(3)
+
+
+def test_enough_time_is_what_is_spent_with_one_trial_and_two_rounds_of_two_more():
+    budget = Budget(60.0, 50.0, Clock())
+    budget.trial_took(20.0, window_s=4.0)
+    assert budget.enough_s() == 50.0 + 20.0 + 4 * budget.least_final_s
 
 
 def test_as_many_finalists_as_the_time_allows():

@@ -109,3 +109,11 @@ def test_trackers_that_the_script_imports_are_named() -> None:
     imports = ("torch", "wandb", "wandb.sdk", "mlflow")
     (note,) = notes_of(Status.IMPROVED, history, history.get(EAGER), trials, None, imports=imports)
     assert "MLflow, Weights & Biases" in note and "online" in note
+
+
+def test_a_search_without_a_choice_says_that_there_was_nothing_to_search() -> None:
+    trials = [record(0, EAGER, build_s=1.0, block_s=0.1)]
+    history = History([finished(0, EAGER)], EAGER)
+    (said,) = notes_of(Status.NO_GAIN, history, history.get(EAGER), trials, None, has_choice=False)
+    assert "nothing to search" in said
+    assert notes_of(Status.NO_GAIN, history, history.get(EAGER), trials, None) == ()

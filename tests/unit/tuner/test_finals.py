@@ -13,7 +13,7 @@ from autotune.model.summary import Status
 from autotune.search.history import FinishedTrial
 from autotune.settings import Precision, Settings
 from autotune.store.records import FinalRecord
-from autotune.tuner.budget import LEAST_FINAL_WINDOW_S, NUM_ROUNDS, Budget
+from autotune.tuner.budget import NUM_ROUNDS, Budget
 from autotune.tuner.finals import Finals, FinalsResult, _tie_key, published_rate
 from autotune.tuner.publish import status_of
 from autotune.tuner.stop import StopRequest
@@ -93,7 +93,7 @@ class Bench:
 
     def add_spent(self, study: str, spent_s: float) -> None: ...
 
-    def run(self, *numbers: int) -> FinalsResult:
+    def run(self, *numbers: int, unselected: dict[int, TrialResult] | None = None) -> FinalsResult:
         loop: Any = self
         finals = Finals(
             study="train",
@@ -104,7 +104,7 @@ class Bench:
             on_event=lambda event: None,
             seed=0,
         )
-        result = finals.run([trial(number) for number in numbers], trial(0))
+        result = finals.run([trial(number) for number in numbers], trial(0), unselected)
         assert result is not None, "it was stopped"
         return result
 
@@ -196,14 +196,41 @@ def test_who_failed_in_a_round_is_not_run_again() -> None:
     assert (result.winner.number, result.shortened) == (2, "")
 
 
-@pytest.mark.parametrize(("total_s", "num_longer"), [(110.0, 2), (30.0, 0)])
-def test_fewer_than_three_rounds_are_never_run_and_the_overrun_is_said(total_s: float, num_longer: int) -> None:
-    bench = Bench(total_s=total_s, around_s=20.0)
+@pytest.mark.parametrize(("total_s", "num_rounds"), [(150.0, 3), (110.0, 2), (50.0, 1), (20.0, 0)])
+def test_rounds_are_left_out_rather_than_the_time_passed_by_more_than_a_tenth(total_s: float, num_rounds: int) -> None:
+    bench = Bench(total_s=total_s, trial_s=22.0, around_s=20.0)
     result = bench.run(1)
-    assert bench.rounds(0) == bench.rounds(1) == list(range(NUM_ROUNDS))
-    assert result.comparison is not None and result.comparison.num_rounds == NUM_ROUNDS
-    assert set(bench.limits[num_longer:]) == {LEAST_FINAL_WINDOW_S}
-    assert "not even the shortest finals" in result.shortened
+    assert bench.rounds(0) == bench.rounds(1) == list(range(num_rounds))
+    assert bench.now_s <= 1.1 * total_s
+    assert result.is_compared == (num_rounds > 1)
+    assert result.shortened == ("" if num_rounds == 3 else f"The time allowed {num_rounds} of 3 rounds of finals.")
+    if num_rounds < 2:
+        assert result.winner.number == 0
+
+
+def test_a_search_without_time_for_two_rounds_was_too_short() -> None:
+    result = Bench(total_s=50.0, trial_s=22.0, around_s=20.0).run(1)
+    assert (result.winner.number, result.comparison) == (0, None)
+    assert status_of(finals=result, baseline=trial(0), trials=(), is_stopped=False) is Status.TOO_SHORT
+
+
+def test_trials_among_which_nobody_chose_are_the_first_round() -> None:
+    bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0)
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    bench.now_s, bench.limits = 0.0, []
+    result = bench.run(1, unselected=results)
+    assert bench.rounds(0) == bench.rounds(1) == [0, 1] and len(bench.limits) == 2
+    assert result.winner.number == 1 and result.comparison is not None and result.comparison.num_rounds == 2
+
+
+def test_a_baseline_without_a_rival_is_not_run_again() -> None:
+    bench = Bench(total_s=1000.0)
+    own = bench.measure(trial(0).settings, is_final=True, window_limit_s=4.0)
+    bench.limits = []
+    result = bench.run(unselected={0: own})
+    assert bench.limits == [] and result.is_compared
+    assert published_rate(result.records, 0) is not None
+    assert status_of(finals=result, baseline=trial(0), trials=(), is_stopped=False) is Status.NO_GAIN
 
 
 def test_figures_are_of_the_finals_alone(monkeypatch: pytest.MonkeyPatch) -> None:

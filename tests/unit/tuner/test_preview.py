@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from autotune.cli.dry_run import plan_text
 from autotune.errors import UsageError
 from autotune.search.walk import PlanLimits
 from autotune.space.derive import derive_space
 from autotune.tuner.preview import NUM_FIRST, first_settings, preview
 from autotune.units import GIB
-from tests.unit.facts import cpu_machine, gpu_machine, script_facts, search_spec
+from tests.cli.plans import plan
+from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
 
 
 def first(machine, **asked):
@@ -41,3 +45,29 @@ def test_a_plan_that_is_shorter_is_shown_in_full():
 def test_a_name_that_no_database_takes_is_refused_by_a_dry_run_too(name):
     with pytest.raises(UsageError, match="cannot be the name of a study"):
         preview(search_spec(study=name), run_probe=False, on_event=lambda event: None)
+
+
+def test_the_baseline_of_a_script_that_pins_on_a_cpu_is_called_your_settings():
+    facts = script_facts(loader=loader_facts(pin_memory=True))
+    space = derive_space(facts, cpu_machine(), search_spec())
+    assert space.natural.pin_memory
+    first = first_settings(space, PlanLimits(usable_cpus=2.0, cap_bytes=GIB))
+    made = plan(search_spec(), run_probe=True)
+    made.probe, made.first = replace(made.probe, facts=facts, natural=space.natural), first
+    assert "  baseline: your settings\n" in plan_text(made)
+
+
+def test_a_dry_run_says_how_long_its_probe_took_and_not_when_the_first_step_was_made(tmp_path, monkeypatch):
+    now = [100.0]
+
+    def probes(*_, ends_by, **__):
+        assert ends_by == 100.0 + 60.0
+        now[0] += 12.5
+        return script_facts(first_step_s=3.0)
+
+    monkeypatch.setattr("autotune.tuner.preview.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("autotune.tuner.preview.probe_script", probes)
+    monkeypatch.chdir(tmp_path)
+    spec = search_spec(cwd=str(tmp_path), script="train.py", budget_s=60.0, device="cpu")
+    found = preview(spec, run_probe=True, on_event=lambda event: None)
+    assert found.probe is not None and found.probe.wall_s == 12.5

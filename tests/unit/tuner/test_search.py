@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -191,6 +193,19 @@ def test_a_resume_repeats_no_trial_and_needs_no_probe(folder):
     assert len(set(own)) == 6
 
 
+def test_a_resume_touches_no_folder_that_the_database_names(folder, tmp_path):
+    interrupted_after(folder, 2)
+    mine = tmp_path / f"autotune-{os.getuid()}" / "mine"
+    for name in ("trials", "study"):
+        (mine / name).mkdir(parents=True)
+        (mine / name / "kept.txt").write_text("mine")
+    mine.parent.chmod(0o700)
+    with sqlite3.connect(folder.database) as connection:
+        connection.execute("UPDATE autotune_studies SET layer_folder = ?", [json.dumps(str(mine))])
+    folder.resume()
+    assert [(mine / name / "kept.txt").read_text() for name in ("trials", "study")] == ["mine", "mine"]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -346,3 +361,19 @@ def test_a_peak_is_judged_by_the_new_cap_and_refused_memory_only_by_a_smaller_on
     assert under_cap(refused, 300 * MIB, 200 * MIB) is None
     assert under_cap(refused, 100 * MIB, None) is None
     assert under_cap(failed(Outcome.INTERRUPTED, ""), 100 * MIB, 200 * MIB) is None
+
+
+def test_a_search_that_may_try_nothing_but_the_baseline_is_too_short_and_runs_no_finals(folder):
+    result = folder.search(max_trials=1)
+    assert result.status is Status.TOO_SHORT and result.status.exit_code == 0
+    assert len(folder.runner.ran) == 1
+    assert result.best is not None and result.best.samples_per_second == pytest.approx(100.0, rel=0.1)
+    assert any("--time" in note and "--trials" in note for note in result.notes)
+
+
+def test_a_search_of_two_trials_counts_them_as_the_first_round_of_the_finals(folder):
+    result = folder.search(max_trials=2)
+    assert len(folder.runner.ran) == 2 + 2 * 2
+    with folder.repository() as repository:
+        assert {final.round for final in repository.finals("train")} == {0, 1, 2}
+    assert result.status in (Status.IMPROVED, Status.NO_GAIN)

@@ -62,6 +62,11 @@ def leave_behind():
         return lock_of_bars()
     elif HOW == "devices":
         print("asked for devices by NVML:", os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+    elif HOW == "chooses":
+        torch._C._cuda_setDevice = lambda device: print(f"device {device} is the current one in {os.getpid()}")
+        print(f"chooses a device in {os.getpid()}")
+        torch.cuda.set_device("cuda:0")
+        print("computes in bf16:", torch.cuda.is_bf16_supported(), flush=True)
     return None
 
 

@@ -1,0 +1,171 @@
+"""`autotune trust`: agrees to what a database, a study file or a tuned config of somebody else makes autotune run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.completion import complete_study
+from autotune.cli.options import Storage
+from autotune.cli.place import open_repository, working_directory
+from autotune.errors import HostError, UsageError
+
+if TYPE_CHECKING:
+    from autotune.emit.config import TunedConfig
+    from autotune.store.records import StudyRecord
+
+SUFFIXES = (".yaml", ".yml", ".toml", ".json")
+EXAMPLES = """\b
+Examples:
+  autotune trust
+  autotune trust train
+  autotune trust autotune.yaml
+"""
+
+
+def trust(
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY|FILE]",
+            autocompletion=complete_study,
+            help="A study, or a tuned config. [default: the study file of this folder]",
+        ),
+    ] = None,
+    storage: Storage = None,
+) -> int:
+    """Show what a study, a tuned config or a study file of somebody else would run, and agree to it.
+
+    Data is never code: a database names the command that a resume runs, a study file a server or a program, a tuned
+    config arguments for your script. What you did not start on this machine is followed only after this. The agreement
+    holds for what is there now; where it changes later, you are asked again.
+    """
+    if study is None:
+        return _trust_study_file()
+    if Path(study).suffix.lower() in SUFFIXES and study.lower() != "study.toml":
+        return _trust_config(study)
+    if study.lower() == "study.toml":
+        return _trust_study_file()
+    from autotune.study_file.name import study_name
+    from autotune.tuner.trust import keep, what_differs, what_runs, with_whole_command
+
+    with open_repository(storage) as repository:
+        record = with_whole_command(repository.study(study_name(study)))
+    _show(f"study {record.name} runs this:\n{what_runs(record)}")
+    keep(record)
+    return _noted(is_noted=not what_differs(record))
+
+
+def agreed(record: StudyRecord) -> StudyRecord:
+    """The study with its whole command, once this user has agreed to it: before, now, or at a terminal's question.
+
+    Elsewhere nothing is asked: what goes on with the study then refuses it.
+    """
+    from autotune.tuner.trust import check_trusted, keep, what_differs, with_whole_command
+
+    record = with_whole_command(record)
+    if what_differs(record) and _is_at_terminal():
+        try:
+            check_trusted(record)
+        except UsageError as error:
+            _say(error.message)
+        if not _is_yes("Run it? [y/N]"):
+            raise UsageError(f"Study {record.name!r} was not gone on with.", "Nothing was run.")
+        keep(record)
+    return record
+
+
+def check_config_agreed(path: Path, config: TunedConfig, shown: str) -> None:
+    """Refuses a tuned config of somebody else that adds arguments to a script, unless the user agrees to them.
+
+    Args:
+        path: The config's file.
+        config: Its content.
+        shown: The file as the user named it.
+
+    Raises:
+        UsageError: The user has not agreed, and says no at a terminal's question, or there is nobody to ask.
+    """
+    from autotune.emit.agreed import added_arguments, agree, check_agreed
+
+    try:
+        check_agreed(path, config, shown)
+    except UsageError as error:
+        if not _is_at_terminal():
+            raise
+        _say(error.message)
+        if not _is_yes("Run with them? [y/N]"):
+            raise
+        agree(path, added_arguments(config))
+
+
+def _trust_study_file() -> int:
+    from autotune.study_file.agreed import agree, leading_outside
+    from autotune.study_file.file import find_study_file
+
+    file = find_study_file(working_directory(), os.environ)
+    if file is None:
+        raise UsageError("There is no study file here.", "Name a study, or a tuned config: autotune trust train")
+    outside = leading_outside(file)
+    if not outside:
+        _show(f"{file.label} names nothing outside of its folder: it needs no agreement.")
+        return 0
+    _show(f"{file.label} leads out of its folder:")
+    for key, text in outside.items():
+        _show(f"  {key} = {text}")
+    return _noted(is_noted=agree(file))
+
+
+def _trust_config(name: str) -> int:
+    from autotune.emit.agreed import added_arguments, agree
+    from autotune.emit.config import read_config
+
+    path = working_directory() / name
+    arguments = added_arguments(read_config(path))
+    if not arguments:
+        _show(f"{name} adds no arguments to a script: it needs no agreement.")
+        return 0
+    _show(f"{name} adds these arguments to a script: {' '.join(arguments)}")
+    return _noted(is_noted=agree(path, arguments))
+
+
+def _noted(*, is_noted: bool) -> int:
+    if not is_noted:
+        raise HostError(
+            "The agreement cannot be noted in your state folder.", "Set XDG_STATE_HOME to a folder of your own."
+        )
+    _show("Trusted, as it is now.")
+    return 0
+
+
+def _is_at_terminal() -> bool:
+    try:
+        return sys.stdin.isatty() and sys.stderr.isatty()
+    except ValueError:
+        return False
+
+
+def _is_yes(question: str) -> bool:
+    _say(question)
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    except (OSError, ValueError):
+        return False
+
+
+def _show(text: str) -> None:
+    from autotune.report.streams import write_result
+    from autotune.store.secrets import mask_text
+
+    write_result(f"{mask_text(text)}\n")
+
+
+def _say(text: str) -> None:
+    from autotune.report.streams import say
+    from autotune.store.secrets import mask_text
+
+    say(mask_text(text))

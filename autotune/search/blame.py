@@ -1,0 +1,305 @@
+"""Which settings make a script fail, found from finished trials alone, and the next trial that narrows it down. Pure.
+
+A failed trial is taken apart at once. Its changes are put in order, those that a measured trial had first, and halved
+until the first failing part is as short as possible: the last change of that part is needed for the failure. When the
+change fails alone, it is guilty; otherwise its partners are looked for in the same way. A search leaves guilty settings
+out and tries the rest. All of it follows from the trials, so that a resumed search knows as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from autotune.model.outcome import Outcome
+from autotune.search.history import FinishedTrial, History
+from autotune.search.walk import Candidate
+from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.space.space import SPLIT, SearchSpace, Value
+
+TAKEN_APART_STAGE = "taken_apart"
+"""Stage of trials that find out which settings of a failed one made it fail."""
+
+BATCH = "batch_size"
+"""The micro-batch and its accumulation are one change: their product is held fixed."""
+
+KNOB = "knobs."
+
+Changes = Mapping[str, Any]
+"""Values that differ from the script's own, by name; of `batch_size` the pair with the accumulation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Guilt:
+    """Settings that fail together, and alone where there is only one."""
+
+    changes: tuple[tuple[str, Any], ...]
+    """Names and values, as in `Changes`; one or a few."""
+    trial: FinishedTrial
+    """The failed trial with the fewest changes that shows it."""
+
+    def covers(self, changes: Changes, own: Changes) -> bool:
+        """Whether settings with these changes would fail for the same reason.
+
+        Numbers further from the script's own value than a guilty one are as guilty: more workers, a larger micro-batch.
+
+        Args:
+            changes: Of the settings.
+            own: The script's own values of all changes.
+        """
+        return all(name in changes and _is_as_far(changes[name], value, own[name]) for name, value in self.changes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Investigation:
+    """What is known of the failed trials."""
+
+    guilts: tuple[Guilt, ...]
+    next_trial: Candidate | None
+    """What narrows down the first failure that is not explained yet; None where all are, or another tuner is at it."""
+
+
+class _Untried(Exception):  # noqa: N818 -- a signal to the investigation, not an error
+    """It cannot be told whether these settings fail before they were tried."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+
+
+def investigate(
+    history: History,
+    *,
+    device_is_cpu: bool,
+    running: Iterable[Settings] = (),
+    may_be_tried: Callable[[Settings], bool] = lambda settings: True,
+    least_workers: int | None = None,
+) -> Investigation:
+    """The guilty settings of a study, and the next trial that finds out more.
+
+    Args:
+        history: Finished trials.
+        device_is_cpu: Some settings do nothing there.
+        running: Settings that other tuners measure now.
+        may_be_tried: Whether settings are in the space.
+        least_workers: The fewest workers that may be tried: where one fails, any number does. None = as few as were.
+    """
+    court = _Court(history, device_is_cpu, may_be_tried, least_workers or _fewest_alone(history))
+    candidate = None
+    failed = [trial for trial in history.trials if _has_failed(trial) and trial.settings != history.natural]
+    # What fails with few changes explains what fails with more.
+    for trial in sorted(failed, key=lambda trial: len(changes_of(trial.settings, history.natural))):
+        if court.is_explained(trial.settings):
+            continue
+        try:
+            court.take_apart(trial)
+        except _Untried as untried:
+            if candidate is None and untried.settings not in running:
+                candidate = Candidate(settings=untried.settings, stage=TAKEN_APART_STAGE)
+    return Investigation(guilts=tuple(court.guilts), next_trial=candidate)
+
+
+def _fewest_alone(history: History) -> int | None:
+    """The fewest workers that were tried beside the script's own settings."""
+    changed = (changes_of(trial.settings, history.natural) for trial in history.trials)
+    return min((changes["num_workers"] for changes in changed if list(changes) == ["num_workers"]), default=None)
+
+
+def changes_of(settings: Settings, natural: Settings) -> dict[str, Any]:
+    """What differs from the script's own settings, by name in a fixed order."""
+    different = settings.differences(natural)
+    changes = {name: here for name, (here, _) in different.items() if name != "grad_accum_steps"}
+    if BATCH in different or "grad_accum_steps" in different:
+        changes[BATCH] = (settings.batch_size, settings.grad_accum_steps)
+    order = list(GROUP_OF_FIELD)
+    return dict(sorted(changes.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order)))
+
+
+def values_of(settings: Settings) -> dict[str, Any]:
+    """The values of all that can be changed, as `changes_of` has them."""
+    values = {name: getattr(settings, name) for name in GROUP_OF_FIELD if name != "grad_accum_steps"}
+    values[BATCH] = (settings.batch_size, settings.grad_accum_steps)
+    return values | {f"{KNOB}{name}": value for name, value in settings.knobs}
+
+
+class _Court:
+    """Whether settings fail, as far as trials tell, and which are guilty.
+
+    Args:
+        history: Finished trials.
+        device_is_cpu: Some settings do nothing there.
+        may_be_tried: Whether settings are in the space.
+        least_workers: The fewest workers that may be tried.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        device_is_cpu: bool,
+        may_be_tried: Callable[[Settings], bool],
+        least_workers: int | None,
+    ) -> None:
+        self.guilts: list[Guilt] = []
+        self._history, self._device_is_cpu, self._may_be_tried = history, device_is_cpu, may_be_tried
+        self._least_workers = least_workers
+        self._own = values_of(history.natural)
+        self._passed = {
+            trial.number: changes_of(trial.settings, history.natural)
+            for trial in history.trials
+            if trial.outcome is Outcome.OK
+        }
+
+    def is_explained(self, settings: Settings) -> bool:
+        """Whether settings that are known to be guilty are among these."""
+        changes = changes_of(settings, self._history.natural)
+        return any(guilt.covers(changes, self._own) for guilt in self.guilts)
+
+    def take_apart(self, trial: FinishedTrial) -> None:
+        """Finds the guilty settings of a failed trial.
+
+        Raises:
+            _Untried: Another trial must tell more before.
+        """
+        changes = changes_of(trial.settings, self._history.natural)
+        not_in_force = {BATCH if name == "grad_accum_steps" else name for name in trial.missed}
+        missed = [name for name in changes if name in not_in_force]
+        core = {name: changes[name] for name in missed[:1]} or self._core(trial, self._ordered(changes, trial.number))
+        shown = self._history.get(self._settings(core))
+        is_shown = shown is not None and _has_failed(shown)
+        self.guilts.append(Guilt(changes=tuple(core.items()), trial=shown if shown and is_shown else trial))
+
+    def _core(self, trial: FinishedTrial, changes: dict[str, Any]) -> dict[str, Any]:
+        """The smallest part of the changes that fails, as far as halves tell."""
+        rest, core = list(changes), dict[str, Any]()
+        while True:
+            num = self._num_failing({name: changes[name] for name in rest}, core)
+            core = {rest[num - 1]: changes[rest[num - 1]], **core}
+            rest = rest[: num - 1]
+            # Each look at what does not get through in its time costs all of that time.
+            if trial.outcome is Outcome.TIMED_OUT:
+                return core
+            core = self._with_least_workers(core)
+            if not rest or self._fails(core):
+                return core
+
+    def _num_failing(self, changes: dict[str, Any], core: Changes) -> int:
+        """How many of the changes fail at least, beside those that are needed; all of them do."""
+        names = list(changes)
+        low, high = 1, len(names)
+        while low < high:
+            middle = (low + high) // 2
+            if self._fails({**{name: changes[name] for name in names[:middle]}, **core}):
+                high = middle
+            else:
+                low = middle + 1
+        return high
+
+    def _with_least_workers(self, core: dict[str, Any]) -> dict[str, Any]:
+        """The fewest workers in place of many, where they fail as well: then it is not their number."""
+        least = self._least_workers
+        if list(core) != ["num_workers"] or least is None or self._own["num_workers"]:
+            return core
+        fewest = {"num_workers": min(least, core["num_workers"])}
+        return fewest if self._fails(fewest) else core
+
+    def _ordered(self, changes: dict[str, Any], number: int) -> dict[str, Any]:
+        """The changes, those of the largest trial among them that was measured before first: they do no harm.
+
+        What is measured later changes nothing: the same halves are looked at again and again.
+        """
+        earlier = [passed for of, passed in self._passed.items() if of < number]
+        within = [passed for passed in earlier if passed.items() <= changes.items()]
+        innocent = max(within, key=len, default={})
+        return {**{name: value for name, value in changes.items() if name in innocent}, **changes}
+
+    def _fails(self, changes: Changes) -> bool:
+        """Whether the script fails with these changes.
+
+        Raises:
+            _Untried: Nobody knows.
+        """
+        settings = self._settings(changes)
+        if settings == self._history.natural:
+            return False
+        if self.is_explained(settings):
+            return True
+        trial = self._history.get(settings)
+        if trial is not None:
+            return _has_failed(trial)
+        wanted = changes_of(settings, self._history.natural).items()
+        if any(wanted <= passed.items() for passed in self._passed.values()) or not self._may_be_tried(settings):
+            return False
+        raise _Untried(settings)
+
+    def _settings(self, changes: Changes) -> Settings:
+        natural = self._history.natural
+        values = {name: value for name, value in changes.items() if name != BATCH and not name.startswith(KNOB)}
+        if BATCH in changes:
+            values["batch_size"], values["grad_accum_steps"] = changes[BATCH]
+        knobs = dict(natural.knobs)
+        knobs.update({name.removeprefix(KNOB): value for name, value in changes.items() if name.startswith(KNOB)})
+        settings = replace(natural, **values, knobs=tuple(knobs.items()))
+        return settings.canonical(device_is_cpu=self._device_is_cpu)
+
+
+def _has_failed(trial: FinishedTrial) -> bool:
+    return trial.outcome.is_failed and not trial.is_inconclusive
+
+
+def _is_as_far(value: Any, guilty: Any, own: Any) -> bool:
+    """Whether a value is as guilty as another: the same, or a number further from the script's own."""
+    if value == guilty:
+        return True
+    if isinstance(value, tuple):  # a micro-batch and its accumulation
+        value, guilty, own = value[0], guilty[0], own[0]
+    if not all(_is_number(one) for one in (value, guilty, own)):
+        return False
+    return bool(value > guilty > own or value < guilty < own)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnocentSpace(SearchSpace):
+    """The part of a space in which nothing is known to be guilty."""
+
+    guilts: tuple[Guilt, ...]
+
+    def why_not(self, settings: Settings) -> str | None:
+        """Why these settings may not be tried, as one sentence; None when they may."""
+        natural = self.natural.canonical(device_is_cpu=self.device_is_cpu)
+        changes, own = changes_of(settings.canonical(device_is_cpu=self.device_is_cpu), natural), values_of(natural)
+        shown = next((guilt.trial for guilt in self.guilts if guilt.covers(changes, own)), None)
+        return super().why_not(settings) if shown is None else f"Trial {shown.number} failed so: {shown.reason}"
+
+
+def without(space: SearchSpace, guilts: Sequence[Guilt]) -> SearchSpace:
+    """A space without the settings that are known to be guilty.
+
+    A parameter whose values are all guilty keeps them, as one that the user fixed: there is no other to try.
+    """
+    own = values_of(space.natural.canonical(device_is_cpu=space.device_is_cpu))
+    alone = [guilt for guilt in guilts if len(guilt.changes) == 1]
+    values = {one.name: getattr(space, one.name) for one in fields(SearchSpace)}
+    values["allowed"] = {
+        name: tuple(value for value in allowed if not _is_guilty_alone(space, name, value, alone, own)) or allowed
+        for name, allowed in space.allowed.items()
+    }
+    return InnocentSpace(**values, guilts=tuple(guilts)) if guilts else space
+
+
+def _is_guilty_alone(
+    space: SearchSpace, name: str, value: Value, alone: Sequence[Guilt], own: Mapping[str, Any]
+) -> bool:
+    """Whether a value of a parameter is guilty whatever else is changed."""
+    if name == "batch_size":
+        return False  # Where it is a parameter by itself, the accumulation beside it is another.
+    if name == SPLIT:
+        micro_batch = space.divisors[int(value)]
+        here: dict[str, Any] = {BATCH: (micro_batch, (space.batch_per_device or 0) // micro_batch)}
+    else:
+        here = {name: value}
+    return any(here[key] != own.get(key) for key in here) and any(guilt.covers(here, own) for guilt in alone)

@@ -1,0 +1,52 @@
+"""The script's own settings as its first trial shows them, where the probe had taken them for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autotune.errors import SearchSpaceError
+from autotune.model.facts import ScriptFacts
+from autotune.model.result import TrialResult
+from autotune.settings import text_of
+from autotune.space.derive import derive_space
+from autotune.space.natural import misread, natural_settings, with_readings
+from autotune.space.space import SearchSpace
+from autotune.tuner.jobs import Jobs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Correction:
+    """What a search goes on with once its baseline has shown other settings than the probe."""
+
+    facts: ScriptFacts
+    space: SearchSpace
+    jobs: Jobs
+    message: str
+    """One sentence for the user."""
+
+
+def correction_of(result: TrialResult, jobs: Jobs) -> Correction | None:
+    """What a trial of the script's own settings corrects; None where it shows what the probe showed.
+
+    Nothing is corrected where the user's own wishes forbid the space that follows; the trial counts all the same.
+
+    Args:
+        result: How that trial ended.
+        jobs: Made the trial, from the facts and the settings that the probe showed.
+    """
+    facts, natural = jobs.facts, jobs.natural
+    assert facts is not None and natural is not None
+    readings = misread(natural, (rank.observed for rank in result.ranks), device_is_cpu=jobs.site.device.is_cpu)
+    if not readings:
+        return None
+    facts = with_readings(facts, readings)
+    try:
+        space = derive_space(facts, jobs.site.machine, jobs.spec)
+    except SearchSpaceError:
+        return None
+    seen = natural_settings(facts)
+    told = ", ".join(f"{name}={text_of(getattr(seen, name))}" for name in sorted(readings))
+    taken = ", ".join(f"{name}={text_of(getattr(natural, name))}" for name in sorted(readings))
+    message = f"Your script's own settings are {told}, as its first trial shows; the probe had read {taken}."
+    jobs = replace(jobs, facts=facts, natural=space.natural)
+    return Correction(facts=facts, space=space, jobs=jobs, message=message)

@@ -1,0 +1,121 @@
+"""Models of many shapes: their number format and memory format can be changed, and are seen to be in force."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.settings import Precision
+from autotune.space.derive import derive_space
+from tests.integration.trial.ground import Ground
+from tests.unit.facts import cpu_machine, search_spec
+
+LOOP = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+{model}
+
+torch.manual_seed(0)
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(TensorDataset({inputs}, torch.randn(96)), batch_size=8)
+for epoch in range(100000):
+    for x, y in loader:
+        optimizer.zero_grad()
+        {call}.backward()
+        optimizer.step()
+"""
+TOKENS, IMAGES = "torch.randn(96, 4, 8)", "torch.randn(96, 3, 8, 8)"
+MEAN = "(model(x).float().mean((1, 2)) - y).square().mean()"
+ENCODER = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder = torch.nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x):
+        return self.encoder(x)
+"""
+FUNCTIONAL = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x):
+        return torch.einsum("bti,io->bto", x, self.weight)
+"""
+CHECKPOINTED = """
+from torch.utils.checkpoint import checkpoint
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return x
+"""
+TASK = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.conv(x).mean((1, 2, 3))
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def to(self, *args, **kwargs):
+        torch.empty(0).to(*args, **kwargs)
+        return super().to(*args, **kwargs)
+
+    def forward(self, x, target):
+        return (self.net(x) - target).square().mean()
+"""
+NORMED = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = torch.nn.BatchNorm1d(4), torch.nn.Linear(8, 8)
+        self.norm.train({trains})
+
+    def forward(self, x):
+        return self.head(self.norm(x))
+"""
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_frozen_batch_norm_layers_do_not_keep_the_batch_whole(ground: Ground, trains: bool) -> None:
+    """Their statistics do not change with the micro-batch, as the refusal says of those that train."""
+    model = NORMED.replace("{trains}", str(trains))
+    facts = ground.probe(ground.script(LOOP.format(model=model, inputs=TOKENS, call=MEAN)))
+    assert facts.num_batch_norms == int(trains)
+
+
+@pytest.mark.parametrize("model", [ENCODER, FUNCTIONAL, CHECKPOINTED], ids=["attention", "functional", "checkpointed"])
+def test_a_model_without_a_linear_layer_that_is_called_trains_in_bf16(ground: Ground, model: str) -> None:
+    path = ground.script(LOOP.format(model=model, inputs=TOKENS, call=MEAN))
+    facts = ground.probe(path)
+    space = derive_space(facts, cpu_machine(), search_spec(ranges=(("compile", "false,true"),)))
+    assert "bf16" in space.allowed["precision"], space.refused
+    assert True in space.allowed["compile"], space.refused
+    run = ground.trial(path, facts, precision=Precision.BF16)
+    assert run.outcome == "ok", run.verdict
+    assert run.rank.observed["precision"] == "bf16"
+
+
+def test_a_task_with_a_to_of_its_own_trains_in_channels_last(ground: Ground) -> None:
+    path = ground.script(LOOP.format(model=TASK, inputs=IMAGES, call="model(x, y)"))
+    facts = ground.probe(path)
+    assert True in derive_space(facts, cpu_machine(), search_spec()).allowed["channels_last"]
+    run = ground.trial(path, facts, channels_last=True)
+    assert run.outcome == "ok", run.verdict
+    assert run.rank.observed["channels_last"] == "True"

@@ -1,0 +1,78 @@
+"""Rates from a script's own output: lines, and the times of their arrival."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.street.script import Progress
+
+STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""Terminal sequences of colours and cursor moves."""
+
+
+class Lines:
+    """Lines out of the chunks of a pipe; a newline or a progress bar's carriage return ends a line."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def feed(self, text: str) -> list[str]:
+        """The lines completed by the chunk; the rest waits for the next chunk."""
+        *whole, self._rest = re.split(r"[\r\n]+", self._rest + text)
+        return [line for line in whole if line.strip()]
+
+
+@dataclass
+class Counter:
+    """Positions of training over time, read off lines of output."""
+
+    progress: Progress
+    marks: list[tuple[float, float, int]] = field(default_factory=list)
+    """Time in seconds, position in samples, and the number of the line's stretch of training."""
+    _stretch: int = 0
+    _lines: int = 0
+    _last: tuple[int, float] | None = None
+
+    def line(self, time_s: float, text: str) -> bool:
+        """Counts the line; True for a line of progress."""
+        match = self.progress.search(STYLES.sub("", text))
+        if match is None:
+            return False
+        self._lines += 1
+        groups = match.groupdict()
+        at = float(groups["at"]) if groups.get("at") else float(self._lines)
+        epoch = int(groups["epoch"]) if groups.get("epoch") else 0
+        self._open_stretch(epoch, at)
+        position = at * self.progress.per
+        if not self.marks or self.marks[-1][1:] != (position, self._stretch):
+            self.marks.append((time_s, position, self._stretch))
+        return True
+
+    def _open_stretch(self, epoch: int, at: float) -> None:
+        """Begins a stretch when the count has begun anew: the time between epochs belongs to no rate."""
+        last, self._last = self._last, (epoch, at)
+        if last is not None and (epoch != last[0] or at < last[1]):
+            self._stretch += 1
+
+    @property
+    def first_s(self) -> float | None:
+        """Time of the first line of progress."""
+        return self.marks[0][0] if self.marks else None
+
+    def rate(self, settle_s: float) -> float | None:
+        """Samples per second after the first `settle_s` seconds; None without two later lines of a stretch."""
+        if not self.marks:
+            return None
+        return rate_of([mark for mark in self.marks if mark[0] >= self.marks[0][0] + settle_s])
+
+
+def rate_of(marks: Iterable[tuple[float, float, int]]) -> float | None:
+    """Positions gained per second within all stretches together; None for stretches of no time."""
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for time_s, position, stretch in marks:
+        spans.setdefault(stretch, []).append((time_s, position))
+    seconds = sum(points[-1][0] - points[0][0] for points in spans.values())
+    gained = sum(points[-1][1] - points[0][1] for points in spans.values())
+    return gained / seconds if seconds > 0 and gained > 0 else None

@@ -1,0 +1,135 @@
+"""Rates out of lines of output."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.street.progress import Counter, Lines
+from tests.street.rows import SCRIPTS
+from tests.street.script import Progress
+from tests.street.watch import Limits, watch
+
+PRINTED = {
+    "imagenet_resnet50": "Epoch: [1][  30/1000]\tTime  0.195 ( 0.201)\tData  0.000 ( 0.004)\tLoss 6.9e+00",
+    "timm_resnet50": "Train: 0 [  30/1000 (  3%)]  Loss: 6.98 (6.97)  Time: 0.190s,  673.10/s  (0.2s,  640.00/s)",
+    "torchvision_classification": "Epoch: [0]  [  30/1000]  eta: 0:03:05  lr: 0.1  img/s: 2114.3  time: 0.0915",
+    "hf_run_clm_gpt2": "  3%|3         | 30/1000 [00:05<02:51,  5.66it/s]",
+    "nanogpt": "iter 30: loss 9.6521, time 1003.52ms, mfu 40.12%",
+    "mnist": "Train Epoch: 1 [30/60000 (0%)]\tLoss: 2.300024",
+    "dcgan": "[0/25][30/1000] Loss_D: 1.2014 Loss_G: 3.6126 D(x): 0.62 D(G(z)): 0.4 / 0.03",
+    "super_resolution": "===> Epoch[1](30/50): Loss: 0.1500",
+    "word_language_model": "| epoch   1 |    30/ 2983 batches | lr 20.00 | ms/batch 12.34 | loss  6.00 | ppl   403.43",
+    "gat": "Epoch: 0030 (0.0102s) loss_train: 1.9 acc_train: 0.1 loss_val: 1.9 acc_val: 0.1",
+    "yolov5": "       0/19      2.31G  0.1162  0.03518  0.06224        79  640:  15%|#5   | 30/200 [00:11<01:02]",
+    "yolox": "2026-01-01 | INFO     | yolox.core.trainer:260 - epoch: 1/300, iter: 30/375, mem: 4511Mb",
+    "pytorch_unet": "Epoch 1/5:   2%|2         | 30/1440 [00:05<02:51,  5.66img/s, loss (batch)=1.2]",
+    "lightning_imagenet": "Epoch 0:   3%|3         | 30/1000 [00:11<06:12,  2.61it/s, train_acc1_step=0.000]",
+    "lightning_transformer": "\x1b[2KEpoch 0/19  \x1b[91m━━╸\x1b[0m━━━ 30/1719 \x1b[2m0:00:05\x1b[0m 12.8it/s",
+    "diffusers_unconditional": "Epoch 0:   3%|3         | 30/188 [00:05<02:51,  5.66it/s, loss=0.9, lr=1e-6, step=30]",
+    "diffusion_mnist": "loss: 0.5321:  12%|#2        | 30/235 [00:09<00:43,  4.76it/s]",
+    "wgan_gp": "[Epoch 0/200] [Batch 30/938] [D loss: -4.37] [G loss: 0.03]",
+    "geometric_mutag_gin": "Epoch: 030, Loss: 0.6913, Train: 0.5000, Test: 0.5000",
+    "dlrm": "Finished training it 30/100000 of epoch 0, 21.05 ms/it, loss 0.084212",
+    "series_dlinear": "\titers: 30, epoch: 1 | loss: 0.5142",
+    "mingpt_chargpt": "iter_dt 105.12ms; iter 30: train loss 2.91321",
+    "makemore": "step 30 | loss 2.9321 | step time 12.31ms",
+    "tutorial_cnn": "Epoch [1/5], Step [30/600], Loss: 0.1712",
+    "accelerate_cv": "epoch 30: 2.70",
+}
+"""A line of each script's output at position 30."""
+
+
+def at_ten_per_second(counter: Counter, lines: list[str], start: float = 0.0) -> None:
+    for number, line in enumerate(lines):
+        counter.line(start + number / 10, line)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_scripts_own_line_of_progress_is_read(name: str) -> None:
+    script = next(script for script in SCRIPTS if script.name == name)
+    for device in script.devices:
+        progress = script.progress_on(device)
+        assert progress is not None
+        counter = Counter(progress)
+        assert counter.line(1.0, PRINTED[name])
+        assert counter.marks == [(1.0, 30 * progress.per, 0)]
+
+
+def test_the_rate_is_positions_gained_per_second_times_the_batch() -> None:
+    counter = Counter(Progress(pattern=r"step (?P<at>\d+)", per=8))
+    at_ten_per_second(counter, [f"step {5 * number}" for number in range(100)])
+    assert counter.rate(0.0) == pytest.approx(5 * 8 * 10)
+
+
+def test_what_comes_before_the_settled_part_is_not_counted() -> None:
+    counter = Counter(Progress(pattern=r"step (?P<at>\d+)"))
+    at_ten_per_second(counter, [f"step {number}" for number in range(20)])
+    at_ten_per_second(counter, [f"step {20 + 3 * number}" for number in range(40)], start=2.0)
+    assert counter.rate(2.0) == pytest.approx(30.0)
+
+
+def test_lines_without_a_position_count_as_one_each() -> None:
+    counter = Counter(Progress(pattern=r"^SPS: ", per=512))
+    at_ten_per_second(counter, ["SPS: 1000", "noise", "SPS: 1100", "noise", "SPS: 1050"])
+    assert counter.rate(0.0) == pytest.approx(512 * 5)
+
+
+def test_the_time_between_two_epochs_is_in_no_rate() -> None:
+    counter = Counter(Progress(pattern=r"epoch (?P<epoch>\d+) (?P<at>\d+)"))
+    at_ten_per_second(counter, [f"epoch 0 {number}" for number in range(10)])
+    at_ten_per_second(counter, [f"epoch 1 {number}" for number in range(10)], start=60.0)
+    assert counter.rate(0.0) == pytest.approx(10.0)
+
+
+def test_a_count_that_begins_anew_without_an_epoch_opens_a_stretch() -> None:
+    counter = Counter(Progress(pattern=r"(?P<at>\d+)/10 \["))
+    at_ten_per_second(counter, [f"{number}/10 [" for number in range(11)])
+    at_ten_per_second(counter, [f"{number}/10 [" for number in range(11)], start=30.0)
+    assert counter.rate(0.0) == pytest.approx(10.0)
+
+
+def test_a_bar_that_is_drawn_again_keeps_the_time_of_its_first_drawing() -> None:
+    counter = Counter(Progress(pattern=r"(?P<at>\d+)/9"))
+    at_ten_per_second(counter, ["0/9", "1/9", "1/9", "1/9", "2/9"])
+    assert [mark[0] for mark in counter.marks] == pytest.approx([0.0, 0.1, 0.4])
+
+
+def test_one_line_gives_no_rate() -> None:
+    counter = Counter(Progress(pattern=r"step (?P<at>\d+)"))
+    counter.line(1.0, "step 1")
+    assert counter.rate(0.0) is None and counter.first_s == 1.0
+
+
+def test_no_line_of_progress_gives_no_rate() -> None:
+    counter = Counter(Progress(pattern=r"step (?P<at>\d+)"))
+    assert not counter.line(1.0, "loading data") and counter.rate(0.0) is None and counter.first_s is None
+
+
+def test_carriage_returns_end_lines_and_a_cut_line_waits_for_its_rest() -> None:
+    lines = Lines()
+    assert lines.feed("  0%| | 0/9\r 11%|# | 1/9\r 22%") == ["  0%| | 0/9", " 11%|# | 1/9"]
+    assert lines.feed("|## | 2/9\n\nend\n") == [" 22%|## | 2/9", "end"]
+
+
+CHATTY = "import time\nfor n in range(10**6):\n    print('step', n, flush=True)\n    time.sleep(0.01)\n"
+
+
+def test_a_script_that_never_ends_is_watched_and_ended(tmp_path: Path) -> None:
+    limits = Limits(settle_s=0.1, window_s=0.5, start_s=60.0)
+    progress = Progress(pattern=r"^step (?P<at>\d+)", per=2)
+    watched = watch(
+        [sys.executable, "-c", CHATTY], cwd=tmp_path, environ={}, progress=progress, limits=limits, log=tmp_path / "log"
+    )
+    assert watched.rate is not None and watched.rate > 0
+    assert watched.exit_code is None and "step 0" in (tmp_path / "log").read_text()
+
+
+def test_a_script_that_fails_leaves_its_last_words_and_its_exit_code(tmp_path: Path) -> None:
+    watched = watch(
+        [sys.executable, "-c", "raise SystemExit('no data')"], cwd=tmp_path, environ={},
+        progress=Progress(pattern="step"), limits=Limits(start_s=60.0), log=tmp_path / "log",
+    )  # fmt: skip
+    assert (watched.rate, watched.exit_code, watched.tail) == (None, 1, ("no data",))
