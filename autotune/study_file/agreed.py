@@ -21,7 +21,7 @@ _SQLITE = ("sqlite:///", "sqlite+pysqlite:///")
 
 
 def leading_outside(file: StudyFile) -> dict[str, str]:
-    """By key, as text, what the file names outside of its own folder, and where it takes protection from the user's files.
+    """By key, as text, what the file names outside of its own folder, and what leaves files unprotected.
 
     Empty where all lies inside and is protected.
     """
@@ -67,7 +67,7 @@ def check_agreed(file: StudyFile | None, keys: Collection[str] | None = None) ->
     if new:
         named = "; ".join(f"{key} = {text}" for key, text in new.items())
         raise UsageError(
-            f"{file.label} leads out of its folder, and you have not agreed to that: {named}.",
+            f"{file.label} leads out of its folder or leaves files unprotected, and you have not agreed: {named}.",
             f"If that is what you want, type: {trust_line(file)}",
         )
 

@@ -44,7 +44,7 @@ class FakeTuner:
             raise self.error
         return self.result
 
-    def resume(self, study: str, *, storage: str, cwd: Any, on_event: Any, stop: Any = None) -> SearchResult:
+    def resume(self, study: str, *, storage: str, cwd: Any, on_event: Any, **_: Any) -> SearchResult:
         self.resumed.append((study, storage))
         on_event(finished(9, TUNED, measured(3000.0), is_best=True))
         if self.error is not None:

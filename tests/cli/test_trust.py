@@ -30,6 +30,9 @@ def state(tmp_path_factory, monkeypatch):
         ('script = "train.py"\nout = "../autotune.yaml"\n', True),
         ('command = ["python", "train.py"]\n', True),
         ('module = "http.server"\n', True),
+        ('script = "train.py"\nunprotected = true\n', True),
+        ('script = "train.py"\nprotection = "none"\n', True),
+        ('script = "train.py"\nprotection = "landlock"\nunprotected = false\n', False),
     ],
 )
 def test_a_search_asks_for_agreement_where_a_study_file_leads_out_of_its_folder(
