@@ -63,7 +63,7 @@ def from_plain(kind: type[T], value: Any) -> T:
 def _build(annotation: Any, value: Any, where: str, depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise ValueError(f"{where} is nested too deeply")
-    origin = typing.get_origin(annotation)
+    origin = _origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return _build_union(annotation, value, where, depth)
     if origin is tuple:
@@ -111,15 +111,14 @@ def _build_mapping(annotation: Any, value: Any, where: str, depth: int) -> dict[
 def _build_dataclass(kind: Any, value: Any, where: str, depth: int) -> Any:
     if not isinstance(value, Mapping):
         raise ValueError(f"{where} must be a mapping, not {type(value).__name__}")
-    hints = _hints(kind)
-    fields = {field.name for field in dataclasses.fields(kind) if field.init}
+    hints, fields, required = _shape(kind)
     unknown = sorted(str(key) for key in value if key not in fields)
     if unknown:
         raise ValueError(f"{where} has no field {unknown[0]!r}")
     if hasattr(kind, "from_dict"):
         return kind.from_dict(value)
     built = {name: _build(hints[name], item, f"{where}.{name}", depth + 1) for name, item in value.items()}
-    missing = [field.name for field in dataclasses.fields(kind) if _is_required(field) and field.name not in value]
+    missing = [name for name in required if name not in value]
     if missing:
         raise ValueError(f"{where} lacks {', '.join(missing)}")
     return kind(**built)
@@ -144,5 +143,13 @@ def _build_scalar(kind: Any, value: Any, where: str) -> Any:
 
 
 @functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _shape(kind: Any) -> tuple[dict[str, Any], frozenset[str], tuple[str, ...]]:
+    """Annotations of a dataclass, the fields that it is made from, and those that must be given."""
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    required = tuple(field.name for field in fields if _is_required(field))
+    return typing.get_type_hints(kind), frozenset(field.name for field in fields), required
+
+
+@functools.cache
+def _origin(annotation: Any) -> Any:
+    return typing.get_origin(annotation)

@@ -9,7 +9,7 @@ from functools import cached_property
 from autotune.model.outcome import Outcome
 from autotune.settings import Settings
 
-MAX_TELLING = 300
+MAX_TELLING = 200
 """Trials up to which every one is looked at for the next proposal."""
 
 

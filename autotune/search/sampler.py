@@ -24,7 +24,7 @@ MAX_MULTIVARIATE = 6
 """Above so many parameters TPE treats them one by one. Alone it does better with all of them jointly, as the rivals in
 the benchmark of searches show; beside the plan and the forecast, which know what acts together, it does not."""
 
-MAX_FOLLOWED = 600
+MAX_FOLLOWED = 400
 """Trials in the study in memory after which it begins anew with those that say most: TPE's time grows with them."""
 
 NOT_SAMPLED = frozenset({"memory_fraction"})
