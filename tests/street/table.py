@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 Row = dict[str, Any]
+ROUTINE = r"\b(on a CPU|a CPU has|without an accelerator)\b"
+"""Reasons of the device alone, left out of the page."""
 OUTCOMES = ("tuned", "no gain", "too short", "refused", "failed", "hung", "not run")
 HEAD = """# Public training scripts
 
@@ -28,7 +31,7 @@ COLUMNS = (
 def written(rows: Sequence[Row]) -> str:
     """The whole page."""
     ordered = sorted(rows, key=lambda row: (row["kind"].lower(), row["script"], row["device"]))
-    lines = [HEAD, "## Figures", "", *figures(ordered), "", "## Rows", "", COLUMNS, "| " + "--- | " * 9]
+    lines = [HEAD, "", "## Figures", "", *figures(ordered), "", "## Rows", "", COLUMNS, "| " + "--- | " * 9]
     lines += [table_line(row) for row in ordered]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -120,6 +123,6 @@ def why_words(row: Row, limit: int = 600) -> str:
     if row["outcome"] in ("failed", "hung", "refused"):
         parts.append(" ".join(line.strip() for line in row.get("stderr_tail", [])[-4:]))
     parts += [row["why"]] if row.get("why") else []
-    parts += row.get("left_out", [])
+    parts += [reason for reason in row.get("left_out", []) if not re.search(ROUTINE, reason)]
     text = "; ".join(part for part in parts if part)
     return text if len(text) <= limit else text[: limit - 1].rsplit(" ", 1)[0] + " …"

@@ -23,7 +23,7 @@ PRINTED = {
     "super_resolution": "===> Epoch[1](30/50): Loss: 0.1500",
     "word_language_model": "| epoch   1 |    30/ 2983 batches | lr 20.00 | ms/batch 12.34 | loss  6.00 | ppl   403.43",
     "gat": "Epoch: 0030 (0.0102s) loss_train: 1.9 acc_train: 0.1 loss_val: 1.9 acc_val: 0.1",
-    "yolov5": "       0/19      2.31G  0.1162  0.03518  0.06224        79  640:  15%|#5   | 30/200 [00:11<01:02]",
+    "yolov5": "\x1b[K       0/19      0G   0.1174 0.03498  0.1042   93   160: 82% ━━━━━╸── 30/40 1.3s/it 58.6s<8.9s",
     "yolox": "2026-01-01 | INFO     | yolox.core.trainer:260 - epoch: 1/300, iter: 30/375, mem: 4511Mb",
     "pytorch_unet": "Epoch 1/5:   2%|2         | 30/1440 [00:05<02:51,  5.66img/s, loss (batch)=1.2]",
     "lightning_imagenet": "Epoch 0:   3%|3         | 30/1000 [00:11<06:12,  2.61it/s, train_acc1_step=0.000]",

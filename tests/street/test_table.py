@@ -49,6 +49,15 @@ def test_a_config_that_slows_the_real_run_is_named() -> None:
     assert "(below 0.98): 1: slow (gpu)." in written([tuned("slow", 1.2, 0.9, 1.1, 1.3)])
 
 
+def test_reasons_of_the_device_alone_are_not_in_the_page() -> None:
+    reasons = [
+        "left out compile: on a CPU it builds for minutes",
+        "left out batch_size: the model has BatchNorm layers",
+    ]
+    page = written([row("one", outcome="no gain", left_out=reasons)])
+    assert "BatchNorm" in page and "for minutes" not in page
+
+
 def test_a_pipe_in_a_reason_does_not_end_the_cell() -> None:
     assert "a \\| b" in written([row("one", outcome="not run", why="a | b")])
 

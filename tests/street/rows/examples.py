@@ -38,7 +38,8 @@ SCRIPTS = (
     ),
     Script(
         name="mnist_forward_forward", kind=KIND, source=EXAMPLES,
-        script="main.py", folder="mnist_forward_forward", data=MNIST, links={"data": "."}, packages=("torchvision",),
+        script="main.py", folder="mnist_forward_forward", data=MNIST, packages=("torchvision",),
+        links={"mnist_forward_forward/data": "."},
         arguments={"cpu": "--train_size 2000 --log-interval 1", "gpu": "--log-interval 1"}, no_expert=NO_FLAGS,
         progress=Progress(pattern=r"^Loss: "),
     ),

@@ -43,7 +43,7 @@ SCRIPTS = (
             "--device cpu",
         },
         expert={"gpu": "+ --workers {cores} --cache ram", "cpu": "+ --workers {cores} --cache ram"},
-        progress=batches(r"^\s+(?P<epoch>\d+)/\d+ .*\| (?P<at>\d+)/(?P<of>\d+) \[", 16, cpu=8),
+        progress=batches(r"^\s*(?P<epoch>\d+)/\d+\s.*\s\d+:\s+\d+%.*?\s(?P<at>\d+)/(?P<of>\d+)\s", 16, cpu=8),
     ),
     Script(
         name="yolox", kind="CUDA-stream prefetcher", source=YOLOX, script="tools/train.py", data=COCO,
