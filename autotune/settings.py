@@ -238,7 +238,8 @@ def _check_int(name: str, value: object, least: int, most: int) -> None:
             f"{name} {value!r} is not a whole number of at least {least}.", "Write it without a point, and not as text."
         )
     if value > most:
-        raise SearchSpaceError(f"{name} {value!r} is more than {most}, which no machine has a use for.", "Give less.")
+        shown = value if value < 10**15 else "with so many digits"
+        raise SearchSpaceError(f"{name} {shown} is more than {most}, which no machine has a use for.", "Give less.")
 
 
 def _member(kind: type[StrEnum], name: str, value: Any) -> StrEnum:

@@ -36,6 +36,11 @@ Examples:
   autotune studies show train
   autotune studies show train --json
 """
+UPGRADE_EXAMPLES = """\b
+Examples:
+  autotune studies upgrade                            the database of this folder
+  autotune studies upgrade --storage old.db           another one
+"""
 DELETE_EXAMPLES = """\b
 Examples:
   autotune studies delete train
@@ -174,7 +179,7 @@ def delete_study(
     return 0
 
 
-@app.command("upgrade")
+@app.command("upgrade", epilog=UPGRADE_EXAMPLES)
 def upgrade(storage: Storage = None) -> int:
     """Bring the database to this release, and mend what a killed process left half written.
 

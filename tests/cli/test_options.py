@@ -49,7 +49,7 @@ SURFACE = {
     "resume": {"--storage", "--unprotected", "--json", "--jsonl", "-q", "--quiet"},
     "best": {"--storage", "--json"},
     "export": {"--to", "--out", "--force", "--storage"},
-    "run": {"-m", "--module", "--nproc-per-node", "--config", "--share"},
+    "run": {"-m", "--module", "--nproc-per-node", "--config", "--share", "--device"},
     "record": {
         "--out",
         "-m",
@@ -103,6 +103,8 @@ SURFACE = {
     "studies list": {"--storage", "--json"},
     "studies show": {"--storage", "--json"},
     "studies delete": {"--storage", "-y", "--yes"},
+    "studies upgrade": {"--storage"},
+    "trust": {"--storage"},
 }
 """Options by verb; every one has -h and --help beside them."""
 

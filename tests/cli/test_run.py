@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import autotune.tuner
+from autotune.emit.agreed import note_written
 from autotune.emit.config import config_text
 
 from ..unit.emit.example import tuned_config
@@ -40,7 +41,9 @@ def started(monkeypatch):
 def write_config(folder, name="autotune.yaml", **changes):
     digest = hashlib.sha256((folder / "train.py").read_bytes()).hexdigest()
     values = {"script_path": str(folder / "train.py"), "script_digest": digest, **changes}
-    (folder / name).write_text(config_text(tuned_config(**values), "yaml"))
+    config = tuned_config(**values)
+    (folder / name).write_text(config_text(config, "yaml"))
+    note_written(folder / name, config)
 
 
 def run(cli, *words):

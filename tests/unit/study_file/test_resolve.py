@@ -172,7 +172,7 @@ def test_all_problems_of_all_sources_are_told_at_once(folder):
         ("memory_cap = '{0}'", r"memory_cap '\{0\}' is not an amount"),
         ("effective_batch = '8..4'", "The range '8..4' of batch_size is empty"),
         ("effective_batch = '8-4'", "effective_batch '8-4' is none of"),
-        ("effective_batch = '1..99999999999'", "batch_size 99999999999 is more than a search tries"),
+        ("effective_batch = '1..99999999999'", "batch_size 99999999999 is more than 100000000"),
         ("device = 'gpu'", "device 'gpu' is none of"),
         ("seed = -1", "seed -1 is not at least 0"),
         ("'a.b' = 1", "a.b is no key of a study"),

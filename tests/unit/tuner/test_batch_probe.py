@@ -82,7 +82,7 @@ def test_a_script_that_takes_no_other_batch_is_left_alone() -> None:
         {"spec": {"effective_batch": "free"}},
         {"facts": {"loader": None}},
         {"is_stopped": True},
-        {"total_s": 50.0},
+        {"total_s": 40.0},
     ],
 )
 def test_nothing_is_probed_where_it_says_nothing_or_costs_the_finals_their_time(changes: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from autotune.model.result import RaisedError, RankStatus, TrialResult
 from autotune.model.summary import LeftOut, SearchResult, Status
 from autotune.report.words import left_out_words
 from autotune.runner.function import FunctionRunner
-from autotune.tuner.standing import standing_result
+from autotune.tuner.standing import left_out_in, overview_in, standing_result
 from tests.unit.runner.samples import rank
 from tests.unit.tuner.test_loop import FACTS, Bench, loader_bound
 
@@ -59,6 +59,13 @@ def searched(one, fails, **options):
     return loop, one.repository.trials("train")
 
 
+def left_out_so_far(bench):
+    """What `autotune best` says of a study that is not over."""
+    record = bench.repository.study("train")
+    trials = overview_in(bench.repository, record)
+    return standing_result(record, trials, left_out_in(bench.repository, record, trials)).left_out
+
+
 def test_a_setting_that_crashes_is_left_out_with_its_reason_and_the_rest_is_tried(bench):
     loop, trials = searched(bench, in_half)
     failed = [trial for trial in trials if trial.result.outcome is Outcome.CRASHED]
@@ -79,8 +86,8 @@ def test_a_setting_that_crashes_is_left_out_with_its_reason_and_the_rest_is_trie
 
 
 def test_the_summary_so_far_of_a_study_that_is_not_over_names_what_is_left_out(bench):
-    _, trials = searched(bench, in_half)
-    (left_out,) = standing_result(bench.repository.study("train"), trials).left_out
+    searched(bench, in_half)
+    (left_out,) = left_out_so_far(bench)
     assert left_out.settings == (("precision", "bf16"),)
 
 
@@ -138,7 +145,7 @@ def test_what_times_out_or_is_invalid_is_left_out_as_well(bench, outcome):
     _, trials = searched(bench, in_half, crash=TrialResult(outcome=outcome, reason="It was not through after 1 min."))
     failed = [trial for trial in trials if trial.result.outcome is outcome]
     assert 1 <= len(failed) <= 2
-    (left_out,) = standing_result(bench.repository.study("train"), trials).left_out
+    (left_out,) = left_out_so_far(bench)
     assert left_out.settings == (("precision", "bf16"),)
 
 

@@ -113,7 +113,7 @@ def test_a_script_that_does_not_train_leaves_neither_study_nor_workspace(folder)
 
 
 def test_a_search_that_is_interrupted_in_its_probe_leaves_no_workspace(folder, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise InterruptedError
 
     monkeypatch.setattr(course, "probe_script", interrupted)
