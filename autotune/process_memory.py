@@ -14,7 +14,9 @@ _HELD_KEYS = (b"Pss:", b"Pss_Anon:", b"Pss_Shmem:", b"Private_Dirty:", b"Anonymo
 _RESIDENT_KEYS = (b"VmRSS:", b"RssAnon:", b"RssShmem:")
 
 
-def held_memory_bytes(pids: Iterable[int], proc: Path = PROC, *, servers: Iterable[int] = ()) -> int:
+def held_memory_bytes(
+    pids: Iterable[int], proc: Path = PROC, *, servers: Iterable[int] = (), rollups: Iterable[bytes] = ()
+) -> int:
     """Memory that these processes hold: anonymous pages and shared memory, each counted once, mapped files not.
 
     The sum of resident sizes counts pages that forked workers share again and again (measured: 3.8 times too much).
@@ -26,24 +28,24 @@ def held_memory_bytes(pids: Iterable[int], proc: Path = PROC, *, servers: Iterab
         proc: Where the kernel shows them.
         servers: Processes that they were forked from: of their pages those count that they share, and no others. Where
             there are several, what these share among themselves alone counts as well.
+        rollups: Contents of the `smaps_rollup` of more such processes, which have no number here.
     """
     tree = tuple(pids)
     held = [_shares(proc / str(pid)) for pid in tree]
     anonymous, mapped = sum(share for share, _ in held), sum(share for _, share in held)
-    for pid in servers:
-        server = _rollup(proc / str(pid))
+    for server in (*(_rollup(proc / str(pid)) for pid in servers), *(_sizes(text, _HELD_KEYS) for text in rollups)):
         anonymous += max(0, server.get(b"Pss_Anon:", 0) - server.get(b"Private_Dirty:", 0))
     return anonymous + max(mapped, open_shared_bytes(tree, proc))
 
 
 def open_shared_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
-    """Bytes of the files in /dev/shm that any of these processes has open, each once."""
-    device = _shared_memory_device()
-    if device is None:
-        return 0
-    opened: dict[int, int] = {}
+    """Bytes of the files in /dev/shm that any of these processes has open, each once.
+
+    A trial may have shared memory of its own there, so the path tells, and not the file system of this process.
+    """
+    opened: dict[tuple[int, int], int] = {}
     for pid in pids:
-        opened.update(_open_files(proc / str(pid), device))
+        opened.update(_open_files(proc / str(pid), f"{SHARED_MEMORY}/"))
     return sum(opened.values())
 
 
@@ -108,21 +110,18 @@ def _rollup(process: Path) -> dict[bytes, int]:
 def _values(path: Path, keys: tuple[bytes, ...]) -> dict[bytes, int]:
     """Bytes by name, of the lines that begin so; empty where the file cannot be read."""
     try:
-        lines = path.read_bytes().splitlines()  # Bytes: the name of a process, which is in there, is any.
+        return _sizes(path.read_bytes(), keys)  # Bytes: the name of a process, which is in there, is any.
     except OSError:
         return {}
-    return {line.split()[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith(keys)}
 
 
-def _shared_memory_device() -> int | None:
-    try:
-        return SHARED_MEMORY.stat().st_dev
-    except OSError:
-        return None
+def _sizes(text: bytes, keys: tuple[bytes, ...]) -> dict[bytes, int]:
+    """Bytes by name, of the lines that begin so."""
+    return {line.split()[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith(keys)}
 
 
-def _open_files(process: Path, device: int) -> dict[int, int]:
-    """Bytes by inode of the files on `device` that a process has open, removed ones too."""
+def _open_files(process: Path, folder: str) -> dict[tuple[int, int], int]:
+    """Bytes by device and inode of the files below `folder` that a process has open, removed ones too."""
     files = {}
     try:
         descriptors = list(os.scandir(process / "fd"))
@@ -130,9 +129,9 @@ def _open_files(process: Path, device: int) -> dict[int, int]:
         return {}
     for descriptor in descriptors:
         try:
-            status = descriptor.stat()
+            if os.readlink(descriptor.path).startswith(folder):  # noqa: PTH115  called for every open file
+                status = descriptor.stat()
+                files[status.st_dev, status.st_ino] = status.st_blocks * 512
         except OSError:
             continue
-        if status.st_dev == device:
-            files[status.st_ino] = status.st_blocks * 512
     return files

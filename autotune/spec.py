@@ -72,6 +72,8 @@ class SearchSpec:
     """What keeps trials from the user's files: `auto`, `layers`, `landlock` or `none`."""
     unprotected: bool = False
     """With `auto`: the search goes on where the system permits neither layers nor Landlock."""
+    writable: tuple[str, ...] = ()
+    """Absolute paths of files and folders that trials write for real."""
 
     @property
     def trials_limit(self) -> int:

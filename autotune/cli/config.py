@@ -29,6 +29,7 @@ DEFAULTS = {
     "samples_per_step": "counted",
     "take_over": "none",
     "nproc_per_node": "1",
+    "writable": "none",
 }
 """What holds where nobody says anything, of keys whose default is not one value."""
 

@@ -20,6 +20,7 @@ from autotune.cli.options import (
     ShareGpu,
     StudyFile,
     Unprotected,
+    Writable,
 )
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
@@ -47,6 +48,7 @@ def diagnose(
     share_gpu: ShareGpu = False,
     protection: ProtectionMode = None,
     unprotected: Unprotected = False,
+    writable: Writable = None,
     profile: Annotated[
         bool,
         typer.Option(
@@ -79,6 +81,7 @@ def diagnose(
         "share_gpu": share_gpu,
         "protection": protection,
         "unprotected": unprotected,
+        "writable": writable,
     }
     folder = Path(out or DEFAULT_FOLDER) if profile else None
     return _diagnose(flags, tail_of(context), folder, as_json=as_json, quiet=quiet)

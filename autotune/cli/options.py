@@ -112,6 +112,10 @@ AllowBatchnorm = Annotated[
     bool,
     typer.Option("--allow-batchnorm-accumulation", help="Split batches although BatchNorm then sees smaller ones."),
 ]
+Writable = Annotated[
+    list[str] | None,
+    typer.Option("--writable", metavar="PATH", help="Let trials write there for real, and overwrite. Repeatable."),
+]
 
 ProtectionMode = Annotated[
     str | None,

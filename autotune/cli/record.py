@@ -25,6 +25,7 @@ from autotune.cli.options import (
     ShareGpu,
     StudyFile,
     Unprotected,
+    Writable,
     flags_of,
 )
 from autotune.cli.place import working_directory
@@ -90,6 +91,7 @@ def record(
     protection: ProtectionMode = None,
     unprotected: Unprotected = False,
     allow_batchnorm_accumulation: AllowBatchnorm = False,
+    writable: Writable = None,
     as_json: Json = False,
     as_jsonl: JsonLines = False,
     quiet: Quiet = False,

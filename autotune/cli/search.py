@@ -26,6 +26,7 @@ from autotune.cli.options import (
     Storage,
     StudyFile,
     Unprotected,
+    Writable,
     flags_of,
 )
 from autotune.cli.place import working_directory
@@ -91,6 +92,7 @@ def search(
     protection: ProtectionMode = None,
     unprotected: Unprotected = False,
     allow_batchnorm_accumulation: AllowBatchnorm = False,
+    writable: Writable = None,
     as_json: Json = False,
     as_jsonl: JsonLines = False,
     quiet: Quiet = False,

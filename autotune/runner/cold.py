@@ -117,9 +117,9 @@ class ColdRunner:
             start_new_session=True,
         )
 
-    def _mounts(self, job: TrialJob, folder: Path) -> list[dict[str, object]]:
+    def _mounts(self, job: TrialJob, folder: Path) -> dict[str, object]:
         if not self.workspace.has_layers:
-            return []
+            return {}
         return self.workspace.mounts(folder, is_probe=job.mode is Mode.PROBE)
 
     def environment(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:

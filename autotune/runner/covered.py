@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from autotune.errors import HostError
-from autotune.runner import layers
+from autotune.runner.mounts import mounts_below
 
 CACHE_VARIABLES = (
     "XDG_CACHE_HOME",
@@ -30,6 +30,8 @@ CACHE_VARIABLES = (
 NEVER = ("dev", "proc", "sys")
 SYSTEM = (*NEVER, "run", "usr", "bin", "lib", "lib64", "etc", "boot", "sbin")
 """Places that no training script is after. The working directory may well be in one: images use /usr/src/app."""
+MAX_PATH = 4096
+"""Longest value of a variable that can be a path."""
 MAX_ENTRIES = 2000
 """Entries of one folder that are looked at for links to elsewhere."""
 
@@ -58,8 +60,24 @@ def covered_folders(
     candidates.update(path for path in elsewhere if path.parts[1:2] and path.parts[1] not in SYSTEM)
     usable = {path for path in candidates if len(path.parts) > 1 and path.parts[1] not in NEVER}
     outermost = {path for path in usable if not any(other in path.parents for other in usable)}
-    mounted = {Path(point) for path in outermost for point in layers.mounts_below(str(path))}
+    mounted = {Path(point) for path in outermost for point in mounts_below(str(path))}
     return tuple(sorted(outermost | {point for point in mounted if point.is_dir()}))
+
+
+def written_folders(
+    cwd: Path, command: tuple[str, ...], environment: Mapping[str, str] = os.environ
+) -> tuple[Path, ...]:
+    """Folders that a script is likely to write to: those covered, and those that any variable names; real paths."""
+    named = (Path(value) for value in environment.values() if value.startswith("/") and len(value) < MAX_PATH)
+    found = {path.resolve() for path in named if _is_writable_folder(path)}
+    return tuple(sorted({*covered_folders(cwd, command, environment), *found}))
+
+
+def _is_writable_folder(path: Path) -> bool:
+    try:
+        return path.is_dir() and os.access(path, os.W_OK)
+    except (OSError, ValueError):
+        return False
 
 
 def _home(environment: Mapping[str, str]) -> Path | None:

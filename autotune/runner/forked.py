@@ -171,6 +171,7 @@ class ForkRunner:
         def launch(spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
             spec["command"], spec["started_as"] = plain_command(job.command), list(job.command)
             environment["AUTOTUNE_SERVER_PIDS"] = str(server.pid)
+            spec["servers"] = [server.pid]
             spec["environment"] = difference(server.environment, environment)
             path = folder / "warden.json"
             path.write_text(json.dumps(spec))
@@ -223,7 +224,7 @@ class ForkRunner:
                 python=job.command[0],
                 environment={**FORKABLE, **environment},
                 folder=folder,
-                mounts=workspace.mounts(folder, is_probe=False) if workspace.has_layers else [],
+                mounts=workspace.mounts(folder, is_probe=False, is_server=True) if workspace.has_layers else {},
                 writable=workspace.confinement(None),
                 imports=self._facts.imports,
                 own_modules=own_modules(job),

@@ -3,7 +3,8 @@
 Run in the script's own interpreter with a socket to the tuner. It imports, checks that forking is sound, says so, and
 then forks one warden for every trial; the warden forks the trial, which runs the script in place of an exec. The server
 never runs anything of the user's, starts no thread, and never touches the device. It lives in a copy-on-write layer of
-its own, because an import may write a cache, and ends when the tuner does.
+its own, because an import may write a cache, from its interpreter's start on (`launch.py`), and ends when the tuner
+does.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from autotune.runner import landlock, layers, warden
+from autotune.runner import landlock, layers, namespaces, warden
 from autotune.runner.descendants import PR_SET_PDEATHSIG, prctl, send
 
 ENTRY = "autotune.trial.forked"
@@ -33,9 +35,9 @@ def main(spec_path: str, descriptor: int, there: frozenset[str] = frozenset()) -
     """Prepares the process and serves until the tuner is gone.
 
     Args:
-        spec_path: JSON with `folder` (of this server), `layers` (mounts), `writable` (where Landlock is to let it
-            write, or null), `imports` (modules to import), `own_modules` (names that the script has modules of its own
-            by).
+        spec_path: JSON with `folder` (of this server), `layers` (which this process has entered), `writable` (where
+            Landlock is to let it write, or null), `imports` (modules to import), `own_modules` (names that the script
+            has modules of its own by).
         descriptor: The socket to the tuner.
         there: Names of the modules that every interpreter has before it runs anything.
     """
@@ -50,7 +52,7 @@ def main(spec_path: str, descriptor: int, there: frozenset[str] = frozenset()) -
     try:
         if _prepare(spec, tuner, there):
             run = importlib.import_module(ENTRY).run
-            serve(tuner, [str(mount["folder"]) for mount in spec["layers"]], run)
+            serve(tuner, run)
     finally:
         _stand_down()
         layers.remove_tree(Path(spec["folder"]))
@@ -69,8 +71,7 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) 
     reason = ""
     try:
         if spec["layers"]:
-            layers.enter(spec["layers"])
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
+            namespaces.keep_rights_in_this_program()
         if spec["writable"] is not None:
             landlock.restrict(spec["writable"], is_forked_from=True)
         os.chdir("/")
@@ -86,14 +87,13 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) 
     return not reason
 
 
-def serve(
-    tuner: socket.socket, replaced: Sequence[str], run: warden.Run | None = None, kept: Sequence[int] = ()
-) -> dict[str, Any] | None:
+def serve(tuner: socket.socket, run: warden.Run | None = None, kept: Sequence[int] = ()) -> dict[str, Any] | None:
     """Forks a warden for every request, which is the path of a spec with its ends of two pipes.
+
+    Where there are layers, a third descriptor comes with it: of the mount namespace in which wardens work.
 
     Args:
         tuner: Who asks.
-        replaced: Folders over which this process has layers, that each trial's own take the place of.
         run: What runs a trial in its process; None lets it go on where this process is.
         kept: Descriptors that stay open in a trial.
 
@@ -102,20 +102,28 @@ def serve(
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Wardens need no burial: the tuner watches them itself.
     while True:
-        message, descriptors, _, _ = socket.recv_fds(tuner, MAX_MESSAGE_BYTES, 2)
+        message, descriptors, _, _ = socket.recv_fds(tuner, MAX_MESSAGE_BYTES, 3)
         if not message:
             return None
         pid = os.fork()
         if pid == 0:
-            origin = warden.Origin(run=run, replaced=tuple(replaced), kept=tuple(kept))
-            return _become_warden(message.decode(), descriptors, tuner, origin)
+            return _become_warden(message.decode(), descriptors, tuner, warden.Origin(run=run, kept=tuple(kept)))
         for descriptor in descriptors:
             os.close(descriptor)
         try:
-            tuner.sendall(json.dumps({"pid": pid}).encode())
+            _tell(tuner, pid)
         except OSError:
             send(pid, signal.SIGKILL)
             return None
+
+
+def _tell(tuner: socket.socket, pid: int) -> None:
+    """Names a warden to the tuner: by a descriptor, since in a process namespace its number is another."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        socket.send_fds(tuner, [json.dumps({"pid": pid}).encode()], [descriptor])
+    finally:
+        os.close(descriptor)
 
 
 def _become_warden(
@@ -127,12 +135,40 @@ def _become_warden(
         os.setsid()
         _stand_down()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for standard, descriptor in enumerate(descriptors):
+        for standard, descriptor in enumerate(descriptors[:2]):
             os.dup2(descriptor, standard)
             os.close(descriptor)
+        for home in descriptors[2:]:
+            origin = origin._replace(rollups=_go_home(home, spec_path))
         tuner.close()
         spec = warden.main(spec_path, origin)
     finally:
         if spec is None:
             os._exit(0)
     return spec
+
+
+def _go_home(home: int, spec_path: str) -> tuple[int, ...]:
+    """Leaves the layers of the process that this one was forked from: a warden works on the system's own folders.
+
+    Where that process has a process namespace, /proc is made to show it.
+
+    Args:
+        home: Descriptor of the mount namespace of the system.
+        spec_path: Of the trial, with `servers`: the process ids that the system knows what it is forked from by.
+
+    Returns:
+        Descriptors of what the kernel says of their memory: a trial with a process namespace does not see them.
+    """
+    namespaces.raise_rights()
+    namespaces.join_mounts(home)
+    os.close(home)
+    rollups = []
+    for pid in json.loads(Path(spec_path).read_text())["servers"]:
+        with suppress(OSError):
+            rollups.append(os.open(f"/proc/{pid}/smaps_rollup", os.O_RDONLY))
+    if os.getpid() != int(Path("/proc/self").readlink().name):
+        namespaces.unshare(namespaces.CLONE_NEWNS)
+        namespaces.mount("none", "/", None, namespaces.MS_REC | namespaces.MS_SLAVE)
+        namespaces.mount("proc", "/proc", "proc", 0)
+    return tuple(rollups)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from autotune.runner.launch import HOME
 from autotune.runner.layers import PACKAGE_PARENT
 
 SERVER = """
@@ -26,6 +27,10 @@ if os.environ.get("AUTOTUNE_REDIRECT"):
 from autotune.runner.forking import main
 main(sys.argv[2], int(sys.argv[3]), there)
 """
+LAUNCH = (
+    "import sys; sys.path.append(sys.argv[1]); from autotune.runner.launch import main; "
+    "main(sys.argv[2], int(sys.argv[3]), sys.argv[4:])"
+)
 READY_LIMIT_S = 180.0
 """Longest time for the imports: a cold disk, a large framework."""
 FORK_LIMIT_S = 20.0
@@ -41,13 +46,9 @@ class ForkServerError(Exception):
 class ForkedWarden:
     """A warden that the server forked: what `subprocess.Popen` is to one that was started."""
 
-    def __init__(self, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
-        self.pid, self.stdin, self.stdout = pid, stdin, stdout
-        self._is_over = False
-        try:
-            self._pidfd: int | None = os.pidfd_open(pid)
-        except ProcessLookupError:
-            self._pidfd = None
+    def __init__(self, pidfd: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self.pid, self.stdin, self.stdout = _number(pidfd), stdin, stdout
+        self._pidfd: int | None = pidfd
 
     def poll(self) -> int | None:
         """None while it runs; 0 once it is gone."""
@@ -62,6 +63,13 @@ class ForkedWarden:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
 
+def _number(pidfd: int) -> int:
+    """Process id, as this process's namespace counts, of what a descriptor is of; 0 once that is gone."""
+    said = Path("/proc/self/fdinfo", str(pidfd)).read_bytes()
+    number = next((int(line.split()[1]) for line in said.splitlines() if line.startswith(b"Pid:")), 0)
+    return max(number, 0)
+
+
 class ForkServer:
     """Starts the server and has it fork wardens.
 
@@ -69,7 +77,7 @@ class ForkServer:
         python: The script's interpreter.
         environment: Of the server; its trials differ from it only in what their specs say.
         folder: A folder of the server's own, which goes with it.
-        mounts: Its copy-on-write layers.
+        mounts: Plan of its copy-on-write layers; empty where there are none.
         writable: Where Landlock is to let it, and all that it forks, write; None = everywhere.
         imports: Modules that it imports.
         own_modules: Names that the script has modules of its own by.
@@ -84,7 +92,7 @@ class ForkServer:
         python: str,
         environment: Mapping[str, str],
         folder: Path,
-        mounts: list[dict[str, object]],
+        mounts: dict[str, object],
         writable: list[str] | None = None,
         imports: tuple[str, ...],
         own_modules: tuple[str, ...],
@@ -95,10 +103,15 @@ class ForkServer:
         told = {"folder": str(folder), "layers": mounts, "writable": writable}
         spec.write_text(json.dumps({**told, "imports": imports, "own_modules": own_modules}))
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._home: int | None = None
         options = ["-X", "utf8"] if sys.flags.utf8_mode else []
         with (folder / "server.log").open("wb") as log, theirs:
+            command = [python, *options, "-c", SERVER, PACKAGE_PARENT, str(spec), str(theirs.fileno())]
+            if mounts:
+                launcher = [sys.executable, "-I", "-S", *options, "-c", LAUNCH, PACKAGE_PARENT]
+                command = [*launcher, str(spec), str(theirs.fileno()), *command]
             self._process = subprocess.Popen(
-                [python, *options, "-c", SERVER, PACKAGE_PARENT, str(spec), str(theirs.fileno())],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -106,7 +119,14 @@ class ForkServer:
                 env={**environment, SERVER_MARK: str(folder)},
                 start_new_session=True,
             )
+        if mounts:
+            self._home = self._received_home()
         self.import_s = self._wait_until_ready()
+
+    @property
+    def home(self) -> int | None:
+        """Descriptor of the mount namespace in which the wardens of its trials work; None where there are no layers."""
+        return self._home
 
     @property
     def pid(self) -> int:
@@ -124,18 +144,37 @@ class ForkServer:
             ForkServerError: The server is gone or does not answer.
         """
         try:
-            return ask_for_warden(self._socket, spec)
+            return ask_for_warden(self._socket, spec, self._home)
         except (OSError, ForkServerError) as error:
             raise ForkServerError(f"the server of the imports is gone: {error}") from error
 
     def close(self) -> None:
         """Ends the server; trials that it forked have ended before."""
         self._socket.close()
+        if self._home is not None:
+            os.close(self._home)
+            self._home = None
         try:
             self._process.wait(CLOSE_LIMIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _received_home(self) -> int:
+        """The descriptor that the launcher sends first.
+
+        Raises:
+            ForkServerError: It sends none.
+        """
+        reason = "it said nothing"
+        if select.select([self._socket], [], [], READY_LIMIT_S)[0]:
+            message, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 16, 1)
+            if message == HOME:
+                return descriptors[0]
+            reason = str(json.loads(message)["reason"]) if message else "it ended"
+        self._process.kill()
+        self.close()
+        raise ForkServerError(reason)
 
     def _wait_until_ready(self) -> float:
         """Seconds that its imports took."""
@@ -151,8 +190,13 @@ class ForkServer:
         return float(said["import_s"])
 
 
-def ask_for_warden(server: socket.socket, spec: Path) -> ForkedWarden:
+def ask_for_warden(server: socket.socket, spec: Path, home: int | None) -> ForkedWarden:
     """Has the process behind the socket fork a warden for the trial of that spec.
+
+    Args:
+        server: The socket.
+        spec: File of the spec.
+        home: Descriptor of the mount namespace in which the warden works; None where there are no layers.
 
     Raises:
         ForkServerError: It does not answer, or has ended.
@@ -161,8 +205,8 @@ def ask_for_warden(server: socket.socket, spec: Path) -> ForkedWarden:
     orders, to_warden = os.pipe()
     from_warden, ending = os.pipe()
     try:
-        socket.send_fds(server, [os.fsencode(spec)], [orders, ending])
-        pid = int(answer(server, FORK_LIMIT_S)["pid"])
+        socket.send_fds(server, [os.fsencode(spec)], [orders, ending, *([home] if home is not None else [])])
+        pidfd = _forked(server)
     except (OSError, ForkServerError):
         os.close(to_warden)
         os.close(from_warden)
@@ -170,7 +214,21 @@ def ask_for_warden(server: socket.socket, spec: Path) -> ForkedWarden:
     finally:
         os.close(orders)
         os.close(ending)
-    return ForkedWarden(pid, os.fdopen(to_warden, "wb", buffering=0), os.fdopen(from_warden, "rb", buffering=0))
+    return ForkedWarden(pidfd, os.fdopen(to_warden, "wb", buffering=0), os.fdopen(from_warden, "rb", buffering=0))
+
+
+def _forked(server: socket.socket) -> int:
+    """Descriptor of the process that was forked.
+
+    Raises:
+        ForkServerError: None comes.
+    """
+    if not select.select([server], [], [], FORK_LIMIT_S)[0]:
+        raise ForkServerError(f"it said nothing for {FORK_LIMIT_S:.0f} s")
+    message, descriptors, _, _ = socket.recv_fds(server, 1 << 16, 1)
+    if not message or not descriptors:
+        raise ForkServerError("it ended")
+    return descriptors[0]
 
 
 def answer(server: socket.socket, limit_s: float) -> dict[str, Any]:

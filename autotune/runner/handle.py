@@ -21,6 +21,7 @@ from autotune.runner.gauges import GaugeReader
 from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
 from autotune.runner.memory import num_killed_by_kernel
 from autotune.runner.refused import refusal
+from autotune.runner.refused_writes import advice_on_refused_write
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
 from autotune.runner.shared_files import SharedFiles, present
 from autotune.runner.start import Start, Warden
@@ -168,9 +169,10 @@ class Handle:
         if verdict.outcome is Outcome.CRASHED:
             reason += self._refusal(ranks)
         surroundings = self._surroundings.found(num_strangers=self.memory.device.num_newcomers)
+        log_tail = read_log_tail(self._paths)
         result = TrialResult(
             outcome=verdict.outcome,
-            reason=reason,
+            reason=self._advised(reason, log_tail) if verdict.outcome.is_failed else reason,
             place=verdict.place,
             missed=verdict.missed,
             is_inconclusive=verdict.is_inconclusive,
@@ -185,7 +187,7 @@ class Handle:
             durations_s=self._durations(ending, ranks),
             exit_code=ending.exit_code,
             signal=ending.signal,
-            log_tail=read_log_tail(self._paths),
+            log_tail=log_tail,
             start=self._start.kind,
             start_reason=self._start.reason,
             saved_s=self._start.saved_s,
@@ -205,9 +207,11 @@ class Handle:
     def probe_result(self) -> ProbeResult:
         """What a probe, which is waited for, taught; its folder is removed."""
         ending, ranks, unreadable = self._collect()
+        log_tail = read_log_tail(self._paths)
         reason = judge_probe(self._job, ending, ranks, unreadable)
         if reason:
             reason += self._refusal(ranks) or ("" if ranks else self._unseen.sentence)
+            reason = self._advised(reason, log_tail)
         lead = next((rank for rank in ranks if rank.facts is not None), None)
         result = ProbeResult(
             facts=probed_facts(ranks) if not reason else None,
@@ -219,7 +223,7 @@ class Handle:
             peak_memory_bytes=ending.peak_memory_bytes,
             outside_allocator_bytes=ending.outside_allocator_bytes,
             wall_s=ending.wall_s,
-            log_tail=read_log_tail(self._paths),
+            log_tail=log_tail,
             escaped=self._escaped(),
         )
         self._workspace.remove_trial(self._paths.folder)
@@ -236,6 +240,11 @@ class Handle:
         """A sentence on a write that was refused, where a run failed by that."""
         errors = (f"{rank.error.kind}: {rank.error.message}" for rank in ranks if rank.error is not None)
         return refusal(self._workspace.protection, *errors, read_log_tail(self._paths))
+
+    def _advised(self, reason: str, printed: str) -> str:
+        """The reason of a failure, with what to do where layers refused a write."""
+        advice = advice_on_refused_write(printed) if self._workspace.has_layers else ""
+        return f"{reason} {advice}".rstrip()
 
     def _escaped(self) -> tuple[str, ...]:
         return self._scan.changes() if self._scan is not None else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,13 +48,17 @@ class SharedMemory:
     free_bytes: int
 
 
-def shared_memory(folder: Path = SHARED_MEMORY) -> SharedMemory | None:
-    """The room of /dev/shm now; None where there is no such place."""
-    try:
-        status = os.statvfs(folder)
-    except OSError:
-        return None
-    return SharedMemory(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+def shared_memory(pids: Sequence[int] = ()) -> SharedMemory | None:
+    """The room of /dev/shm now, as the first of these processes sees it; None where there is no such place.
+
+    A trial with layers has shared memory of its own there, which has as much room as the system's had.
+    """
+    roots = (f"/proc/{pid}/root" for pid in pids)
+    for root in (*roots, ""):
+        with suppress(OSError):
+            status = os.statvfs(f"{root}{SHARED_MEMORY}")
+            return SharedMemory(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+    return None
 
 
 class TreeMemory:
@@ -64,7 +69,7 @@ class TreeMemory:
         cap_bytes: int,
         now: Callable[[], float] = time.monotonic,
         proc: Path = PROC,
-        shared_memory: Callable[[], SharedMemory | None] = shared_memory,
+        shared_memory: Callable[[Sequence[int]], SharedMemory | None] = shared_memory,
     ) -> None:
         self.peak_bytes = 0
         """Highest proportional reading so far."""
@@ -73,7 +78,7 @@ class TreeMemory:
         self.is_shared_memory_full = False
         """Whether the last reading found no room for the next batch in shared memory, and the tree the cause of it."""
         self._shared_memory = shared_memory
-        self._shared_before = shared_memory()
+        self._shared_before = shared_memory(())
         self._cap_bytes = cap_bytes
         self._now = now
         self._proc = proc
@@ -101,7 +106,7 @@ class TreeMemory:
 
     def _look_at_shared_memory(self, pids: Sequence[int]) -> int:
         """Bytes by which shared memory has filled since the trial began, whoever it was."""
-        now, before = self._shared_memory(), self._shared_before
+        now, before = self._shared_memory(pids), self._shared_before
         if now is None or before is None:
             return 0
         growth = max(0, before.free_bytes - now.free_bytes)

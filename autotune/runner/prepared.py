@@ -6,6 +6,7 @@ import json
 import math
 import select
 import socket
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -115,19 +116,20 @@ class Preparation:
         assert self._connection is not None
         if self._workspace.has_layers:
             spec["layers"] = self._workspace.mounts(folder, is_probe=False, over=self._folder)
-            environment["TMPDIR"] = self._environment["TMPDIR"]  # Whose layer the trial has over it.
+            environment["TMPDIR"] = self._environment["TMPDIR"]  # The trial has a layer over it.
         else:
             # It has a TMPDIR of its own: sockets, by which loader workers hand over batches, are past redirection.
             plan = self._workspace.redirection(folder, is_probe=False, over=self._folder)
             environment["AUTOTUNE_REDIRECT"] = json.dumps(plan)
         spec["said"] = str(TrialPaths(self._folder).log)
         environment["AUTOTUNE_SERVER_PIDS"] = f"{self.pid} {self._server.pid}"
+        spec["servers"] = [self.pid, self._server.pid]
         spec["environment"] = difference(self._environment, environment)
         path = folder / "warden.json"
         path.write_text(json.dumps(spec))
         (self._folder / LATEST).write_text(str(folder))
         try:
-            return ask_for_warden(self._connection, path)
+            return ask_for_warden(self._connection, path, self._server.home)
         except OSError as error:
             raise ForkServerError(str(error)) from error
 
@@ -150,16 +152,9 @@ class Preparation:
         self._listener.bind(str(address))
         self._listener.listen(1)
         self._folder = folder
-        layers = spec["layers"]
-        assert isinstance(layers, list)
         environment["AUTOTUNE_SERVER_PIDS"] = str(self._server.pid)
-        environment["AUTOTUNE_MEETING"] = json.dumps(
-            {
-                "address": str(address),
-                "replaced": [mount["folder"] for mount in layers],
-                "attempt": self._workspace.mounts(folder / "attempt", is_probe=False, over=folder) if layers else [],
-            }
-        )
+        spec["servers"] = [self._server.pid]
+        environment["AUTOTUNE_MEETING"] = str(address)
         self._environment = environment = {**FORKABLE, **environment}
         spec["command"], spec["started_as"] = plain_command(self._command), list(self._command)
         spec["writable"], spec["prepares"] = self._workspace.confinement(None), True
@@ -176,11 +171,18 @@ class Preparation:
         try:
             said = answer(self._connection, SAYS_LIMIT_S)
             self.prepared_s, self._asks_for_threads = float(said["prepared_s"]), bool(said["asks_for_threads"])
-            self.place, self.pid = str(said["place"]), int(said["pid"])
+            self.place, self.pid = str(said["place"]), _pid_behind(self._connection)
             self.reason = str(said["reason"])
         except (OSError, ForkServerError, LookupError, TypeError, ValueError) as error:
             # The script itself runs there, and may have written to the descriptor.
             self.reason = f"its beginning was lost: {error}"
+
+
+def _pid_behind(connection: socket.socket) -> int:
+    """Process id of who has called, as this process's namespace counts."""
+    size = struct.calcsize("3i")
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return int(pid)
 
 
 class PreparingRun:

@@ -3,7 +3,8 @@
 Run with `python -I -S`: it imports the standard library alone and starts in a few milliseconds. Its environment is the
 trial's. It
 
-* makes the copy-on-write layer in a mount namespace of the trial's own (`layers.py`),
+* makes the copy-on-write layers in a mount namespace of the trial's own (`layers.py`), and a process namespace, whose
+  first process (`first.py`) ends with the script, and with which all the others end,
 * gives the script a terminal with nothing to read, and keeps its output within bounds,
 * is the subreaper of all that the script starts, so that nothing can leave the tree,
 * ends the tree when the script ends, when the tuner says so, and when the tuner is gone: it reads from a pipe whose
@@ -25,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotune.runner import landlock, layers, shared_files
+from autotune.runner import first, landlock, layers, namespaces, shared_files
 from autotune.runner.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Descendants, prctl, send
 from autotune.runner.terminal import BoundedLog, Terminal, open_terminal
 
@@ -49,30 +50,43 @@ class Origin(NamedTuple):
 
     run: Run | None
     """What runs the script in the trial's process; None lets that return from `main`, and go on where this one was."""
-    replaced: tuple[str, ...]
-    """Folders over which this process already has layers, that the trial's own take the place of."""
     kept: tuple[int, ...]
     """Descriptors that stay open in the trial."""
+    rollups: tuple[int, ...] = ()
+    """Descriptors of what the kernel says of the memory of the processes that the trial is forked from."""
 
 
-def start(spec: dict[str, Any], slave: int, origin: Origin | None) -> int:
-    """Starts the command behind the terminal; returns its pid, and 0 in a trial that goes on where this process was.
+def start(spec: dict[str, Any], slave: int, origin: Origin | None) -> tuple[int, int]:
+    """Starts the command behind the terminal.
 
     Args:
         spec: Of the trial.
         slave: The terminal that it prints to.
         origin: What it is forked from; None executes its command.
 
+    Returns:
+        The pid of the trial's first process, and a pipe that says how the script ended, -1 where the first process is
+        the script. The pid is 0 in a trial that goes on where this process was.
+
     Raises:
         OSError: It cannot be started.
     """
+    plan = spec["layers"]
+    has_first = bool(plan) and bool(plan["has_pids"])
+    if plan and not namespaces.can_mount():
+        namespaces.own_users()
+    if has_first:
+        namespaces.unshare(namespaces.CLONE_NEWPID)
     error_read, error_write = os.pipe()
+    status_read, status_write = os.pipe() if has_first else (-1, -1)
     pid = os.fork()
     if pid == 0:
         os.close(error_read)
-        _become_command(spec, slave, error_write, origin)
-        return 0
+        _become_trial(spec, slave, (error_write, status_write), origin)
+        return 0, -1
     os.close(error_write)
+    if has_first:
+        os.close(status_write)
     # The tuner may be gone before a slow mount is through.
     select.select([error_read, 0], [], [])
     failure = b"it was called off" if not select.select([error_read], [], [], 0)[0] else os.read(error_read, 4096)
@@ -80,48 +94,76 @@ def start(spec: dict[str, Any], slave: int, origin: Origin | None) -> int:
     if failure:
         send(pid, signal.SIGKILL)
         raise OSError(failure.decode(errors="replace"))
-    return pid
+    return pid, status_read
 
 
-def _become_command(spec: dict[str, Any], slave: int, error_write: int, origin: Origin | None) -> None:
-    """In the child: session, terminal, layer, exec. A failure is written to the pipe that exec closes.
+def _become_trial(spec: dict[str, Any], slave: int, pipes: tuple[int, int], origin: Origin | None) -> None:
+    """In the child: session, terminal, layers, exec. A failure is written to the first pipe, which exec closes.
 
-    The terminal controls nothing: a password prompt finds none and fails at once, where it would wait for ever.
+    The terminal controls nothing: a password prompt finds none and fails at once, where it would wait for ever. With a
+    second pipe this is the first process of a namespace, and the script's process is its child.
     """
-    warden = os.getppid()
+    error_write, status_write = pipes
     try:
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(slave, 0)
         os.dup2(slave, 1)
         os.dup2(slave, 2)
-        _close_all_but(error_write, *(origin.kept if origin is not None else ()))
+        _close_all_but(*filter(_is_open, pipes), *((*origin.kept, *origin.rollups) if origin is not None else ()))
         _reset_signals()
         _raise_oom_score()
         # A core file of a large process takes seconds, and would land in the user's folder.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if spec["layers"]:
-            layers.enter(spec["layers"], origin.replaced if origin is not None else ())
+            layers.enter(spec["layers"])
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
         if spec.get("writable") is not None:
             landlock.restrict(spec["writable"], is_forked_from=bool(spec.get("prepares")))
-        if os.getppid() != warden:
+        if _is_warden_gone(error_write):
             os._exit(127)
-        os.chdir(spec["cwd"])
-        if origin is None:
-            os.execvp(spec["command"][0], spec["command"])
-        os.close(error_write)
-        if origin is not None and origin.run is None:
-            return
-        if origin is not None and origin.run is not None:
-            origin.run(spec)
+        if status_write >= 0:
+            pid = os.fork()
+            if pid:
+                os.close(error_write)
+                first.stay(pid, status_write, is_forked=origin is not None)
+            os.close(status_write)
+            os.setsid()
+        _become_script(spec, error_write, origin)
     except FileNotFoundError as error:
         name = os.fsdecode(error.filename or spec["command"][0])
         what = f"{name!r} is run by a program that is not there" if Path(name).exists() else f"there is no {name!r}"
         os.write(error_write, what.encode(errors="replace")[:4000])
     except BaseException as error:
         os.write(error_write, f"{spec['command'][0]!r}: {error}".encode(errors="replace")[:4000])
+    else:
+        return
     os._exit(127)
+
+
+def _become_script(spec: dict[str, Any], error_write: int, origin: Origin | None) -> None:
+    """Executes the command or runs the script; returns where that goes on where this process was."""
+    os.chdir(spec["cwd"])
+    if spec["layers"]:
+        held_back = namespaces.LATER_RIGHTS if spec.get("prepares") else ()
+        namespaces.drop_rights(is_root=os.geteuid() == 0, held_back=held_back)
+    if origin is None:
+        os.execvp(spec["command"][0], spec["command"])
+    os.close(error_write)
+    spec["environment"]["AUTOTUNE_SERVER_ROLLUPS"] = " ".join(map(str, origin.rollups)) or None
+    if origin.run is not None:
+        origin.run(spec)
+
+
+def _is_open(descriptor: int) -> bool:
+    return descriptor >= 0
+
+
+def _is_warden_gone(error_write: int) -> bool:
+    """Whether nobody reads what this process says: a parent in another process namespace has no number here."""
+    poller = select.poll()
+    poller.register(error_write, 0)
+    return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def _close_all_but(*kept: int) -> None:
@@ -178,7 +220,9 @@ class Started(NamedTuple):
 
     spec_path: str
     pid: int | None
-    """None where it could not be."""
+    """Of its first process; None where it could not be."""
+    status: int
+    """Descriptor that says how the script ended; -1 where the first process is the script."""
     error: str
     master: int
     in_shared_memory: list[tuple[str, int]]
@@ -196,14 +240,14 @@ def main(spec_path: str, origin: Origin | None = None) -> dict[str, Any] | None:
     spec: dict[str, Any] = json.loads(Path(spec_path).read_text())
     in_shared_memory = sorted(shared_files.present())
     master, slave = open_terminal()
-    pid, error = None, ""
+    pid, status, error = None, -1, ""
     try:
-        pid = start(spec, slave, origin)
+        pid, status = start(spec, slave, origin)
     except OSError as failure:
         error = str(failure)
     if pid == 0:
         return spec
-    started = Started(spec_path, pid, error, master, in_shared_memory)
+    started = Started(spec_path, pid, status, error, master, in_shared_memory)
     if origin is not None:
         _become_light(started, slave)
     see_through(started)
@@ -212,7 +256,7 @@ def main(spec_path: str, origin: Origin | None = None) -> dict[str, Any] | None:
 
 def _become_light(started: Started, slave: int) -> None:
     """Goes on in a fresh interpreter, where there is one: this process holds all that it was forked from in memory."""
-    for descriptor in (started.master, slave):
+    for descriptor in filter(_is_open, (started.master, slave, started.status)):
         os.set_inheritable(descriptor, True)
     arguments = ["-I", "-S", "-c", LIGHT, layers.PACKAGE_PARENT, json.dumps(started)]
     with suppress(OSError):
@@ -222,8 +266,8 @@ def _become_light(started: Started, slave: int) -> None:
 def resume(started: str) -> None:
     """What a warden that has become light goes on with: its trial has been started."""
     _ignore_signals()
-    spec_path, pid, error, master, in_shared_memory = json.loads(started)
-    see_through(Started(spec_path, pid, error, master, [(name, inode) for name, inode in in_shared_memory]))
+    spec_path, pid, status, error, master, in_shared_memory = json.loads(started)
+    see_through(Started(spec_path, pid, status, error, master, [(name, inode) for name, inode in in_shared_memory]))
 
 
 def see_through(started: Started) -> None:
@@ -240,7 +284,7 @@ def see_through(started: Started) -> None:
         if started.pid is not None:
             watch(started.pid, terminal, tree, child_ended)
             terminal.drain()
-            ending["status"] = tree.statuses.get(started.pid)
+            ending["status"] = _status(started, tree)
     except OSError as error:
         ending["error"] = str(error)
     finally:
@@ -265,6 +309,19 @@ def _remove_folders(folder: Path) -> None:
         if latest.parent == folder.parent and latest.name not in ("", ".."):
             layers.remove_tree(latest)
     layers.remove_tree(folder)
+
+
+def _status(started: Started, tree: Descendants) -> int | None:
+    """Wait status of the script; that of the first process of its namespace where that was ended before it could say.
+
+    None where neither has ended.
+    """
+    assert started.pid is not None
+    if started.pid in tree.statuses and started.status >= 0:
+        said = os.read(started.status, 64)
+        if said:
+            return int(said)
+    return tree.statuses.get(started.pid)
 
 
 def _ignore_signals() -> None:

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import re
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.errors import HostError
+from autotune.errors import HostError, UsageError
 from autotune.model.job import TrialPaths
 from autotune.model.protection import Protection, ProtectionWish
 from autotune.runner import landlock, layers
 from autotune.runner.claims import COMPLETE, TRIALS, Claim, claim, is_ours, sweep
-from autotune.runner.covered import covered_folders
+from autotune.runner.covered import covered_folders, written_folders
 from autotune.runner.escape import Scan
+from autotune.runner.handed_on import drop_outputs
+from autotune.runner.kept_whole import large_files, libraries
 from autotune.runner.landlock import TRUNCATES
+from autotune.runner.mended import mend
 from autotune.runner.protection import choose
 from autotune.runner.redirected import redirection
 from autotune.runner.short_paths import remove_dead_links, remove_short_path, short_path
 from autotune.runner.tree import end_strays
 
+ROOT = "root"
+"""Folder of a trial on which its own tree of mounts is put together; it is empty for everybody else."""
+UNREACHED = os.strerror(errno.EOVERFLOW)
+"""What the kernel says where it makes no copy of a folder or file of somebody else."""
 FREE_SPACE = "Free some space, or set TMPDIR."
 
 
@@ -32,11 +41,6 @@ class Covered:
     """One folder of the user's whose writes go to a layer."""
 
     folder: Path
-
-    @property
-    def name(self) -> str:
-        """Its name among the study's and the trial's layers: the same in every run of the study."""
-        return hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:12]
 
 
 class Workspace:
@@ -47,6 +51,9 @@ class Workspace:
         covered: Folders of the user's that trials must not change; none of them contains this one.
         protection: What keeps trials from the user's files.
         writable: Places of the user's that trials may write to for real.
+        has_pids: Whether the system permits trials with layers a process namespace as well.
+        known: Folders that the script is likely to write to.
+        read_only: What trials with layers can only read.
     """
 
     def __init__(
@@ -56,11 +63,15 @@ class Workspace:
         *,
         protection: Protection = Protection.LAYERS,
         writable: tuple[Path, ...] = (),
+        has_pids: bool = True,
+        known: tuple[Path, ...] = (),
+        read_only: tuple[str, ...] = (),
     ) -> None:
         self.folder = folder
         self.covered = covered
         self.protection = protection
         self.writable = writable
+        self._has_pids, self._known, self._read_only = has_pids, list(known), read_only
         self._claim: Claim | None = None
 
     @property
@@ -89,24 +100,39 @@ class Workspace:
             wish: What the user said of the protection of files; None = nothing.
 
         Raises:
+            UsageError: One of these is not there.
             HostError: The working directory cannot be protected, or no temporary folder outside of the user's folders
                 can be written, or the system permits no protection and the user has not said to go on.
         """
         wish = wish or ProtectionWish()
+        writable = tuple(_there(cwd / path) for path in wish.writable)
         folders = covered_folders(cwd, command)
         sweep(_bases())
         remove_dead_links()
         folder, claimed = _claimed(folder, folders, study_id)
         scratch = folder / "permitted"
         try:
-            protection = choose(wish, scratch, folders)
+            known = written_folders(cwd, command)
+            protection, has_pids = choose(wish, scratch, folders), True
+            if protection is Protection.LAYERS:
+                has_pids = layers.permission(scratch, known).has_pids
         except OSError as error:
             raise HostError(f"{folder} cannot be written: {error}.", FREE_SPACE) from error
         finally:
             layers.remove_tree(scratch)
-        writable = tuple((cwd / path).resolve() for path in wish.writable)
-        workspace = cls(folder, tuple(map(Covered, folders)), protection=protection, writable=writable)
+        has_layers = protection is Protection.LAYERS
+        workspace = cls(
+            folder,
+            tuple(map(Covered, folders)),
+            protection=protection,
+            writable=writable,
+            has_pids=has_pids,
+            known=known,
+            read_only=(*libraries(command[0]), *large_files(folders, folder)) if has_layers else (),
+        )
         workspace._claim = claimed
+        if has_layers:
+            workspace._mend(known)
         return workspace
 
     @property
@@ -118,36 +144,66 @@ class Workspace:
         """An empty folder for one trial."""
         # Short names: the path of a socket in the trial's TMPDIR must stay under 108 characters.
         folder = self.folder / TRIALS / uuid.uuid4().hex[:8]
-        for name in ("results", "layer", "tmp"):
+        for name in ("results", "layer", "tmp", ROOT):
             (folder / name).mkdir(parents=True, mode=0o700)
         return folder
 
-    def mounts(self, trial: Path, *, is_probe: bool, over: Path | None = None) -> list[dict[str, object]]:
-        """Overlay mounts of one trial; the probe writes to the study's layer, which later trials read.
+    def mounts(
+        self, trial: Path, *, is_probe: bool, over: Path | None = None, is_server: bool = False
+    ) -> dict[str, object]:
+        """What one trial sees of the file systems, as `autotune.runner.layers` takes it.
 
-        The study's layer is handed over only once its probe is through: a folder that is somebody's upper layer must
-        not be a lower one of somebody else at the same time, unless nobody writes there any more.
+        The probe writes to the study's layer, which later trials read. That is handed over only once the probe is
+        through: a folder that is somebody's upper layer must not be a lower one of somebody else at the same time,
+        unless nobody writes there any more.
 
         Args:
             trial: The trial's folder.
             is_probe: Whether it is the probe's.
             over: The folder of a run that has stopped, whose layers are to be read; its temporary folder, too, is
                 covered then.
+            is_server: Whether trials are to be forked from this process, which removes its own folder.
         """
-        mounts: list[dict[str, object]] = []
-        for covered in self.covered:
-            study = self.folder / "study" / covered.name
-            upper = study if is_probe else _upper(trial, covered.name)
-            work = study.with_suffix(".work") if is_probe else upper.with_name("work")
-            study.mkdir(parents=True, exist_ok=True)
-            between = [] if is_probe else [study]
-            if over is not None:
-                between.insert(0, _upper(over, covered.name))
-            mounts.append(_mount(covered.folder, between, upper, work))
-        if over is not None:
-            upper = _upper(trial, "tmp")
-            mounts.append(_mount(TrialPaths(over).temporary, [], upper, upper.with_name("work")))
-        return mounts
+        study, own = self._study_layer, TrialPaths(trial).layer
+        self.compiled.mkdir(parents=True, exist_ok=True)
+        between = [TrialPaths(over).layer] if over is not None else []
+        between += [] if is_probe else [study]
+        between += [self._mended] if self._mended.is_dir() else []
+        mps = _multi_process_service()
+        plain = (self.folder,) if is_server else (trial, self.compiled, *self.writable)
+        plain = plain if mps is None else (*plain, mps)
+        plan = layers.Plan(
+            root=str(trial / ROOT),
+            workspace=str(self.folder),
+            upper=str(study if is_probe else own),
+            between=tuple(map(str, between)),
+            plain=tuple(map(str, plain)),
+            covered=(str(TrialPaths(over).temporary),) if over is not None else (),
+            known=tuple(map(str, self._known)),
+            read_only=self._read_only,
+            has_pids=self._has_pids and not is_server,
+            has_own_memory=mps is None,
+        )
+        return plan.document()
+
+    def learn_folders(self, printed: str, cwd: Path) -> tuple[Path, ...]:
+        """Folders that layers did not reach for this user, by what a script printed; from now on they do.
+
+        Args:
+            printed: Output of a script that failed.
+            cwd: Where it ran.
+        """
+        if UNREACHED not in printed:
+            return ()
+        found = []
+        for text in re.findall(r"['\"]([^'\"\n]+)['\"]", printed):
+            path = Path(os.path.realpath(cwd / text))
+            folder = next((place for place in (path, *path.parents) if place.is_dir()), None)
+            if folder is not None and "/" in text and folder not in self._known:
+                self._known.append(folder)
+                found.append(folder)
+        self._mend(self._known)
+        return tuple(dict.fromkeys(found))
 
     def redirection(self, trial: Path, *, is_probe: bool, over: Path | None = None) -> dict[str, list[str]]:
         """The same where writes are redirected instead of mounted over, as `autotune.trial.redirect` takes it."""
@@ -201,16 +257,36 @@ class Workspace:
         return "mounted" if self.has_layers else "redirected"
 
     def probe_is_through(self) -> None:
-        """Marks the study's layer as complete.
+        """Marks the study's layer as complete, without the outputs of the probe.
 
         Raises:
             HostError: Nothing can be written there any more.
         """
         try:
             (self.folder / "study").mkdir(exist_ok=True)
+            if self._study_layer.is_dir():
+                drop_outputs(self._study_layer)
             (self.folder / COMPLETE).write_text(self._form)
         except OSError as error:
             raise HostError(f"{self.folder} cannot be written: {error}.", FREE_SPACE) from error
+
+    def keep_only_caches(self) -> bool:
+        """Drops all that the probe wrote but caches, from under no living trial; whether there was anything."""
+        return self._study_layer.is_dir() and drop_outputs(self._study_layer, keeps_read=False) > 0
+
+    @property
+    def _mended(self) -> Path:
+        return self.folder / "mended"
+
+    def _mend(self, folders: Iterable[Path]) -> None:
+        """Lets an ordinary user's trials write to what others own in these folders, as far as it can be copied."""
+        layers.remove_tree(self._mended)
+        if os.geteuid() != 0 and not mend(self._mended, folders, self.folder):
+            layers.remove_tree(self._mended)
+
+    @property
+    def _study_layer(self) -> Path:
+        return self.folder / "study" / "layer"
 
     def forget_probe(self) -> None:
         """Empties the study's layer, for a new probe."""
@@ -241,16 +317,26 @@ class Workspace:
             self._claim.release()
 
 
-def _upper(trial: Path, name: str) -> Path:
-    return TrialPaths(trial).layer / name / "upper"
+def _multi_process_service(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Folder of the pipes of NVIDIA's service for several processes, which shares memory with them; None without it."""
+    folder = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")
+    try:
+        return folder.resolve() if (folder / "control").exists() else None
+    except OSError:
+        return None
 
 
-def _mount(folder: Path, between: Sequence[Path], upper: Path, work: Path) -> dict[str, object]:
-    """One layer, its folders made: a work folder must be on the file system of its upper one, and be empty."""
-    layers.remove_tree(work)
-    for path in (upper, work):
-        path.mkdir(parents=True, exist_ok=True)
-    return {"folder": str(folder), "lower": [str(path) for path in between], "upper": str(upper), "work": str(work)}
+def _there(path: Path) -> Path:
+    """The real path of a file or folder that trials write for real.
+
+    Raises:
+        UsageError: There is none.
+    """
+    try:
+        return path.resolve(strict=True)
+    except OSError as error:
+        hint = "Make it before, so that trials have something to write to."
+        raise UsageError(f"There is no {path}, which --writable names.", hint) from error
 
 
 def remove_workspace(study_id: str) -> None:

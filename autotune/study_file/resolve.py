@@ -187,4 +187,5 @@ def _spec(values: Mapping[str, Any], job: ScriptCommand, cwd: Path) -> SearchSpe
         allow_batchnorm_accumulation=values.get("allow_batchnorm_accumulation", False),
         protection=values.get("protection", BEST),
         unprotected=values.get("unprotected", False),
+        writable=tuple(str(cwd / Path(path).expanduser()) for path in values.get("writable", ())),
     )

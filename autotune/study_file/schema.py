@@ -153,6 +153,7 @@ class Wishes(BaseModel):
     allow_batchnorm_accumulation: bool | None = None
     protection: Annotated[str, AfterValidator(_protection)] | None = None
     unprotected: bool | None = None
+    writable: Annotated[list[Text], Field(min_length=1)] | None = None
 
     def given(self) -> dict[str, Any]:
         """The keys that the source names, with their values."""

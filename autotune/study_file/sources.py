@@ -16,8 +16,8 @@ from autotune.study_file.file import PREFIX, STUDY_FILE_VARIABLE, StudyFile, reb
 from autotune.study_file.schema import KEYS, TABLES, read_wishes
 
 WHAT_TO_RUN = ("script", "module", "command")
-NO_VARIABLE = (*WHAT_TO_RUN, "args", "set", "fix", "map")
-"""Keys that cannot be said by a variable: they name code to run, or are tables."""
+NO_VARIABLE = (*WHAT_TO_RUN, "args", "set", "fix", "map", "writable")
+"""Keys that cannot be said by a variable: they name code to run, or are tables or lists."""
 VARIABLES = {key: PREFIX + key.upper() for key in KEYS if key not in NO_VARIABLE}
 """By the key that they say."""
 EXPORTED = frozenset(PREFIX + name.upper() for name in GROUP_OF_FIELD)
@@ -70,7 +70,7 @@ class Problems:
 
 def read_flags(flags: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
     """What the flags say, by key; None, False and an empty list mean not given."""
-    given = {key: value for key, value in flags.items() if value not in (None, False, []) and key != "study_file"}
+    given = {key: value for key, value in flags.items() if value not in (None, False, [], ()) and key != "study_file"}
     for table in TABLES:
         if table in given:
             given[table] = _pairs(table, given[table], problems)
@@ -135,6 +135,8 @@ def read_file(file: StudyFile, cwd: Path, problems: Problems) -> dict[str, Any]:
         for key in ("script", "out"):
             if key in values:
                 values[key] = str(folder / values[key])
+        if "writable" in values:
+            values["writable"] = [str(folder / path) for path in values["writable"]]
         if "storage" in values:
             values["storage"] = rebase_storage(values["storage"], folder, cwd)
     return values

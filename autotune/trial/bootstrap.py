@@ -12,10 +12,10 @@ import torch
 
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.plain import from_plain
-from autotune.trial import active
+from autotune.trial import active, renames
 from autotune.trial.beginning import Beginning
 from autotune.trial.durations import PartTimes
-from autotune.trial.prepared import Meeting, PreparedSession
+from autotune.trial.prepared import PreparedSession
 from autotune.trial.probe_session import ProbeSession
 from autotune.trial.run_session import RunSession
 from autotune.trial.session import MeasuredSession
@@ -33,19 +33,21 @@ def install(ready_at: float | None = None) -> None:
         return
     if "AUTOTUNE_REDIRECT" in os.environ:
         importlib.import_module("autotune.trial.redirect").install_torch(torch)
+    elif os.geteuid() != 0:
+        renames.install()
     paths = TrialPaths(Path(os.environ["AUTOTUNE_TRIAL"]))
     job = from_plain(TrialJob, json.loads(paths.job.read_text()))
     started_at = float(os.environ.get("AUTOTUNE_STARTED_AT", attached_at))
     torch.manual_seed(job.seed)  # Other generators were seeded before: by now the script may have done so itself.
     session: ProbeSession | MeasuredSession | PreparedSession
-    meeting = os.environ.pop("AUTOTUNE_MEETING", None)
+    address = os.environ.pop("AUTOTUNE_MEETING", None)
     if job.mode is not Mode.TRIAL:
         session = ProbeSession(job, paths, started_at)
     else:
         beginning = Beginning()
         beginning.attach()
-        if meeting is not None:
-            session = PreparedSession(job, beginning, Meeting(**json.loads(meeting)))
+        if address is not None:
+            session = PreparedSession(job, beginning, address)
         else:
             ready_at = attached_at if ready_at is None else ready_at
             times = PartTimes(asked_at=started_at, ready_at=ready_at, attached_at=attached_at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from autotune.process_memory import (
 
 WORKERS_EVERY_S = 0.25
 """Between two looks at the workers of a validation, which walk their page tables."""
+ROLLUP_BYTES = 1 << 14
+"""More than a process's summary of its memory has."""
 EVERY_STEP = 3
 """So many steps, each with a call without gradients before it, are none with a validation: it is a part of the step, as
 a teacher's forward pass is."""
@@ -32,8 +35,19 @@ def held_bytes() -> int | None:
     The servers that it was forked from, if it was, share the pages of its imports, and of its beginning. None where the
     kernel does not say.
     """
-    servers = [int(pid) for pid in os.environ.get("AUTOTUNE_SERVER_PIDS", "").split()]
-    return held_memory_bytes((os.getpid(), *_children()), servers=servers) or None
+    opened = os.environ.get("AUTOTUNE_SERVER_ROLLUPS", "").split()
+    # With a namespace of its own this process does not see the servers, and what was opened before tells.
+    servers = [] if opened else [int(pid) for pid in os.environ.get("AUTOTUNE_SERVER_PIDS", "").split()]
+    rollups = [text for descriptor in opened if (text := _read(int(descriptor)))]
+    return held_memory_bytes((os.getpid(), *_children()), servers=servers, rollups=rollups) or None
+
+
+def _read(descriptor: int) -> bytes:
+    """What the kernel says by a descriptor now; nothing where the script has closed it, or put a file in its place."""
+    with suppress(OSError):
+        text = os.pread(descriptor, ROLLUP_BYTES, 0)
+        return text if b"[rollup]" in text else b""
+    return b""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -126,7 +126,7 @@ def is_known(number: int, target: str) -> bool:
 
 
 def _is_the_scripts(number: int) -> bool:
-    return number not in STANDARD
+    return number not in STANDARD and str(number) not in os.environ.get("AUTOTUNE_SERVER_ROLLUPS", "").split()
 
 
 def _locks() -> list[str]:

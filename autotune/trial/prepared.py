@@ -13,8 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,29 +36,17 @@ PARKING = "autotune.runner.forking"
 WHO = "the script's beginning"
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where the tuner waits for the script."""
-
-    address: str
-    """Of the tuner's socket."""
-    replaced: Sequence[str]
-    """Folders over which this process has layers."""
-    attempt: Sequence[Mapping[str, Any]]
-    """Layers as a trial will have them, to be tried once; none where writes are redirected."""
-
-
 class PreparedSession:
     """Stands for the trials' sessions until there is one: `autotune.load` asks it for the settings, too.
 
     Args:
         job: Of the process that prepares: the script as it is.
         beginning: What is attached already.
-        meeting: Where the tuner waits.
+        address: Of the socket at which the tuner waits.
     """
 
-    def __init__(self, job: TrialJob, beginning: Beginning, meeting: Meeting) -> None:
-        self._facts, self._beginning, self._meeting = job.facts, beginning, meeting
+    def __init__(self, job: TrialJob, beginning: Beginning, address: str) -> None:
+        self._facts, self._beginning, self._address = job.facts, beginning, address
         self._seam, self._threads = Seam(self._reached), ThreadWitness()
         self._devices = KnownDevices(job.facts.cuda_devices if job.facts is not None else None)
         self._standard = Standard()
@@ -116,15 +103,14 @@ class PreparedSession:
             "place": place,
             "prepared_s": prepared_s,
             "asks_for_threads": self._threads.is_asked_for,
-            "pid": os.getpid(),
         }
         tuner = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        tuner.connect(self._meeting.address)
+        tuner.connect(self._address)
         tuner.sendall(json.dumps(said).encode())
         if kept is None:
             os._exit(0)
         serve = importlib.import_module(PARKING).serve
-        spec = serve(tuner, self._meeting.replaced, kept=kept.numbers)
+        spec = serve(tuner, kept=kept.numbers)
         if spec is None:
             os._exit(0)  # The tuner needs no more trials, or is gone.
         if is_ours:
@@ -157,23 +143,9 @@ class PreparedSession:
             return f"{WHO} {unkept}"
         # torch keeps a pool of so many threads once a script has set their number; it is made anew after a fork.
         own_threads = torch.get_num_threads() - 1 if self._facts is not None and self._facts.own_threads else 0
-        return (
-            hazards.why_not(
-                WHO,
-                is_known=is_known,
-                num_known_tasks=1 + own_threads,
-                num_known_semaphores=progress_bars.num_semaphores(),
-            )
-            or self._why_no_layers()
+        return hazards.why_not(
+            WHO,
+            is_known=is_known,
+            num_known_tasks=1 + own_threads,
+            num_known_semaphores=progress_bars.num_semaphores(),
         )
-
-    def _why_no_layers(self) -> str:
-        """Some systems refuse a layer over what is another's."""
-        if not self._meeting.attempt:
-            return ""
-
-        def attempt() -> int:
-            importlib.import_module("autotune.runner.layers").enter(self._meeting.attempt, self._meeting.replaced)
-            return 0
-
-        return "" if hazards.fork_and_wait(attempt) == 0 else "this system lays no layer over what the beginning wrote"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from autotune.errors import ConfigError
@@ -40,7 +41,7 @@ from autotune.tuner.fingerprint import (
 )
 from autotune.tuner.jobs import Jobs
 from autotune.tuner.loop import LoopEnd, TrialLoop
-from autotune.tuner.probing import probe_script
+from autotune.tuner.probing import WITHOUT_OUTPUTS, probe_script
 from autotune.tuner.publish import make_result, status_of, write_tuned_config
 from autotune.tuner.site import Site
 from autotune.tuner.stop import StopRequest
@@ -107,6 +108,7 @@ class Course:
                 on_event=self._on_event,
                 quiet=QuietWait(self.site.device, is_shared=self.study.spec.share_gpu),
                 correct=self._correct,
+                start_afresh=lambda: self._start_afresh(workspace, runner),
             )
             loop.recover()
             end = loop.run()
@@ -150,6 +152,14 @@ class Course:
             before = self._repository.study(self.study.spec.take_over).facts
         return with_readings(facts, dict(before.baseline_readings)) if before is not None else facts
 
+    def _start_afresh(self, workspace: Workspace, runner: ForkRunner) -> bool:
+        """Lets trials start without what the probe wrote, caches excepted; whether that makes a difference."""
+        runner.close()  # What it holds was started in the layers that change.
+        is_changed = workspace.keep_only_caches()
+        if is_changed:
+            self._on_event(Notice(message=WITHOUT_OUTPUTS))
+        return is_changed
+
     def _has_left_it_to_others(self) -> bool:
         """Whether tuners of other machines go on; the last one measures the finals."""
         name = self.study.name
@@ -185,6 +195,8 @@ class Course:
             self._stop,
             self._on_event,
             ends_by=time.monotonic() + limit_s,
+            learn_folders=lambda printed: workspace.learn_folders(printed, Path(self.study.spec.cwd)),
+            keep_only_caches=workspace.keep_only_caches,
         )
         facts = self._with_known_readings(facts)
         self._fit_site(facts)

@@ -66,7 +66,10 @@ class TrialLoop:
         on_event: Callable[[Event], None],
         quiet: QuietWait | None = None,
         correct: Callable[[TrialResult, Jobs], Correction | None] = lambda result, jobs: None,
+        start_afresh: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._start_afresh: Callable[[], bool] = start_afresh
+        """Lets trials start without the probe's outputs, when the baseline fails; whether that makes a difference."""
         self._quiet, self._correct = quiet, correct
         self._progress = ProgressTeller(on_event)
         self._num_repeats = 0
@@ -134,6 +137,8 @@ class TrialLoop:
             took = format_seconds(first.wall_s)
             note = f"A first run, from the script's own beginning on, ended {first.outcome} after {took}: {first.why}"
         self._on_event(Notice(message=f"The trial is run again. {note}", is_warning=False))
+        if first.outcome.is_failed and job.settings == job.natural and self._search.history.best is None:
+            self._start_afresh()
         second = self._undisturbed(job, least_s)
         return replace(second, notes=(*second.notes, note))
 

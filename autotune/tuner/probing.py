@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError, UsageError
-from autotune.model.events import Event
+from autotune.model.events import Event, Notice
 from autotune.model.facts import ArgumentFacts, LossReduction, ScriptFacts
 from autotune.model.job import TrialJob
 from autotune.model.maps import all_maps, mapped_settings, target_of
@@ -29,6 +29,10 @@ AGREEMENT = 0.2
 """Relative difference up to which a split loss (or its gradient's norm) is taken to equal the whole one: dropout and
 augmentation draw other numbers for the parts."""
 GRADIENT_AGREEMENT = 0.35
+WITHOUT_OUTPUTS = (
+    "A run failed where the probe did not; from now on runs find the caches that the probe filled, and nothing else of "
+    "what it wrote."
+)
 
 
 def probe_script(
@@ -40,6 +44,8 @@ def probe_script(
     *,
     learns_reduction: bool = True,
     ends_by: float | None = None,
+    learn_folders: Callable[[str], tuple[Path, ...]] = lambda printed: (),
+    keep_only_caches: Callable[[], bool] = lambda: False,
 ) -> ScriptFacts:
     """Runs the script as it is, then once with its batch in parts where that could be of use.
 
@@ -51,6 +57,9 @@ def probe_script(
         on_event: Told how the runs look.
         learns_reduction: Whether the batch will be split.
         ends_by: When all the time is spent, on the clock of `time.monotonic`; None = never.
+        learn_folders: Told what a probe that failed has printed; names folders that the next run can write to, and this
+            one could not.
+        keep_only_caches: Drops what the first run wrote but caches; whether there was anything.
 
     Raises:
         UsageError: Its interpreter is told to ignore the environment.
@@ -65,6 +74,10 @@ def probe_script(
     if result.is_out_of_memory and jobs.site.free_cap_bytes > jobs.site.cap_bytes and not jobs.spec.share_gpu:
         # What the script is can be learned where it has room; that it has none under the cap, its baseline will show.
         jobs = replace(jobs, site=replace(jobs.site, cap_bytes=jobs.site.free_cap_bytes))
+        result = _run(replace(jobs.probe(), ends_by=ends_by), runner, stop, progress)
+    while result.facts is None and (folders := learn_folders(result.log_tail)):
+        places = ", ".join(map(str, folders))
+        on_event(Notice(message=f"The script is probed again, with layers over {places}.", is_warning=False))
         result = _run(replace(jobs.probe(), ends_by=ends_by), runner, stop, progress)
     facts = result.facts
     if facts is None:
@@ -91,7 +104,11 @@ def probe_script(
     is_through()
     if not learns_reduction or not _is_split_of_use(facts, jobs):
         return facts
-    return replace(facts, loss_reduction=_reduction(facts, jobs, runner, stop, progress, ends_by))
+    reduction = _reduction(facts, jobs, runner, stop, progress, ends_by)
+    if reduction is None and keep_only_caches():
+        on_event(Notice(message=WITHOUT_OUTPUTS))
+        reduction = _reduction(facts, jobs, runner, stop, progress, ends_by)
+    return replace(facts, loss_reduction=reduction or LossReduction.UNKNOWN)
 
 
 def _check_is_seen(spec: SearchSpec) -> None:
@@ -160,8 +177,11 @@ def _reduction(
     stop: StopRequest,
     progress: ProgressTeller,
     ends_by: float | None,
-) -> LossReduction:
-    """Mean, sum or unknown: how the parts' losses and gradients of one step relate to the whole batch's."""
+) -> LossReduction | None:
+    """Mean, sum or unknown: how the parts' losses and gradients of one step relate to the whole batch's.
+
+    None where the script failed.
+    """
     natural = natural_settings(facts)
     batch_size = natural.batch_size
     assert batch_size is not None
@@ -169,7 +189,9 @@ def _reduction(
     settings = replace(natural, batch_size=batch_size // num_parts, grad_accum_steps=num_parts)
     job = replace(jobs, facts=facts, natural=natural).split_probe(settings)
     result = _run(replace(job, ends_by=ends_by), runner, stop, progress)
-    if result.facts is None or len(result.first_losses) < num_parts:
+    if result.facts is None:
+        return None
+    if len(result.first_losses) < num_parts:
         return LossReduction.UNKNOWN
     reduction = classify_reduction(
         whole_loss=facts.first_loss or 0.0,

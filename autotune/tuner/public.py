@@ -46,6 +46,7 @@ def search(
     protection: str | None = None,
     unprotected: bool = False,
     allow_batchnorm_accumulation: bool = False,
+    writable: Sequence[str | os.PathLike[str]] = (),
     on_event: Callable[[Event], None] | None = None,
     stop: StopRequest | None = None,
 ) -> SearchResult:
@@ -86,6 +87,7 @@ def search(
             `layers`, `landlock` or `none`.
         unprotected: With `auto`, go on where the system permits neither layers nor Landlock.
         allow_batchnorm_accumulation: Split batches although BatchNorm then sees smaller ones.
+        writable: Files and folders that trials write for real; relative to `cwd`. All else is left as it is.
         on_event: Told of everything that happens, as `autotune.model.events`; it must not raise.
         stop: Asks for an end from another thread: once after the running trial, twice at once.
 
@@ -129,6 +131,7 @@ def search(
     }
     flags |= {"force": force, "share_gpu": share_gpu, "unprotected": unprotected}
     flags["allow_batchnorm_accumulation"] = allow_batchnorm_accumulation
+    flags["writable"] = [os.fspath(path) for path in writable]
     for name, table in (("set", set), ("fix", fix), ("map", map)):
         flags[name] = [f"{key}={_text(value)}" for key, value in (table or {}).items()]
     here = Path.cwd() if cwd is None else Path(cwd).absolute()

@@ -102,6 +102,9 @@ class Session:
             None, cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec)
         )
         workspace.remove_leftovers()
+        if spec.writable:
+            message = f"Trials write to these for real, as --writable says: {', '.join(spec.writable)}."
+            self._on_event(Notice(message=message))
         if not workspace.has_layers:
             words = SENTENCES[workspace.protection]
             is_warning = workspace.protection is Protection.NONE

@@ -120,6 +120,8 @@ def what_runs(record: StudyRecord) -> str:
         f"  config    {spec.out}{', replacing whatever is there' if spec.force else ''}",
         f"  variables {', '.join(SET_BY_US)}",
     ]
+    if spec.writable:
+        lines.append(f"  writable  {shlex.join(spec.writable)}, for real, in every trial")
     added = [f"{name}={template}" for name, template in _maps(record)]
     if added:
         lines.append(f"  adds      {shlex.join(mask_arguments(added))}")
@@ -144,12 +146,13 @@ def _maps(record: StudyRecord) -> tuple[tuple[str, str], ...]:
 def _followed(record: StudyRecord) -> dict[str, str]:
     """By name, as text, all of a study that decides what is run, imported, or written where."""
     spec, facts = record.spec, record.facts
-    asked = to_plain(replace(spec, command=(), cwd="", storage="", out="", force=False, maps=()))
+    asked = to_plain(replace(spec, command=(), cwd="", storage="", out="", force=False, maps=(), writable=()))
     return {
         "command": json.dumps(list(spec.command)),
         "folder": spec.cwd,
         "config": json.dumps([spec.out, spec.force]),
         "arguments that trials add": json.dumps([list(pair) for pair in _maps(record)]),
+        "what trials write for real": json.dumps(list(spec.writable)),
         "what was asked": json.dumps(asked, sort_keys=True),
         "modules that are imported first": json.dumps(
             [list(facts.imports), list(facts.modules)] if facts is not None else [[], []]

@@ -22,6 +22,7 @@ from autotune.model.protection import Protection
 from autotune.model.result import TrialResult
 from autotune.runner.cold import ColdRunner
 from autotune.runner.device import choose_device
+from autotune.runner.kept_whole import libraries
 from autotune.runner.protection import is_landlock_permitted
 from autotune.runner.workspace import Covered, Workspace, covered_folders
 from autotune.settings import Settings
@@ -159,7 +160,9 @@ class Ground:
         os.environ["HOME"] = str(self.home)
         folders = covered_folders(self.user, (sys.executable, *extra))
         covered = tuple(Covered(path) for path in folders)
-        self.workspace = Workspace(self.root / "space", covered, protection=self.protection)
+        self.workspace = Workspace(
+            self.root / "space", covered, protection=self.protection, read_only=libraries(sys.executable)
+        )
         self.workspace.folder.mkdir(exist_ok=True)
         self.runner = ColdRunner(self.workspace, choose_device("cpu"))
         self.before = digest(self.user, self.home)

@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from autotune.runner import layers
 from autotune.runner.cold import ColdRunner
 from autotune.runner.device import choose_device
+from autotune.runner.mounts import mounts_below
 from autotune.runner.workspace import Workspace
 from tests.integration.runner.ground import digest, make_job
 
@@ -42,9 +42,8 @@ def main() -> None:
     (project / "mounts.py").write_text(SCRIPT)
     before = digest(project)
     workspace = Workspace.open(None, cwd=project, command=(sys.executable, "mounts.py"))
-    # The kernel lays nothing over a folder with mounts inside for a user without rights over these.
-    assert workspace.has_layers == (os.getuid() == 0)
-    assert len(layers.mounts_below(str(project))) == 3
+    assert workspace.has_layers
+    assert len(mounts_below(str(project))) == 3
     for _ in range(2):
         handle = ColdRunner(workspace, choose_device("cpu")).start(make_job(project, "mounts.py"))
         result = handle.result()

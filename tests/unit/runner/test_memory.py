@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ class Watched:
             1000 * KIB, now=lambda: self.time_s, proc=proc.folder, shared_memory=self._shared_memory
         )
 
-    def _shared_memory(self) -> SharedMemory:
+    def _shared_memory(self, _: Sequence[int]) -> SharedMemory:
         return SharedMemory(total_bytes=1000 * KIB, free_bytes=self.shared_free * KIB)
 
     def check(self, *, rss: int, pss: int, is_quiet: bool = False) -> bool:

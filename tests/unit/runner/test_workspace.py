@@ -21,30 +21,27 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path / "space", covered)
 
 
-def test_a_layer_keeps_its_name_when_other_folders_come_and_go(tmp_path: Path) -> None:
-    assert Covered(tmp_path / "b").name == Covered(tmp_path / "b").name
-    assert Covered(tmp_path / "b").name != Covered(tmp_path / "a").name
-
-
 def test_the_probe_writes_what_trials_read(workspace: Workspace) -> None:
     probe = workspace.mounts(workspace.new_trial(), is_probe=True)
     trial = workspace.mounts(workspace.new_trial(), is_probe=False)
-    for first, second in zip(probe, trial, strict=True):
-        assert first["folder"] == second["folder"]
-        assert first["lower"] == []
-        assert second["lower"] == [first["upper"]]
-        assert second["upper"] != first["upper"]
-        for mount in (first, second):
-            assert list(Path(str(mount["work"])).iterdir()) == []
+    assert probe["between"] == ()
+    assert trial["between"] == (probe["upper"],)
+    assert trial["upper"] != probe["upper"]
 
 
-def test_two_trials_share_nothing_that_they_write_to(workspace: Workspace) -> None:
-    first, second = workspace.new_trial(), workspace.new_trial()
-    written = [
-        {str(mount[name]) for mount in workspace.mounts(trial, is_probe=False) for name in ("upper", "work")}
-        for trial in (first, second)
-    ]
-    assert not written[0] & written[1]
+def test_two_trials_share_nothing_that_they_write_to_but_what_compilers_made(workspace: Workspace) -> None:
+    plans = [workspace.mounts(workspace.new_trial(), is_probe=False) for _ in range(2)]
+    written = [{plan["upper"], plan["root"], *plan["plain"]} for plan in plans]
+    assert written[0] & written[1] == {str(workspace.compiled)}
+
+
+def test_a_trial_reads_what_the_beginning_wrote_that_it_goes_on_from(workspace: Workspace) -> None:
+    beginning, trial = workspace.new_trial(), workspace.new_trial()
+    plan = workspace.mounts(trial, is_probe=False, over=beginning)
+    study = workspace.mounts(workspace.new_trial(), is_probe=True)["upper"]
+    assert plan["between"] == (workspace.mounts(beginning, is_probe=False)["upper"], study)
+    assert plan["covered"] == (str(TrialPaths(beginning).temporary),)
+    assert str(beginning) not in plan["plain"]
 
 
 def test_the_probes_layer_counts_only_once_it_is_through(workspace: Workspace) -> None:
@@ -83,8 +80,8 @@ def test_a_trial_that_was_replaced_by_a_link_is_removed_and_not_followed(workspa
     (precious / "sub").mkdir(parents=True)
     (precious / "sub").chmod(0o755)
     trial = workspace.new_trial()
-    for name in ("results", "layer", "tmp"):
-        (trial / name).rmdir()
+    for folder in trial.iterdir():
+        folder.rmdir()
     trial.rmdir()
     trial.symlink_to(precious)
     workspace.remove_trial(trial)

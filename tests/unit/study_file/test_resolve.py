@@ -28,6 +28,7 @@ share_gpu = true
 protection = "landlock"
 unprotected = true
 allow_batchnorm_accumulation = true
+writable = ["runs", "/data/out"]
 nproc_per_node = 2
 set = { num_workers = "0..4", prefetch_factor = [2, 4], storage = "jpeg,npy" }
 fix = { precision = "fp32", pin_memory = true }
@@ -89,6 +90,7 @@ def test_a_file_can_say_everything(folder):
         protection="landlock",
         unprotected=True,
         allow_batchnorm_accumulation=True,
+        writable=(str(folder / "runs"), "/data/out"),
     )
 
 

@@ -75,7 +75,7 @@ class Bench:
         )
         return self
 
-    def loop(self):
+    def loop(self, **options):
         self.search = Search(
             self.repository.optuna_storage,
             "train",
@@ -95,6 +95,7 @@ class Bench:
             budget=self.budget,
             stop=self.stop,
             on_event=self.events.append,
+            **options,
         )
 
     def finals(self, loop):
@@ -422,3 +423,24 @@ def test_undisturbed_trials_are_worth_none(bench):
     loop = one.loop()
     loop.run()
     assert not any("disturbed" in note or "cap allows" in note for note in one.result(one.finals(loop)).notes)
+
+
+def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(tmp_path):
+    calls = []
+    bench = Bench(tmp_path, max_trials=1)
+    bench.create()
+    loop = bench.loop(start_afresh=lambda: calls.append("afresh") or True)
+    start = loop._runner.start
+
+    def crashing(job):
+        run = start(job)
+        calls.append("run")
+        if "afresh" not in calls:
+            run.result = lambda: TrialResult(outcome=Outcome.CRASHED, reason="FileExistsError: runs/1")
+        return run
+
+    loop._runner.start = crashing
+    loop.run()
+    assert calls == ["run", "afresh", "run"]
+    (record,) = bench.repository.trials("train")
+    assert record.result.outcome is Outcome.OK

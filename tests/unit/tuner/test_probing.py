@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError, UsageError
 from autotune.host import cpu_device
+from autotune.model.events import Notice
 from autotune.model.facts import LossReduction
 from autotune.model.job import Mode
 from autotune.model.result import ProbeResult
 from autotune.tuner.jobs import Jobs
-from autotune.tuner.probing import classify_reduction, probe_script
+from autotune.tuner.probing import WITHOUT_OUTPUTS, classify_reduction, probe_script
 from autotune.tuner.site import make_site
 from autotune.tuner.stop import StopRequest
 from autotune.units import MIB
@@ -95,6 +97,51 @@ def test_a_device_that_is_shared_is_never_probed_above_the_cap():
     with pytest.raises(NoFeasibleSettingsError, match="It held too much"):
         probe_under("100MiB", runner, share_gpu=True)
     assert runner.caps == [100 * MIB]
+
+
+class Refused:
+    """A runner of a script that trains once it can write to a folder, and once what its first run wrote is gone."""
+
+    def __init__(self):
+        self.modes, self.known, self.is_clean = [], [], False
+
+    def start(self, job):
+        self.modes.append(job.mode)
+        if not self.known:
+            printed = "OSError: [Errno 75] Value too large for defined data type: '/group/out'"
+            return OneRun(ProbeResult(facts=None, reason="It ended with exit code 1.", log_tail=printed))
+        if job.mode is Mode.SPLIT_PROBE and not self.is_clean:
+            return OneRun(ProbeResult(facts=None, reason="It ended with exit code 1."))
+        return OneRun(ProbeResult(facts=script_facts(), first_losses=(2.2, 2.4)))
+
+    def learn(self, printed):
+        """Folders that the output names, where they are not known already."""
+        new = [Path("/group")] if "/group/out" in printed and not self.known else []
+        self.known += new
+        return tuple(new)
+
+    def clean(self):
+        """Forgets what the first run wrote."""
+        self.is_clean = True
+        return True
+
+
+def test_a_probe_is_run_again_where_layers_did_not_reach_and_where_its_own_outputs_are_in_the_way():
+    runner, events = Refused(), []
+    jobs = Jobs(spec=search_spec(), site=make_site(search_spec(), cpu_device()))
+    facts = probe_script(
+        jobs,
+        runner,
+        lambda: None,
+        StopRequest(),
+        events.append,
+        learn_folders=runner.learn,
+        keep_only_caches=runner.clean,
+    )
+    assert runner.modes == [Mode.PROBE, Mode.PROBE, Mode.SPLIT_PROBE, Mode.SPLIT_PROBE]
+    assert facts.loss_reduction is not LossReduction.UNKNOWN
+    told = [event.message for event in events if isinstance(event, Notice)]
+    assert len(told) == 2 and "/group" in told[0] and told[1] == WITHOUT_OUTPUTS
 
 
 class Split:

@@ -45,6 +45,7 @@ def test_a_study_that_this_user_started_goes_on_without_a_question(folder):
         (lambda spec: spec.update(out="/home/ada/.bashrc.yaml"), "config"),
         (lambda spec: spec.update(maps=[["evil", "--exec={}"]]), "arguments that trials add"),
         (lambda spec: spec.update(fixed=[["storage", "/etc"]]), "what was asked"),
+        (lambda spec: spec.update(writable=["/home/ada"]), "what trials write for real"),
     ],
 )
 def test_what_the_database_says_otherwise_is_named_and_not_run(folder, change, named):

@@ -1,0 +1,77 @@
+"""What trials can only read: the interpreter's libraries, and files too large to be copied when a script opens them.
+
+A library keeps its identity that way: a process that was forked from another, under layers of its own, would otherwise
+load a second copy of what is loaded already. And the kernel copies a whole file into the layer before the first byte of
+it is changed, unless the file system shares blocks between files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+LARGE_BYTES = 4 << 30
+"""A copy of more takes seconds on a fast disk."""
+MAX_ENTRIES = 20_000
+"""Entries of the user's folders that are looked at."""
+MAX_NAMED = 500
+FICLONE = 0x40049409
+LIBRARIES = ("lib", "lib64")
+SYSTEM = ("/usr", "/usr/local", "/")
+
+
+def libraries(python: str) -> tuple[str, ...]:
+    """Folders with the libraries of the system, of this interpreter and of another one; real paths, each once.
+
+    Args:
+        python: The other interpreter, by name or path; it need not be one.
+    """
+    found = Path(shutil.which(python) or python).absolute()
+    prefixes = {*SYSTEM, sys.prefix, sys.base_prefix, str(found.parent.parent), str(found.resolve().parent.parent)}
+    folders = (Path(prefix, name) for prefix in prefixes for name in LIBRARIES)
+    real = {str(folder.resolve()) for folder in folders if folder.is_dir()}
+    return tuple(sorted(path for path in real if not any(path.startswith(f"{other}/") for other in real)))
+
+
+def large_files(folders: Iterable[Path], scratch: Path) -> tuple[str, ...]:
+    """Real paths of files that would be copied whole as soon as a script opens them for update.
+
+    Args:
+        folders: Where to look; links in them are not followed.
+        scratch: A folder of ours, where layers are.
+    """
+    found = []
+    left = MAX_ENTRIES
+    for folder in folders:
+        for place, names, files in os.walk(folder):
+            left -= len(names) + len(files)
+            found += [str(path) for path in _large(Path(place), files) if not _shares_blocks(path, scratch)]
+            if left <= 0 or len(found) >= MAX_NAMED:
+                return tuple(found[:MAX_NAMED])
+    return tuple(found)
+
+
+def _large(folder: Path, names: Iterable[str]) -> Iterator[Path]:
+    for name in names:
+        with suppress(OSError):
+            status = (folder / name).lstat()
+            if status.st_size >= LARGE_BYTES and status.st_blocks * 512 >= LARGE_BYTES:
+                yield folder / name
+
+
+def _shares_blocks(path: Path, scratch: Path) -> bool:
+    """Whether a copy of the file beside the layers would take no room of its own."""
+    copy = scratch / "cloned"
+    try:
+        with path.open("rb") as source, copy.open("wb") as target:
+            fcntl.ioctl(target.fileno(), FICLONE, source.fileno())
+    except OSError:
+        return False
+    finally:
+        copy.unlink(missing_ok=True)
+    return True

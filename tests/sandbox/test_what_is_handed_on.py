@@ -1,0 +1,167 @@
+"""What later trials see of the probe's writes, and where the processes of a study write that run no script."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.model.job import Mode
+from autotune.model.protection import ProtectionWish
+from autotune.model.result import TrialResult
+from autotune.runner import handed_on, layers
+from autotune.runner.cold import ColdRunner
+from autotune.runner.forkserver import ForkServer
+from autotune.runner.workspace import Workspace
+from tests.integration.runner.ground import make_job
+from tests.sandbox.playground import CPU, PRETEND
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="layers are Linux's")
+
+SCRIPT = """
+import os, sys, time, pretend
+if sys.argv[1] == "probe":
+    os.makedirs("data/extracted/one")
+    os.makedirs("data/extracted/two")
+    open("data/extracted/one/image", "w").write("read")
+    open("data/extracted/two/image", "w").write("not read")
+    time.sleep(0.02)
+    open("data/extracted/one/image").read()
+    os.makedirs("runs/1")
+    open("runs/1/last.ckpt", "w").write("never read")
+    open("log.txt", "a").write("more")
+    os.remove("removed.txt")
+    os.makedirs(os.environ["HF_HOME"] + "/hub", exist_ok=True)
+    open(os.environ["HF_HOME"] + "/hub/model", "w").write("cached")
+else:
+    assert open("data/extracted/two/image").read() == "not read"
+    assert open(os.environ["HF_HOME"] + "/hub/model").read() == "cached"
+    os.makedirs("runs/1")
+    assert open("log.txt").read() == "log" and os.path.exists("removed.txt")
+pretend.report()
+"""
+
+
+class Study:
+    """A project with a workspace over it."""
+
+    def __init__(self, root: Path) -> None:
+        self.project = root / "project"
+        self.project.mkdir()
+        (self.project / "pretend.py").write_text(PRETEND.read_text())
+        (self.project / "script.py").write_text(SCRIPT)
+        (self.project / "log.txt").write_text("log")
+        (self.project / "removed.txt").write_text("removed")
+        self.workspace = Workspace.open(None, cwd=self.project, command=(sys.executable, "script.py"))
+        if not self.workspace.has_layers:
+            pytest.skip("this system permits no layers")
+        self.runner = ColdRunner(self.workspace, CPU)
+
+    def probe(self) -> None:
+        job = make_job(self.project, "script.py", "probe", mode=Mode.PROBE, start_limit_s=60.0, total_limit_s=60.0)
+        self.runner.start(job).probe_result()
+        self.workspace.probe_is_through()
+
+    def trial(self, *arguments: str) -> TrialResult:
+        job = make_job(self.project, "script.py", *arguments, start_limit_s=60.0, total_limit_s=60.0)
+        return self.runner.start(job).result()
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
+    root = Path(tempfile.mkdtemp(prefix="study-", dir="/var/tmp")).resolve()
+    (root / "home" / "hf").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(root / "home"))
+    monkeypatch.setenv("HF_HOME", str(root / "home" / "hf"))
+    made = Study(root)
+    yield made
+    made.workspace.remove()
+    layers.remove_tree(root)
+
+
+def test_trials_see_the_probes_downloads_and_caches_and_none_of_its_outputs(study: Study) -> None:
+    study.probe()
+    result = study.trial("trial")
+    assert result.outcome == "ok", result.log_tail
+
+
+def test_without_all_but_caches_a_trial_starts_as_the_probe_did(study: Study) -> None:
+    study.probe()
+    assert study.workspace.keep_only_caches()
+    assert study.trial("probe").outcome == "ok"
+    assert not study.workspace.keep_only_caches()
+
+
+def test_a_layer_on_a_disk_that_notes_no_reading_is_handed_on_whole(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study.runner.start(make_job(study.project, "script.py", "probe", mode=Mode.PROBE)).probe_result()
+    (layer,) = study.workspace.folder.glob("study/layer")
+    monkeypatch.setattr(handed_on, "ST_NOATIME", os.statvfs(layer).f_flag or 1)
+    assert handed_on.drop_outputs(layer) == 0
+
+
+def test_a_refused_write_is_named_with_what_to_do(study: Study) -> None:
+    library = next(Path(path) for path in study.workspace._read_only)
+    (study.project / "script.py").write_text(f"open({str(library / 'new')!r}, 'w')\n")
+    reason = study.trial().reason
+    assert f"{library / 'new'} is read-only in trials; --writable {library / 'new'}" in reason
+
+
+def test_what_is_writable_by_name_is_written_for_real_and_nothing_beside_it(study: Study) -> None:
+    out = study.project / "out"
+    out.mkdir()
+    other = Workspace.open(
+        None,
+        cwd=study.project,
+        command=(sys.executable, "script.py"),
+        wish=ProtectionWish(writable=(str(out),)),
+        study_id="writable",
+    )
+    (study.project / "script.py").write_text(
+        "import pretend\nopen('out/kept', 'w').write('real')\nopen('beside', 'w').write('layer')\npretend.report()\n"
+    )
+    try:
+        job = make_job(study.project, "script.py", start_limit_s=60.0, total_limit_s=60.0)
+        assert ColdRunner(other, CPU).start(job).result().outcome == "ok"
+    finally:
+        other.remove()
+    assert (out / "kept").read_text() == "real"
+    assert not (study.project / "beside").exists()
+
+
+def test_the_server_of_the_imports_is_in_its_layers_before_its_interpreter_starts(study: Study) -> None:
+    (study.project / "sitecustomize.py").write_text(f"open({str(study.project / 'at_start')!r}, 'w').write('x')\n")
+    folder = study.workspace.new_trial()
+    environment = {**os.environ, "PYTHONPATH": str(study.project), "TMPDIR": str(folder / "tmp")}
+    server = ForkServer(
+        python=sys.executable,
+        environment=environment,
+        folder=folder,
+        mounts=study.workspace.mounts(folder, is_probe=False, is_server=True),
+        imports=(),
+        own_modules=(),
+    )
+    try:
+        written = list(folder.rglob("at_start"))
+        assert written
+        assert not (study.project / "at_start").exists()
+    finally:
+        server.close()
+
+
+def test_a_project_with_many_links_is_opened_without_following_them(study: Study) -> None:
+    for number in range(1200):
+        target = study.project.parent / "targets" / str(number)
+        target.mkdir(parents=True)
+        (study.project / f"link-{number}").symlink_to(target)
+    (study.project / "script.py").write_text(
+        "import pretend\nopen('link-700/by-a-trial', 'w')\nopen('link-1199/by-a-trial', 'w')\npretend.report()\n"
+    )
+    result = study.trial()
+    assert result.outcome == "ok", result.log_tail
+    assert not list(study.project.parent.rglob("by-a-trial"))
