@@ -1,9 +1,10 @@
-"""Which settings make a script fail, found from finished trials alone, and the next trial that narrows it down. Pure.
+"""Finds the settings that make a script fail, from finished trials alone, and the next trial to narrow them down. Pure.
 
-A failed trial is taken apart at once. Its changes are put in order, those that a measured trial had first, and halved
-until the first failing part is as short as possible: the last change of that part is needed for the failure. When the
-change fails alone, it is guilty; otherwise its partners are looked for in the same way. A search leaves guilty settings
-out and tries the rest. All of it follows from the trials, so that a resumed search knows as much.
+A failed trial is taken apart at once. The changes of the failed trial are put in order, changes of a measured trial
+first, and halved until the first failing part is as short as possible. The last change of this part is needed for the
+failure. When the change fails alone, the change is guilty; otherwise its partners are looked for in the same way. A
+search leaves guilty settings out and tries the rest. All of this follows from the trials, and a resumed search
+therefore knows as much.
 """
 
 from __future__ import annotations
@@ -19,33 +20,34 @@ from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.space.space import SPLIT, SearchSpace, Value
 
 TAKEN_APART_STAGE = "taken_apart"
-"""Stage of trials that find out which settings of a failed one made it fail."""
+"""Stage of trials run to find the settings that made an earlier trial fail."""
 
 BATCH = "batch_size"
-"""The micro-batch and its accumulation are one change: their product is held fixed."""
+"""Change of the micro-batch and of gradient accumulation as one, because their product is held fixed."""
 
 KNOB = "knobs."
 
 Changes = Mapping[str, Any]
-"""Values that differ from the script's own, by name; of `batch_size` the pair with the accumulation."""
+"""Values that differ from the script's own, by name; the value of `batch_size` is the pair with the accumulation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guilt:
-    """Settings that fail together, and alone where there is only one."""
+    """Settings that make the script fail together, or a single setting that fails alone."""
 
     changes: tuple[tuple[str, Any], ...]
-    """Names and values, as in `Changes`; one or a few."""
+    """Names and values as in `Changes`, at least one pair."""
     trial: FinishedTrial
-    """The failed trial with the fewest changes that shows it."""
+    """The failed trial of exactly these settings; without one, the failed trial taken apart."""
 
     def covers(self, changes: Changes, own: Changes) -> bool:
-        """Whether settings with these changes would fail for the same reason.
+        """Whether settings with the given changes would fail for the same reason.
 
-        Numbers further from the script's own value than a guilty one are as guilty: more workers, a larger micro-batch.
+        A number beyond a guilty value, seen from the script's own value, is guilty too: more workers, a larger
+        micro-batch.
 
         Args:
-            changes: Of the settings.
+            changes: Changes of the settings in question.
             own: The script's own values of all changes.
         """
         return all(name in changes and _is_as_far(changes[name], value, own[name]) for name, value in self.changes)
@@ -53,15 +55,15 @@ class Guilt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Investigation:
-    """What is known of the failed trials."""
+    """The guilty settings of all failed trials, and the next trial to run."""
 
     guilts: tuple[Guilt, ...]
     next_trial: Candidate | None
-    """What narrows down the first failure that is not explained yet; None where all are, or another tuner is at it."""
+    """The trial to explain the next failure; None when no failure needs a trial, or another tuner runs it now."""
 
 
 class _Untried(Exception):  # noqa: N818 -- a signal to the investigation, not an error
-    """It cannot be told whether these settings fail before they were tried."""
+    """Signals that only a trial of the settings can tell whether the script fails."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -76,19 +78,20 @@ def investigate(
     may_be_tried: Callable[[Settings], bool] = lambda settings: True,
     least_workers: int | None = None,
 ) -> Investigation:
-    """The guilty settings of a study, and the next trial that finds out more.
+    """Gives the guilty settings of a study, and the next trial to find out more.
 
     Args:
         history: Finished trials.
-        device_is_cpu: Some settings do nothing there.
+        device_is_cpu: Whether the script trains on a CPU, where some settings do nothing.
         running: Settings that other tuners measure now.
-        may_be_tried: Whether settings are in the space.
-        least_workers: The fewest workers that may be tried: where one fails, any number does. None = as few as were.
+        may_be_tried: Tells whether settings are in the space.
+        least_workers: The smallest number of workers to try: when the smallest number fails, every number fails. None =
+            the smallest number tried beside the script's own settings.
     """
     court = _Court(history, device_is_cpu, may_be_tried, least_workers or _fewest_alone(history))
     candidate = None
     failed = [trial for trial in history.trials if _has_failed(trial) and trial.settings != history.natural]
-    # What fails with few changes explains what fails with more.
+    # A failure with few changes explains failures with more changes.
     for trial in sorted(failed, key=lambda trial: len(changes_of(trial.settings, history.natural))):
         if court.is_explained(trial.settings):
             continue
@@ -101,13 +104,13 @@ def investigate(
 
 
 def _fewest_alone(history: History) -> int | None:
-    """The fewest workers that were tried beside the script's own settings."""
+    """The smallest number of workers tried beside the script's own settings; None before the first such trial."""
     changed = (changes_of(trial.settings, history.natural) for trial in history.trials)
     return min((changes["num_workers"] for changes in changed if list(changes) == ["num_workers"]), default=None)
 
 
 def changes_of(settings: Settings, natural: Settings) -> dict[str, Any]:
-    """What differs from the script's own settings, by name in a fixed order."""
+    """The values in which settings differ from the script's own, by name in a fixed order."""
     different = settings.differences(natural)
     changes = {name: here for name, (here, _) in different.items() if name != "grad_accum_steps"}
     if BATCH in different or "grad_accum_steps" in different:
@@ -117,20 +120,20 @@ def changes_of(settings: Settings, natural: Settings) -> dict[str, Any]:
 
 
 def values_of(settings: Settings) -> dict[str, Any]:
-    """The values of all that can be changed, as `changes_of` has them."""
+    """The values of everything a search can change, under the names of `changes_of`."""
     values = {name: getattr(settings, name) for name in GROUP_OF_FIELD if name != "grad_accum_steps"}
     values[BATCH] = (settings.batch_size, settings.grad_accum_steps)
     return values | {f"{KNOB}{name}": value for name, value in settings.knobs}
 
 
 class _Court:
-    """Whether settings fail, as far as trials tell, and which are guilty.
+    """Tells from finished trials whether settings fail, and collects the guilty settings.
 
     Args:
         history: Finished trials.
-        device_is_cpu: Some settings do nothing there.
-        may_be_tried: Whether settings are in the space.
-        least_workers: The fewest workers that may be tried.
+        device_is_cpu: Whether the script trains on a CPU, where some settings do nothing.
+        may_be_tried: Tells whether settings are in the space.
+        least_workers: The smallest number of workers to try.
     """
 
     def __init__(
@@ -151,7 +154,7 @@ class _Court:
         }
 
     def is_explained(self, settings: Settings) -> bool:
-        """Whether settings that are known to be guilty are among these."""
+        """Whether the settings contain settings known to be guilty."""
         changes = changes_of(settings, self._history.natural)
         return any(guilt.covers(changes, self._own) for guilt in self.guilts)
 
@@ -159,7 +162,7 @@ class _Court:
         """Finds the guilty settings of a failed trial.
 
         Raises:
-            _Untried: Another trial must tell more before.
+            _Untried: A further trial has to run first.
         """
         changes = changes_of(trial.settings, self._history.natural)
         not_in_force = {BATCH if name == "grad_accum_steps" else name for name in trial.missed}
@@ -170,13 +173,13 @@ class _Court:
         self.guilts.append(Guilt(changes=tuple(core.items()), trial=shown if shown and is_shown else trial))
 
     def _core(self, trial: FinishedTrial, changes: dict[str, Any]) -> dict[str, Any]:
-        """The smallest part of the changes that fails, as far as halves tell."""
+        """The smallest failing part of the changes, as far as halving can tell."""
         rest, core = list(changes), dict[str, Any]()
         while True:
             num = self._num_failing({name: changes[name] for name in rest}, core)
             core = {rest[num - 1]: changes[rest[num - 1]], **core}
             rest = rest[: num - 1]
-            # Each look at what does not get through in its time costs all of that time.
+            # Every further trial of timed-out settings costs the whole time limit.
             if trial.outcome is Outcome.TIMED_OUT:
                 return core
             core = self._with_least_workers(core)
@@ -184,7 +187,7 @@ class _Court:
                 return core
 
     def _num_failing(self, changes: dict[str, Any], core: Changes) -> int:
-        """How many of the changes fail at least, beside those that are needed; all of them do."""
+        """The least number of leading changes that fail together with `core`; all changes are known to fail."""
         names = list(changes)
         low, high = 1, len(names)
         while low < high:
@@ -196,7 +199,10 @@ class _Court:
         return high
 
     def _with_least_workers(self, core: dict[str, Any]) -> dict[str, Any]:
-        """The fewest workers in place of many, where they fail as well: then it is not their number."""
+        """Replaces guilty workers by the smallest number of workers, when the smallest number fails too.
+
+        The number of workers is then not the cause of the failure.
+        """
         least = self._least_workers
         if list(core) != ["num_workers"] or least is None or self._own["num_workers"]:
             return core
@@ -204,9 +210,9 @@ class _Court:
         return fewest if self._fails(fewest) else core
 
     def _ordered(self, changes: dict[str, Any], number: int) -> dict[str, Any]:
-        """The changes, those of the largest trial among them that was measured before first: they do no harm.
+        """Puts known harmless changes first: the changes of the largest measured trial within the given changes.
 
-        What is measured later changes nothing: the same halves are looked at again and again.
+        Only trials with a smaller number count, because later results must not alter the halves under examination.
         """
         earlier = [passed for of, passed in self._passed.items() if of < number]
         within = [passed for passed in earlier if passed.items() <= changes.items()]
@@ -214,10 +220,10 @@ class _Court:
         return {**{name: value for name, value in changes.items() if name in innocent}, **changes}
 
     def _fails(self, changes: Changes) -> bool:
-        """Whether the script fails with these changes.
+        """Whether the script fails with the given changes.
 
         Raises:
-            _Untried: Nobody knows.
+            _Untried: Only a further trial can tell.
         """
         settings = self._settings(changes)
         if settings == self._history.natural:
@@ -248,10 +254,10 @@ def _has_failed(trial: FinishedTrial) -> bool:
 
 
 def _is_as_far(value: Any, guilty: Any, own: Any) -> bool:
-    """Whether a value is as guilty as another: the same, or a number further from the script's own."""
+    """Whether a value equals the guilty value, or is a number further from the script's own value."""
     if value == guilty:
         return True
-    if isinstance(value, tuple):  # a micro-batch and its accumulation
+    if isinstance(value, tuple):  # a micro-batch and the accumulation
         value, guilty, own = value[0], guilty[0], own[0]
     if not all(_is_number(one) for one in (value, guilty, own)):
         return False
@@ -264,12 +270,12 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class InnocentSpace(SearchSpace):
-    """The part of a space in which nothing is known to be guilty."""
+    """The part of a space without settings known to be guilty."""
 
     guilts: tuple[Guilt, ...]
 
     def why_not(self, settings: Settings) -> str | None:
-        """Why these settings may not be tried, as one sentence; None when they may."""
+        """The reason against trying the settings, as one sentence; None when the settings may be tried."""
         natural = self.natural.canonical(device_is_cpu=self.device_is_cpu)
         changes, own = changes_of(settings.canonical(device_is_cpu=self.device_is_cpu), natural), values_of(natural)
         shown = next((guilt.trial for guilt in self.guilts if guilt.covers(changes, own)), None)
@@ -277,9 +283,9 @@ class InnocentSpace(SearchSpace):
 
 
 def without(space: SearchSpace, guilts: Sequence[Guilt]) -> SearchSpace:
-    """A space without the settings that are known to be guilty.
+    """A space without the settings known to be guilty.
 
-    A parameter whose values are all guilty keeps them, as one that the user fixed: there is no other to try.
+    A parameter with only guilty values keeps all values, like a parameter fixed by the user: no value is left to try.
     """
     own = values_of(space.natural.canonical(device_is_cpu=space.device_is_cpu))
     alone = [guilt for guilt in guilts if len(guilt.changes) == 1]
@@ -294,9 +300,9 @@ def without(space: SearchSpace, guilts: Sequence[Guilt]) -> SearchSpace:
 def _is_guilty_alone(
     space: SearchSpace, name: str, value: Value, alone: Sequence[Guilt], own: Mapping[str, Any]
 ) -> bool:
-    """Whether a value of a parameter is guilty whatever else is changed."""
+    """Whether a value of a parameter is guilty by itself, whatever the remaining settings are."""
     if name == "batch_size":
-        return False  # Where it is a parameter by itself, the accumulation beside it is another.
+        return False  # In a space with the micro-batch as a parameter, the accumulation is a second parameter.
     if name == SPLIT:
         micro_batch = space.divisors[int(value)]
         here: dict[str, Any] = {BATCH: (micro_batch, (space.batch_per_device or 0) // micro_batch)}

@@ -1,4 +1,4 @@
-"""The script's own settings as its first trial shows them, where the probe had taken them for others."""
+"""Corrects the script's own settings after the script's first trial, when the probe had read other values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.tuner.jobs import Jobs
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Correction:
-    """What a search goes on with once its baseline has shown other settings than the probe."""
+    """New facts, space and jobs for a search after the first trial has contradicted the probe."""
 
     facts: ScriptFacts
     space: SearchSpace
@@ -26,13 +26,14 @@ class Correction:
 
 
 def correction_of(result: TrialResult, jobs: Jobs) -> Correction | None:
-    """What a trial of the script's own settings corrects; None where it shows what the probe showed.
+    """The correction that follows from a trial of the script's own settings; None when the trial agrees with the probe.
 
-    Nothing is corrected where the user's own wishes forbid the space that follows; the trial counts all the same.
+    When the user's ranges and fixed values leave no search space with the new facts, nothing is corrected, and the
+    trial still counts.
 
     Args:
-        result: How that trial ended.
-        jobs: Made the trial, from the facts and the settings that the probe showed.
+        result: Result of the trial.
+        jobs: Source of the trial, with the facts and settings of the probe.
     """
     facts, natural = jobs.facts, jobs.natural
     assert facts is not None and natural is not None

@@ -1,4 +1,4 @@
-"""What a study leaves out because trials have shown that it fails, from the records of its trials. Pure."""
+"""Lists the settings left out of a study because trials have failed, from the records of the trials. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from autotune.store.records import StudyRecord, TrialRecord
 
 
 def left_out_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> tuple[LeftOut, ...]:
-    """The settings that a study leaves out, each with the reason that a trial gave.
+    """The settings left out of a study, each with the reason given by a trial.
 
     Args:
-        record: The study; nothing is left out before its probe.
-        trials: All of its trials.
+        record: The study; before the probe of the study, nothing is left out.
+        trials: All trials of the study.
     """
     if record.natural is None:
         return ()
