@@ -1,4 +1,4 @@
-"""The user's own state folder: small files that no other user reads, and that no project brings along."""
+"""Keeps small files in the user's own state folder, outside every project and unreadable for other users."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from pathlib import Path
 from typing import Any
 
 MAX_BYTES = 1 << 20
-"""Files of ours are smaller by far."""
+"""Most bytes read of a state file; written files are far smaller."""
 _KEY = "key"
 
 
 def state_folder(environ: Mapping[str, str] | None = None) -> Path | None:
-    """The folder `$XDG_STATE_HOME/autotune`, or `~/.local/state/autotune`; None where the user has no home.
+    """The folder `$XDG_STATE_HOME/autotune`, or `~/.local/state/autotune`; None when the user has no home.
 
     Args:
-        environ: The environment; None = that of this process.
+        environ: The environment; None = the environment of this process.
     """
     environ = os.environ if environ is None else environ
     named = environ.get("XDG_STATE_HOME", "")
     if Path(named).is_absolute():
         return Path(named, "autotune")
-    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  pathlib raises where there is none
+    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  pathlib raises without a home
     return Path(home, ".local", "state", "autotune") if Path(home).is_absolute() else None
 
 
 def signed(text: str) -> str | None:
-    """A digest of the text that only this user can make, in hexadecimal; None where the user has no state folder."""
+    """A digest of the text that only this user can make, in hexadecimal; None without a usable key of the user."""
     key = _user_key()
     return None if key is None else hmac.new(key, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
 
 
 def read_state(kind: str, name: str) -> dict[str, Any]:
-    """What was written under that kind and name; empty where nothing was, or where it cannot be read."""
+    """Values written under the kind and name; empty when nothing was written, or the file cannot be read."""
     path = _place(kind, name)
     if path is None:
         return {}
@@ -51,7 +51,7 @@ def read_state(kind: str, name: str) -> dict[str, Any]:
 
 
 def write_state(kind: str, name: str, values: Mapping[str, Any]) -> bool:
-    """Whether the values could be written under that kind and name, in a file that only this user reads."""
+    """Writes the values under the kind and name, readable by this user alone; true when the file is written."""
     path = _place(kind, name)
     if path is None:
         return False
@@ -64,7 +64,7 @@ def write_state(kind: str, name: str, values: Mapping[str, Any]) -> bool:
 
 
 def remove_state(kind: str, name: str) -> None:
-    """Removes what was written under that kind and name; nothing where nothing was."""
+    """Removes the values written under the kind and name, if any."""
     path = _place(kind, name)
     if path is not None:
         with suppress(OSError):
@@ -72,13 +72,13 @@ def remove_state(kind: str, name: str) -> None:
 
 
 def _place(kind: str, name: str) -> Path | None:
-    """The file of a name, which may hold anything: its digest by the user's key is the file's name."""
+    """The file for a kind and a name of any characters, called by a digest with the user's key; None without a key."""
     folder, digest = state_folder(), signed(f"{kind} {name}")
     return None if folder is None or digest is None else folder / kind / f"{digest[:32]}.json"
 
 
 def _user_key() -> bytes | None:
-    """A key of this user, made at the first use."""
+    """The user's own key, made at the first use; None when the key can be neither read nor made."""
     folder = state_folder()
     if folder is None:
         return None
@@ -101,10 +101,10 @@ def _user_key() -> bytes | None:
 
 
 def _read_private(path: Path) -> bytes:
-    """The content of a file of this user's.
+    """The first `MAX_BYTES` of a file that belongs to this user alone.
 
     Raises:
-        OSError: It cannot be read, or somebody else may have written it.
+        OSError: The file cannot be read, or another user may have written to the file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as stream:

@@ -1,4 +1,4 @@
-"""`autotune trust`: agrees to what a database, a study file or a tuned config of somebody else makes autotune run."""
+"""`autotune trust`: agrees to commands and arguments from somebody else's database, study file or tuned config."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def trust(
     ] = None,
     storage: Storage = None,
 ) -> int:
-    """Show what a study, a tuned config or a study file of somebody else would run, and agree to it.
+    """Show what somebody else's study, tuned config or study file would run, and agree to it.
 
-    Data is never code: a database names the command that a resume runs, a study file a server or a program, a tuned
-    config arguments for your script. What you did not start on this machine is followed only after this. The agreement
-    holds for what is there now; where it changes later, you are asked again.
+    Data is never trusted as code. A database names the command of a resume, a study file may name a server or a
+    program, and a tuned config may add arguments to your script. autotune follows such data from elsewhere only after
+    you agree. The agreement holds for the present content: after a change, you are asked again.
     """
     if study is None:
         return _trust_study_file()
@@ -61,9 +61,12 @@ def trust(
 
 
 def agreed(record: StudyRecord) -> StudyRecord:
-    """The study with its whole command, once this user has agreed to it: before, now, or at a terminal's question.
+    """The study with its whole command, after this user has agreed earlier or agrees now at a terminal's question.
 
-    Elsewhere nothing is asked: what goes on with the study then refuses it.
+    Without a terminal no question is asked; `check_trusted` refuses the study later.
+
+    Raises:
+        UsageError: The user says no, or the secret arguments of the command are unknown here.
     """
     from autotune.tuner.trust import check_trusted, keep, what_differs, with_whole_command
 
@@ -74,21 +77,21 @@ def agreed(record: StudyRecord) -> StudyRecord:
         except UsageError as error:
             _say(error.message)
         if not _is_yes("Run it? [y/N]"):
-            raise UsageError(f"Study {record.name!r} was not gone on with.", "Nothing was run.")
+            raise UsageError(f"Study {record.name!r} was not resumed.", "Nothing was run.")
         keep(record)
     return record
 
 
 def check_config_agreed(path: Path, config: TunedConfig, shown: str) -> None:
-    """Refuses a tuned config of somebody else that adds arguments to a script, unless the user agrees to them.
+    """Refuses somebody else's tuned config with added arguments for a script, unless the user agrees to the arguments.
 
     Args:
         path: The config's file.
-        config: Its content.
+        config: Content of the file.
         shown: The file as the user named it.
 
     Raises:
-        UsageError: The user has not agreed, and says no at a terminal's question, or there is nobody to ask.
+        UsageError: The user has not agreed before, and says no or cannot be asked at a terminal.
     """
     from autotune.emit.agreed import added_arguments, agree, check_agreed
 
@@ -112,9 +115,9 @@ def _trust_study_file() -> int:
         raise UsageError("There is no study file here.", "Name a study, or a tuned config: autotune trust train")
     outside = leading_outside(file)
     if not outside:
-        _show(f"{file.label} names nothing outside of its folder: it needs no agreement.")
+        _show(f"{file.label} names nothing outside its folder and keeps files protected: it needs no agreement.")
         return 0
-    _show(f"{file.label} leads out of its folder:")
+    _show(f"{file.label} names this outside its folder, or leaves files unprotected:")
     for key, text in outside.items():
         _show(f"  {key} = {text}")
     return _noted(is_noted=agree(file))

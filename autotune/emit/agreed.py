@@ -1,4 +1,4 @@
-"""What a tuned config adds to the command of a script, and whether this user has agreed to that."""
+"""Finds the arguments that a tuned config adds to a script's command, and whether this user has agreed to them."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ _KIND = "configs"
 
 
 def added_arguments(config: TunedConfig) -> tuple[str, ...]:
-    """Arguments that `autotune run` gives the script beside those that are typed; empty for most configs."""
+    """Arguments that `autotune run` adds to the typed arguments of the script; empty for most configs."""
     return mapped_arguments(config.settings, config.script.natural, config.script.maps.items())
 
 
 def agree(path: Path, arguments: Sequence[str]) -> bool:
-    """Whether it could be noted that this user lets the config at that path add these arguments."""
+    """Notes this user's agreement to the added arguments of the config at the path; true when the note is written."""
     return write_state(_KIND, _place(path), {"arguments": signed(json.dumps(list(arguments)))})
 
 
 def note_written(path: Path, config: TunedConfig) -> None:
-    """Notes that this user's own search wrote the config there."""
+    """Notes that a search of this user wrote the config at the path."""
     if arguments := added_arguments(config):
         agree(path, arguments)
 
 
 def is_agreed(path: Path, config: TunedConfig) -> bool:
-    """Whether the config adds no arguments, or this user's search wrote it there, or he agreed to what it adds."""
+    """Whether the config adds no arguments, was written by this user's search, or has this user's agreement."""
     arguments = added_arguments(config)
     return not arguments or read_state(_KIND, _place(path)).get("arguments") == signed(json.dumps(list(arguments)))
 
 
 def check_agreed(path: Path, config: TunedConfig, shown: str) -> None:
-    """Refuses a config that adds arguments to a script, unless this user's search wrote it or he agreed to it.
+    """Refuses a config with added arguments, unless this user's search wrote it or the user agreed to the arguments.
 
     Args:
         path: The config's file.
-        config: Its content.
+        config: Content of the file.
         shown: The file as the user named it.
 
     Raises:
-        UsageError: He has not; says what is added, and what to type.
+        UsageError: The user has not agreed; names the arguments and the command to type.
     """
     if not is_agreed(path, config):
         raise UsageError(
             f"{shown} was not written by a search of yours here, and adds arguments to the script: "
             f"{shlex.join(added_arguments(config))}.",
-            f"If that is what you want, type: {shlex.join(['autotune', 'trust', shown])}",
+            f"To agree, type: {shlex.join(['autotune', 'trust', shown])}",
         )
 
 

@@ -1,7 +1,8 @@
-"""What a study file names outside of its own folder, and whether this user has agreed to that.
+"""Finds values of a study file that lead outside its own folder or drop protection, and whether the user has agreed.
 
-A folder may be somebody else's, cloned a minute ago. What its study file names inside of the folder is what the user
-starts by naming the verb there; a server, a program, or a file elsewhere is used only after `autotune trust`.
+A folder may be somebody else's, cloned a minute ago. By running autotune in the folder, the user starts whatever the
+study file names inside the folder. A server, a program, a file elsewhere, or a lack of protection is accepted only
+after `autotune trust`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _SQLITE = ("sqlite:///", "sqlite+pysqlite:///")
 
 
 def leading_outside(file: StudyFile) -> dict[str, str]:
-    """By key, as text, what the file names outside of its own folder, and what leaves files unprotected.
+    """Values of the file that lead outside the file's own folder or leave files unprotected, by key, as text.
 
-    Empty where all lies inside and is protected.
+    Empty when all values lie inside and files are protected.
     """
     values, folder = file.values, file.path.parent
     script, module = values.get("script"), values.get("module")
@@ -48,14 +49,14 @@ def leading_outside(file: StudyFile) -> dict[str, str]:
 
 
 def check_agreed(file: StudyFile | None, keys: Collection[str] | None = None) -> None:
-    """Refuses what a study file names outside of its folder, unless this user has agreed to it.
+    """Refuses a study file that leads outside its folder or drops protection, unless this user has agreed to it.
 
     Args:
-        file: The study file that holds; None without one.
-        keys: Those of its keys that are used; None = all.
+        file: The study file in force; None without one.
+        keys: Keys in use; None = all keys.
 
     Raises:
-        UsageError: This user has not agreed; says to what, and how to.
+        UsageError: This user has not agreed; names the values and the command to type.
     """
     if file is None:
         return
@@ -67,30 +68,35 @@ def check_agreed(file: StudyFile | None, keys: Collection[str] | None = None) ->
     if new:
         named = "; ".join(f"{key} = {text}" for key, text in new.items())
         raise UsageError(
-            f"{file.label} leads out of its folder or leaves files unprotected, and you have not agreed: {named}.",
-            f"If that is what you want, type: {trust_line(file)}",
+            f"{file.label} names something outside its folder or leaves files unprotected, and you have not agreed: "
+            f"{named}.",
+            f"To agree, type: {trust_line(file)}",
         )
 
 
 def check_storage_agreed(file: StudyFile) -> None:
-    """As `check_agreed`, for the database alone."""
+    """Refuses a database outside the study file's folder, unless this user has agreed to the database.
+
+    Raises:
+        UsageError: This user has not agreed; names the database and the command to type.
+    """
     check_agreed(file, ("storage",))
 
 
 def agree(file: StudyFile) -> bool:
-    """Whether this user's agreement to what the file names now could be noted."""
+    """Notes this user's agreement to all present values that need one; true when the note is written."""
     return write_state(
         _KIND, str(file.path.absolute()), {key: signed(text) for key, text in leading_outside(file).items()}
     )
 
 
 def trust_line(file: StudyFile) -> str:
-    """What to type in the file's folder to agree to it."""
+    """The command to type in order to agree to the study file."""
     return f"cd {json.dumps(str(file.path.parent))} && autotune trust"
 
 
 def lies_in(text: object, folder: Path) -> bool:
-    """Whether a path that a file in that folder names lies in it, links followed."""
+    """Whether a path named by a file in the folder lies in the folder, links followed."""
     if not isinstance(text, str) or "\0" in text:
         return False
     real = Path(os.path.realpath(folder / Path(os.path.expanduser(text))))  # noqa: PTH111  never raises

@@ -1,7 +1,7 @@
-"""What a stored study makes a resume do, and whether this user has started that or agreed to it.
+"""Tells what a resume of a stored study runs, and whether this user has started the study or agreed to it.
 
-A database is trusted like code: whoever writes it names the command that a resume runs. So this user's state folder
-keeps a digest of what was started here, and anything else is run only after `autotune trust STUDY`.
+A database is trusted like code, because whoever writes the database names the command of a resume. This user's state
+folder therefore keeps a digest of every study started here. Any other study is run only after `autotune trust STUDY`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ SET_BY_US = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
 )
-"""Variables that trials are given beside the user's own; the tuned ones among them only where they are tried."""
+"""Environment variables set for trials beside the user's own; variables of a tuned setting only in trials of the
+setting."""
 
 
 def keep(record: StudyRecord) -> None:
-    """Notes that this user starts the study, or agrees to it: from now on it is trusted as it is.
+    """Notes that this user starts the study or agrees to it; from now on, the study is trusted in the present form.
 
-    Secret arguments are kept beside it, since the database has them masked.
+    Secret arguments are kept in the state folder too, because the database has them masked.
 
     Args:
-        record: With the command whole.
+        record: The study with the whole command, secret arguments included.
     """
     parts = {name: signed(text) for name, text in _followed(record).items()}
     is_secret = MASK in "".join(mask_arguments(record.spec.command))
@@ -50,10 +51,12 @@ def keep(record: StudyRecord) -> None:
 
 
 def with_whole_command(record: StudyRecord) -> StudyRecord:
-    """The study with the secret arguments of its command, which are not in the database.
+    """Gives the study with the secret arguments of the command, and has the secrets masked from now on.
+
+    The database has only masked arguments; the secrets come from this user's state folder.
 
     Raises:
-        UsageError: They were typed on another machine, or by another user.
+        UsageError: The secrets were typed on another machine or by another user.
     """
     command = record.spec.command
     is_masked = any(MASK in word for word in command)
@@ -61,8 +64,8 @@ def with_whole_command(record: StudyRecord) -> StudyRecord:
         kept = read_state(_KIND, _place(record)).get("command")
         if not isinstance(kept, list) or mask_arguments([str(word) for word in kept]) != command:
             raise UsageError(
-                f"The command of study {record.name!r} has secret arguments, which only the user and machine that "
-                "started it know.",
+                f"The command of study {record.name!r} has secret arguments, kept only for the user and on the "
+                "machine that started the study.",
                 "Resume it there, or search anew with the secret in a variable that the script reads.",
             )
         command = tuple(str(word) for word in kept)
@@ -71,7 +74,7 @@ def with_whole_command(record: StudyRecord) -> StudyRecord:
 
 
 def what_differs(record: StudyRecord) -> tuple[str, ...]:
-    """Names of what a resume would follow and this user has not started or agreed to; empty where all is trusted."""
+    """Names of the parts of a resume that this user has neither started nor agreed to; empty when all is trusted."""
     parts = read_state(_KIND, _place(record)).get("parts")
     known: Mapping[str, Any] = parts if isinstance(parts, dict) else {}
     return tuple(
@@ -80,37 +83,37 @@ def what_differs(record: StudyRecord) -> tuple[str, ...]:
 
 
 def is_known(record: StudyRecord) -> bool:
-    """Whether this user has started or agreed to a study of that name in that database, as it is now or was."""
+    """Whether this user has started or agreed to any version of a study with this name in this database."""
     return bool(read_state(_KIND, _place(record)))
 
 
 def check_trusted(record: StudyRecord) -> None:
-    """Refuses a study that would do what this user has neither started nor agreed to.
+    """Refuses a study with parts that this user has neither started nor agreed to.
 
     Raises:
-        UsageError: It would; says what, and what to type.
+        UsageError: A part is not trusted; names the parts and the command to type.
     """
     differences = what_differs(record)
     if not differences:
         return
     why = (
-        f"is not as you started it, or agreed to it: {', '.join(differences)}"
+        f"has changed since you started it or agreed to it: {', '.join(differences)}"
         if is_known(record)
         else "was not started by you on this machine, and you have not agreed to it"
     )
     raise UsageError(
         f"Study {record.name!r} {why}. A resume would do this:\n{what_runs(record)}",
-        f"If that is what you want, type: {trust_line(record)}",
+        f"To agree, type: {trust_line(record)}",
     )
 
 
 def trust_line(record: StudyRecord) -> str:
-    """What to type to agree to the study."""
+    """The command to type in order to agree to the study."""
     return shlex.join(["autotune", "trust", record.name, "--storage", mask_url(record.spec.storage)])
 
 
 def what_runs(record: StudyRecord) -> str:
-    """What a resume of the study runs, for people: command, program, folder, and what it adds; secrets are masked."""
+    """Describes a resume of the study for people: command, program, folder and additions; secrets are masked."""
     spec, command = record.spec, mask_arguments(record.spec.command)
     program = shutil.which(command[0]) or command[0] if command else ""
     lines = [
@@ -144,7 +147,7 @@ def _maps(record: StudyRecord) -> tuple[tuple[str, str], ...]:
 
 
 def _followed(record: StudyRecord) -> dict[str, str]:
-    """By name, as text, all of a study that decides what is run, imported, or written where."""
+    """The parts of a study that choose commands, imports and written files, by name, as text."""
     spec, facts = record.spec, record.facts
     asked = to_plain(replace(spec, command=(), cwd="", storage="", out="", force=False, maps=(), writable=()))
     return {

@@ -52,7 +52,7 @@ def test_what_the_database_says_otherwise_is_named_and_not_run(folder, change, n
     interrupted_after(folder, 2)
     ran = len(folder.runner.ran)
     edit(folder, change)
-    with pytest.raises(UsageError, match=f"is not as you started it, or agreed to it: .*{named}") as caught:
+    with pytest.raises(UsageError, match=f"has changed since you started it or agreed to it: .*{named}") as caught:
         folder.resume()
     assert caught.value.exit_code == 2
     assert caught.value.hint.endswith(f"autotune trust train --storage sqlite:///{folder.database}")
@@ -115,5 +115,5 @@ def test_a_secret_argument_is_in_no_database_and_a_resume_has_it(folder, state):
 def test_a_secret_argument_that_is_not_known_here_is_asked_for_by_name(folder, tmp_path, monkeypatch):
     interrupted_after(folder, 2, command=("python", "train.py", "--api-key", "s3cr3t-of-ada"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "somebody"))
-    with pytest.raises(UsageError, match="has secret arguments, which only the user and machine"):
+    with pytest.raises(UsageError, match="has secret arguments, kept only for the user"):
         folder.resume()
