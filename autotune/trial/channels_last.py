@@ -1,4 +1,4 @@
-"""The channels_last memory format: put on a model and its inputs, taken off, and read back from the weights."""
+"""Applies, removes and reads back the channels_last memory format of a model and its inputs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from autotune.trial.batches import map_batch
 from autotune.trial.roots import weights_of
 
 CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-"""Layers with kernels of their own for the format."""
+"""Types of layers with special kernels for the format."""
 
 
 def convert_weights(root: torch.nn.Module, memory_format: torch.memory_format = torch.channels_last) -> None:
     """Puts each four-dimensional weight and buffer of a model in a memory format.
 
-    Tensors are converted one by one because the model's own `to` may take other arguments, and because
+    Tensors are converted singly because the model's own `to` may take different arguments, and because
     `torch.nn.Module.to` refuses a model with five-dimensional weights.
     """
     for tensor in (*weights_of([root]), *root.buffers()):
@@ -26,7 +26,10 @@ def convert_weights(root: torch.nn.Module, memory_format: torch.memory_format = 
 
 
 def convert_input(value: Any, memory_format: torch.memory_format = torch.channels_last) -> Any:
-    """An argument of a model with all images in a memory format, nested ones too; the same object without an image."""
+    """An argument of a model with all images in a memory format, nested images included.
+
+    An argument without an image is returned as the same object.
+    """
 
     def converted(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.contiguous(memory_format=memory_format) if _is_image(tensor) else tensor
@@ -37,7 +40,7 @@ def convert_input(value: Any, memory_format: torch.memory_format = torch.channel
 def is_in_force(roots: Iterable[torch.nn.Module]) -> bool | None:
     """Whether all convolutions of the models have weights in the format; None without a telling weight.
 
-    A weight of one channel or of one pixel is in both formats at once and tells nothing. In a model without
+    A weight of a single channel or a single pixel is in both formats at once and tells nothing. In a model without
     convolution layers every four-dimensional weight counts.
     """
     modules = list(roots)
@@ -53,12 +56,12 @@ def _telling(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Parameter]
 
 
 def _is_convertible(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is a plain one of four dimensions; a tensor spread over processes keeps its own order."""
+    """Whether the tensor is a plain strided tensor of four dimensions; a tensor spread over processes is left alone."""
     return type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dim() == 4
 
 
 def _holds_image(value: Any) -> bool:
-    """Whether the value is an image or holds one in lists, tuples and dictionaries; other objects stay closed."""
+    """Whether the value is an image, or a list, tuple or dictionary with an image; other objects are not searched."""
     if isinstance(value, torch.Tensor):
         return _is_image(value)
     if isinstance(value, (list, tuple, dict)):

@@ -1,8 +1,8 @@
-"""What a script's beginning is told of CUDA devices: what its probe was, so that CUDA does not start.
+"""Answers a script's early questions about CUDA devices with the probe's answers, so that CUDA does not start.
 
-Nearly every script asks in its first lines whether there is a device, and no fork can use a driver that was started
-before it. Asked through NVML torch spares the driver, but not in every build: some begin it all the same. Hugging
-Face's `TrainingArguments` also chooses a device, and asks whether it computes in bf16, long before a model is built.
+Nearly every script asks early whether a device exists, and a fork cannot use a driver started before the fork. torch
+can ask through NVML without starting the driver, but some builds start the driver all the same. Hugging Face's
+`TrainingArguments` also chooses a device, and asks whether the device computes in bf16, long before a model is built.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def ask() -> VisibleDevices | None:
-    """The devices that this process can use; None where it was forked from one that had asked before.
+    """Asks the driver for the devices of this process; None in a fork of a process that has started CUDA.
 
-    Asks the driver, and is therefore for a process that is not forked from.
+    A process that calls this function must not be forked later, because the driver has started.
     """
     if torch_names.is_cuda_lost():
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of a broken driver; nobody but us wants to know.
+        warnings.simplefilter("ignore")  # Hides warnings of a broken driver: the user did not ask.
         num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     known = range(num_devices if torch_names.is_cuda_on() else 0)
     return VisibleDevices(
@@ -41,11 +41,11 @@ def ask() -> VisibleDevices | None:
 
 
 class KnownProperties:
-    """Stands for a device's properties while CUDA is off: it knows the compute capability, and asks torch for the rest.
+    """Replaces a device's properties while CUDA is off: knows the compute capability, and asks torch for the rest.
 
     Args:
-        capability: Major and minor.
-        ask: Gives the real properties, which starts CUDA.
+        capability: Major and minor version of the compute capability.
+        ask: Gives the real properties; the call starts CUDA.
     """
 
     def __init__(self, capability: tuple[int, int], ask: Callable[[], Any]) -> None:
@@ -62,12 +62,12 @@ class KnownProperties:
 
 
 class KnownDevices:
-    """Answers what torch is asked of devices, as far as the probe knew; what needs a device starts CUDA.
+    """Answers questions about devices in place of torch, with the probe's answers; further questions start CUDA.
 
-    The current device is only noted: `catch_up` makes it the current one in the trial.
+    The current device is only noted until `catch_up` makes the choice real in the trial.
 
     Args:
-        known: What the probe was told; None = nothing is known, and torch is asked.
+        known: Answers of the probe; None = torch answers by itself.
     """
 
     def __init__(self, known: VisibleDevices | None) -> None:
@@ -76,13 +76,13 @@ class KnownDevices:
         self._restore: list[Callable[[], None]] = []
 
     def install(self) -> None:
-        """Begins to answer."""
+        """Begins to answer in place of torch."""
         if self._known is None:
             return
         owners: list[Any] = [torch.cuda]
         accelerator: Any = getattr(torch, "accelerator", None)
         if getattr(accelerator and accelerator.current_accelerator(), "type", None) == "cuda":
-            owners.append(accelerator)  # Up to torch 2.11 it asks the driver by itself.
+            owners.append(accelerator)  # Up to torch 2.11, torch.accelerator asks the driver directly.
         for owner in owners:
             self._restore.append(wrap(owner, "device_count", self._counting(int)))
             self._restore.append(wrap(owner, "is_available", self._counting(bool)))
@@ -94,20 +94,20 @@ class KnownDevices:
             self._restore.append(wrap(torch.cuda, name, make))
 
     def remove(self) -> None:
-        """Has torch answer again, also those who hold the functions that answered here."""
+        """Has torch answer again, also through replaced functions that the script has kept."""
         self._known = None
         for restore in self._restore:
             restore()
 
     def catch_up(self) -> None:
-        """Makes the device that the script has chosen the current one, which starts CUDA, as the choice would have."""
+        """Makes the device chosen by the script the current device, and starts CUDA as the choice would have done."""
         if self._current is not None:
             torch.cuda.set_device(self._current)
 
     def _told(self) -> VisibleDevices | None:
-        """What is known, where it holds for the caller."""
+        """The probe's answers; None when no answers exist or the visible devices have changed since."""
         known = self._known
-        # A script may hide devices after it has imported torch, and ask before and after that.
+        # A script may hide devices after importing torch, and ask for devices both before and after.
         return known if known is not None and os.environ.get(VARIABLE) == known.asked_for else None
 
     def _counting(self, kind: type[int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -123,7 +123,7 @@ class KnownDevices:
     def _choosing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def set_device(device: Any) -> None:
             index = self._index_of(device)
-            # Each thread has a current device of its own.
+            # Each thread has a separate current device.
             if index is None or threading.current_thread() is not threading.main_thread():
                 original(device)
             else:
@@ -150,7 +150,7 @@ class KnownDevices:
         return get_device_properties
 
     def _index_of(self, device: Any) -> int | None:
-        """The number of a CUDA device; None where the device has none, is not there, or nothing is known."""
+        """The number of a CUDA device; None when the device has no number or is unknown to the probe."""
         known = self._told()
         if isinstance(device, str):
             device = torch.device(device)

@@ -1,4 +1,4 @@
-"""The CUDA devices on which one process computes: by its parameters, and by replicas of `torch.nn.DataParallel`."""
+"""Finds the CUDA devices of a process, from parameters and from replicas of `torch.nn.DataParallel`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def num_replicas(root: torch.nn.Module) -> int:
-    """Replicas of a model that compute side by side in this process, at least 1."""
+    """The number of replicas of a model that compute side by side in this process, at least 1."""
     return max((len(part.device_ids) for part in _data_parallels(root)), default=0) or 1
 
 
