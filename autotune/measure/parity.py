@@ -1,4 +1,4 @@
-"""Whether two runs that begin alike train alike: the first losses of one against those of a reference in fp32."""
+"""Tells whether two runs with the same start train alike, from the first losses of a run and of a reference in fp32."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 FAST_CHANGE = 0.05
-"""Share of the first loss. Where the reference changes by more from one pass to the next, each further step
-multiplies the smallest difference, in any format. A ResNet-50 at a learning rate of 0.1, whose losses in fp32 and bf16
-agreed at first, had losses of 15.5 and 10.7 six steps later, and of 6.16 and 7.75 in another run."""
+"""Share of the first loss. When the reference's loss changes by more from pass to pass, each further step multiplies
+the smallest difference, in any format. Example: a ResNet-50 at a learning rate of 0.1, with equal losses in fp32 and
+bf16 at first, had losses of 15.5 and 10.7 six steps later, and of 6.16 and 7.75 in another run."""
 CHANGE_TOLERANCE = 0.5
-"""Share of a fast change by which two runs may differ right after the change: a wrong gradient moves the loss by
-another amount altogether."""
+"""Share of a fast change by which two runs may differ right after the change: a wrong gradient moves the loss by a
+quite different amount."""
 CLEAR_MOVE = 0.05
-"""Share of the first loss. A reference that moves by less does not tell whether other runs should move."""
+"""Share of the first loss. A reference with a smaller move does not tell whether a run should move."""
 LEAST_MOVE = 0.25
-"""Share of the reference's move that a run must move as well: weights that are cast once and kept do not move."""
+"""Least share of the reference's move required of a run: weights cast once and kept do not move."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossReference:
-    """The first losses of a run in fp32, and what they follow from."""
+    """The first losses of a run in fp32, with a digest of the run's start."""
 
     start_digest: str
-    """Of the initial weights and the first batch: runs with another one cannot be compared."""
+    """Digest of the initial weights and the first batch; only runs with the same digest can be compared."""
     losses: tuple[float, ...]
     """Per backward pass, in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Departure:
-    """A backward pass in which the loss of a run is not what the reference's loss allows."""
+    """A backward pass with a loss outside the range that the reference's loss allows."""
 
     index: int
     """Backward pass, from 0."""
     loss: float
     reference: float
     ratio: float
-    """Difference over the reference's loss there or at the start, whichever is larger: a loss that is nearly zero after
-    a few steps over one batch has no scale of its own. Infinite where the loss is not finite."""
+    """Difference divided by the reference's loss in this pass or at the start, whichever is larger: a loss near zero
+    after a few steps over a single batch has no scale. Infinite when the loss is not finite."""
     is_at_rest: bool = False
-    """The run hardly moved from its first loss while the reference did."""
+    """True when the run hardly moved from the first loss while the reference did."""
 
 
 def departure(losses: Sequence[float], reference: Sequence[float], tolerance: float) -> Departure | None:
-    """The first pass in which a run departs from its reference; None where the run trains alike.
+    """The first pass in which a run departs from the reference; None when the run trains alike.
 
     Pass by pass the two losses agree within the tolerance, up to the first fast change of the reference. The pass right
-    after a fast change is compared by the size of the change, and later passes not at all: there any two runs part.
-    Over all passes a run has to move where the reference moves.
+    after a fast change is compared by the size of the change. Later passes are not compared, because any two runs part
+    after a fast change. A run must also move when the reference moves.
 
     Args:
-        losses: Of the run, per backward pass.
-        reference: Of the reference, which began with the same weights and the same batch.
+        losses: Losses of the run, per backward pass.
+        reference: Losses of the reference, per backward pass, from the same initial weights and first batch.
         tolerance: Largest difference, as a share of the reference's loss.
     """
     if not reference or reference[0] == 0 or not math.isfinite(reference[0]):
@@ -73,7 +73,7 @@ def departure(losses: Sequence[float], reference: Sequence[float], tolerance: fl
 
 
 def _at_rest(losses: Sequence[float], reference: Sequence[float]) -> Departure | None:
-    """The pass in which the reference is farthest from its first loss, where the run stayed near its own."""
+    """The pass of the reference's largest move from the first loss, where the run hardly moved; None if it moved."""
     both = [(loss, other) for loss, other in zip(losses, reference, strict=False) if math.isfinite(other)]
     if not both:
         return None
@@ -88,7 +88,7 @@ def _at_rest(losses: Sequence[float], reference: Sequence[float]) -> Departure |
 
 
 def matching(references: Iterable[LossReference], start_digest: str | None) -> LossReference | None:
-    """The reference that began with the same weights and the same batch."""
+    """The reference with the same initial weights and first batch; None without a match."""
     return next((reference for reference in references if reference.start_digest == start_digest), None)
 
 

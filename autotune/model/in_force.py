@@ -1,4 +1,4 @@
-"""Settings asked for against settings that were seen to be in force. Pure."""
+"""Compares the settings of a job with the settings seen in force. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from autotune.model.job import TrialJob
 from autotune.settings import GROUP_OF_FIELD, Settings
 
 FRACTION_TOLERANCE = 0.001
-"""Of the device's memory: what is read back was rounded to bytes, and is of what CUDA calls the total."""
+"""Tolerance as a share of the device's memory: the value read back was rounded to bytes, and relates to the total
+reported by CUDA."""
 TRAINING_FIELDS = ("batch_size", "grad_accum_steps", "precision")
-"""Settings that decide what is trained: where one of them moves by itself, a trial measures another training."""
+"""Settings that decide what is trained: when the script changes such a setting, a trial measures another training."""
 
 
 def missed_settings(job: TrialJob, observed: Mapping[str, str]) -> dict[str, tuple[object, str | None]]:
     """Settings that a job asks for and that are not in force, as name -> (asked, seen).
 
-    A job asks for a setting by another value than the script's own. What equals the script's own value is left alone,
-    so that nobody asked for it.
+    A job asks for a setting by a value different from the script's own value. Settings with the script's own value are
+    not compared.
 
     Args:
-        job: With its settings.
-        observed: Settings in force, by field, as text. What could not be seen is missing; it counts, with None, where
-            the script was given it as an argument of its own.
+        job: A job with settings.
+        observed: Settings in force, by field, as text. Settings that could not be seen are missing. A missing setting
+            counts, with None as the seen value, when the script was given the setting as an argument.
     """
     asked, natural = _settings_of(job)
     missed: dict[str, tuple[object, str | None]] = {}
@@ -43,13 +44,13 @@ def missed_settings(job: TrialJob, observed: Mapping[str, str]) -> dict[str, tup
 
 
 def moved_settings(job: TrialJob, observed: Mapping[str, str]) -> dict[str, tuple[object, str]]:
-    """Settings that decide what is trained, and that changed although the job left them alone, as name -> (own, seen).
+    """Training settings that the job left alone and the script changed, as name -> (own, seen).
 
-    Nothing in a trial of the script's own settings: what is in force there is the script's own.
+    The result is empty for a trial of the script's own settings: every value in force is then the script's own.
 
     Args:
-        job: With its settings.
-        observed: Settings in force, by field, as text; what could not be seen is missing.
+        job: A job with settings.
+        observed: Settings in force, by field, as text; settings that could not be seen are missing.
     """
     asked, natural = _settings_of(job)
     if asked == natural:
@@ -77,7 +78,7 @@ def _is_close(seen: str, fraction: float) -> bool:
 
 
 def _is_excused(name: str, asked: Settings, *, is_cpu: bool) -> bool:
-    """Inert fields, and fields that were left to the script, are not compared."""
+    """Whether the field is not compared: inert fields, and fields left to the script."""
     if name in asked.inert:
         return True
     if name in ("pin_memory", "memory_fraction") and is_cpu:

@@ -1,4 +1,4 @@
-"""What the script does by itself, as settings."""
+"""Derives the script's own settings from the facts of the probe and of the first trial."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from autotune.space.ranges import parse_value
 from autotune.space.space import SCRIPTS_OWN
 
 OURS = ("memory_fraction",)
-"""Settings whose reading shows the memory cap, and not the script's own value."""
+"""Settings read back as the memory cap, and not as the script's own value."""
 
 
 def natural_settings(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings:
-    """What the script does by itself, as the probe saw it, or its own trial where that showed otherwise.
+    """The script's own settings as the probe saw them, corrected by readings of the script's own trial.
 
     Args:
-        facts: What was seen.
-        mapped: Settings and knobs that the script is given as arguments: knobs among them that it does not declare have
-            a value of their own too, which nobody knows.
+        facts: Facts of the probe, with the readings of the trial.
+        mapped: Settings and knobs passed to the script as arguments. A knob that the script does not declare gets an
+            unknown value of the script's own.
     """
     loader = facts.loader
     own_accumulation = facts.num_micro_batches_per_step
@@ -49,12 +49,12 @@ def natural_settings(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings
 
 
 def misread(natural: Settings, readings: Iterable[Mapping[str, str]], *, device_is_cpu: bool) -> dict[str, str]:
-    """Settings that a trial of the script's own settings shows otherwise than they were taken for, by field, as text.
+    """Settings in which a trial of the script's own settings contradicts `natural`, by field, as text.
 
     Args:
-        natural: What they were taken for.
-        readings: Settings in force in each process that trained, by field, as text. Fields in which the processes
-            differ, and texts that are no value of their field, are left out.
+        natural: The script's own settings as known before the trial.
+        readings: Settings in force in each training process, by field, as text. A field is left out when the processes
+            differ, or when the text is not a value of the field.
         device_is_cpu: Whether the script trains on a CPU.
     """
     processes = list(readings)
@@ -75,11 +75,11 @@ def misread(natural: Settings, readings: Iterable[Mapping[str, str]], *, device_
 
 
 def with_readings(facts: ScriptFacts, readings: Mapping[str, str]) -> ScriptFacts:
-    """Facts in which settings are what the script's own trial showed.
+    """Facts with the settings that the script's own trial showed.
 
     Args:
-        facts: What the probe saw.
-        readings: As `misread` gives them; they are added to those that the facts have already.
+        facts: Facts of the probe.
+        readings: Settings from `misread`, added to the readings already in the facts.
     """
     merged = {**dict(facts.baseline_readings), **readings}
     accumulation = int(merged.get("grad_accum_steps", facts.num_micro_batches_per_step))

@@ -1,4 +1,4 @@
-"""Arguments of the script worth naming to the user: each one can change a setting in this search."""
+"""Chooses the script's arguments to show to the user: each can change a setting in this search."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from autotune.spec import SearchSpec
 
 
 def useful_arguments(facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> tuple[ArgumentFacts, ...]:
-    """Arguments that the search uses already, and arguments that a `--map` would bring into the search.
+    """Arguments in use by the search, and arguments that a `--map` would bring into the search.
 
-    An argument is left out where the script or the machine refuses its setting with the map as well as without: a
-    switch for fp16 on a CPU, a batch size of a model whose batch must stay whole.
+    An argument is left out when the script or the machine refuses the setting with the map as well as without.
+    Examples: a switch for fp16 on a CPU, or the batch size of a model with an indivisible batch.
     """
     return tuple(it for it in facts.arguments if it.is_taken or _is_of_use(it, facts, machine, spec))
 
