@@ -1,8 +1,8 @@
-"""What must not be shown or stored: tokens and passwords in arguments, text and the environment.
+"""Hides secrets in text to be shown or stored: tokens and passwords in arguments, text and the environment.
 
-Masking is first by value: what a variable or an argument with the name of a secret holds is hidden wherever it occurs.
-Then by name (`--api-key X`, `HF_TOKEN=X`) and by shape (`hf_...`, `user:password@host`). Where in doubt it masks: a
-value hidden without need costs less than a secret shown.
+Values are masked first: the value of a variable or an argument with a secret's name is hidden wherever the value
+occurs. Names (`--api-key X`, `HF_TOKEN=X`) and shapes (`hf_...`, `user:password@host`) are masked next. Doubtful text
+is masked too: a value hidden without need costs less than a secret shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from autotune.spec import SearchSpec
 
 MASK = "***"
 LEAST_LENGTH = 6
-"""Shorter values occur in ordinary text, so they are hidden by their names alone."""
+"""Least length of a value hidden everywhere, in characters: shorter values occur in ordinary text, and are hidden by
+name alone."""
 
 _SECRET_ENDINGS = ("password", "passwd", "passphrase", "passcode", "secret", "apikey", "authtoken")
 _SECRET_WORDS = frozenset(
@@ -34,14 +35,14 @@ _PASSES_THAT_OPEN = frozenset({"admin", "db", "login", "root", "smtp", "user"})
 _TOKENS_OF_TEXT = frozenset(
     {"bos", "cls", "end", "eos", "image", "mask", "pad", "sep", "separator", "special", "start", "stop", "unk"}
 )
-"""Before `token` these name a token of a language model, not one of a login."""
+"""Words before `token` for tokens of a language model, in contrast to tokens of a login."""
 
 _CAMEL_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD_BREAK = re.compile(r"[^A-Za-z0-9]+")
 _ARGUMENT_NAME = re.compile(r"[-+~]{0,2}[A-Za-z_][\w./-]*")
 
-# What a script printed is searched too, so no pattern may take longer than in proportion to the text: each begins where
-# a run of its characters begins, does not go back into one (the `++` and `*+`), or is bounded.
+# A script's output is searched too, so the time of every pattern must stay proportional to the text: a pattern begins
+# at the start of a run of characters, never goes back into a run (the `++` and `*+`), or is bounded.
 # A random string has a digit or is long; `hf_dataset` and `sk-learn` are neither.
 _RANDOM = r"(?:(?=[A-Za-z_-]{0,64}[0-9])[\w-]{8,}|[\w-]{20,})"
 _KNOWN_PREFIX = re.compile(
@@ -52,7 +53,7 @@ _BEARER = re.compile(r"(\bbearer\s++)[\w.~+/=-]{6,}+", re.IGNORECASE)
 _AUTHORIZATION = re.compile(
     r"(\bauthorization[\"']?\s*+[:=]\s*+[\"']?)(?:[A-Za-z]{1,20}+\s++)?[^\s\"',]++", re.IGNORECASE
 )
-# The password goes up to the last @, since people do not escape one inside it; `host:8080/` is no user and password.
+# A password ends at the last @, because people do not escape an @ inside; `host:8080/` is no user and password.
 _URL_PASSWORD = re.compile(r"(?<![\w+.-])([\w+.-]++://[^\s:/@?#]{0,256}+:)(?!\d{1,5}(?:[/?#\s]|$))[^\s\"']{1,256}@")
 _NAME_AND_SIGN = re.compile(r"(?<![\w.%-])([\w.%-]++)[\"']?\s*+[=:]\s*+[\"']?")
 _VALUE = re.compile(r"[^\s\"',;&#)}\]]++")
@@ -68,7 +69,7 @@ _SECRET_ENVIRONMENT = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IG
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of an argument, a variable or a URL's query key of that name is to be hidden."""
+    """Whether the value of an argument, a variable or a URL's query key with this name is to be hidden."""
     words = [word for word in _WORD_BREAK.split(_CAMEL_BREAK.sub(" ", name).lower()) if word]
     if not words:
         return False
@@ -83,21 +84,21 @@ def is_secret_name(name: str) -> bool:
 
 
 def remember_arguments(argv: Sequence[str]) -> None:
-    """From now on the values of the secret arguments of that command are hidden wherever they occur."""
+    """Hides the values of the command's secret arguments everywhere from now on."""
     remember_secrets(_secret_arguments(argv))
 
 
 def remember_secrets(values: Iterable[str]) -> None:
-    """From now on these values are hidden wherever they occur, but for short ones, which occur in ordinary text."""
+    """Hides the values everywhere from now on, except values shorter than `LEAST_LENGTH`."""
     _remembered.update(value for value in values if len(value) >= LEAST_LENGTH)
 
 
 _remembered: set[str] = set()
-"""Secrets of this process that no variable holds."""
+"""Secrets of this process beside the secrets in environment variables."""
 
 
 def mask_known(text: str) -> str:
-    """The text without the values of secrets that this process knows, of variables and of commands."""
+    """The text with all known secrets, from variables and commands, replaced by `***`."""
     pattern = _known_pattern(frozenset(_known_secrets()))
     return text if pattern is None else pattern.sub(MASK, text)
 
@@ -123,14 +124,14 @@ def _secrets_in_variable(name: str, value: str) -> tuple[str, ...]:
     password = password_of(value)
     if not _is_secret_variable(name):
         return (password,) if len(password) >= LEAST_LENGTH else ()
-    # The path of a file with credentials is none itself.
+    # The path of a file with credentials is no secret.
     if value.startswith(("/", "~/", "./")) and os.path.lexists(os.path.expanduser(value)):  # noqa: PTH111
         return ()
     return value, *(line.strip() for line in value.splitlines() if len(line.strip()) > 2 * LEAST_LENGTH)
 
 
 def password_of(text: str) -> str:
-    """The password in a URL; empty where the text is none, or has none. It goes up to the last @ before the path."""
+    """The password in a URL, up to the last @ before the query; empty when the text has no password or is no URL."""
     _, separator, rest = text.partition("://")
     login, at, _ = rest.partition("?")[0].rpartition("@")
     return login.partition(":")[2] if separator and at else ""
@@ -138,7 +139,7 @@ def password_of(text: str) -> str:
 
 @lru_cache(maxsize=16)
 def _known_pattern(values: frozenset[str]) -> re.Pattern[str] | None:
-    """Any of the values, in the forms in which documents, pages and URLs have them; None where there are none."""
+    """A pattern for the values in all forms used by documents, pages and URLs; None without values."""
     forms = {
         form
         for value in values
@@ -149,7 +150,7 @@ def _known_pattern(values: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def mask_text(text: str) -> str:
-    """The text with all that is known to be a secret, or looks like one, replaced by `***`."""
+    """The text with known secrets, and everything like a secret, replaced by `***`."""
     return _mask_shapes(mask_known(text))
 
 
@@ -168,9 +169,10 @@ def _mask_flag(match: re.Match[str]) -> str:
 
 
 def _mask_assignments(text: str) -> str:
-    """The text without the values of `name=value` and `"name": "value"` where the name is that of a secret.
+    """The text without the values of `name=value` and `"name": "value"` when the name is a secret's.
 
-    What follows another name is looked into, since `args: token=...` and `https://host?token=...` begin like one.
+    Text after a harmless name is searched too, because `args: token=...` and `https://host?token=...` begin like an
+    assignment.
     """
     parts, end = [], 0
     for match in _NAME_AND_SIGN.finditer(text):
@@ -184,7 +186,7 @@ def _mask_assignments(text: str) -> str:
 
 
 def mask_plain(value: Any) -> Any:
-    """Plain JSON data with `mask_text` applied to every string in it, keys excepted."""
+    """Plain JSON data with `mask_text` applied to every string, keys excepted."""
     known = _known_pattern(frozenset(_known_secrets()))
 
     def mask(item: Any) -> Any:
@@ -200,7 +202,7 @@ def mask_plain(value: Any) -> Any:
 
 
 def _secret_arguments(argv: Sequence[str]) -> Iterator[str]:
-    """What `mask_arguments` hides of whole arguments, and passwords in URLs."""
+    """Secrets among the arguments: whole values hidden by `mask_arguments`, and passwords in URLs."""
     for argument, masked in zip(argv, _masked(argv), strict=True):
         if masked == MASK:
             yield argument
@@ -211,12 +213,12 @@ def _secret_arguments(argv: Sequence[str]) -> Iterator[str]:
 
 
 def mask_arguments(argv: Sequence[str]) -> tuple[str, ...]:
-    """The arguments with tokens and passwords replaced by `***`; as many arguments, in the same order."""
+    """The arguments with tokens and passwords replaced by `***`, in the same number and order."""
     return tuple(mask_known(argument) for argument in _masked(argv))
 
 
 def _masked(argv: Sequence[str]) -> tuple[str, ...]:
-    """The arguments without what their names and shapes say is secret."""
+    """The arguments without secrets, as far as names and shapes tell."""
     masked: list[str] = []
     is_value_of_secret = False
     for argument in argv:
@@ -235,12 +237,12 @@ def _masked(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def masked_command(spec: SearchSpec) -> tuple[str, ...]:
-    """The command of a search as it may be shown and stored."""
+    """The command of a search without secrets, fit to be shown and stored."""
     return mask_arguments(spec.command)
 
 
 def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that may be stored: those that change speed, by an allow-list, without anything secret."""
+    """The variables fit to be stored: variables that change speed, by an allow-list, without anything secret."""
     return {
         name: mask_text(value)
         for name, value in sorted(environ.items())

@@ -1,4 +1,4 @@
-"""Where the database is: from what the user wrote to a full URL, and from a URL to what may be shown."""
+"""Makes a full URL of the user's text for a database, and masks URLs for display."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ DRIVER_OPTIONS: Mapping[str, frozenset[str]] = MappingProxyType(
         },
     }
 )
-"""Drivers that may be used, each with the options that a URL may give it. Others make a driver read the user's files
-(`local_infile`, `read_default_file`, `service`), run statements, or load code (`plugin`): a URL may come with a folder
-that somebody else made."""
+"""Allowed drivers, each with the options allowed in a URL. Other options make a driver read the user's files
+(`local_infile`, `read_default_file`, `service`), run statements, or load code (`plugin`), and a URL may come with a
+folder made by somebody else."""
 WHAT_TO_WRITE = "Write a path such as studies/autotune.db, or a URL such as postgresql://user@host/database."
 _NETWORK_TYPES = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "davfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb", "smb2"}
     | {"smb3", "smbfs", "fuse.beegfs", "fuse.ceph", "fuse.davfs2", "fuse.gcsfuse", "fuse.glusterfs"}
     | {"fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"}
 )
-# Up to the last @ of all, since people do not escape one inside a password, nor what else would end it. A host and port
-# before a query with an @ are masked too; telling them apart is not worth a password shown.
+# A login ends at the last @ of the text, because people do not escape an @, / or ? inside a password. A host and port
+# before a query with an @ are masked too: a host hidden without need is better than a password shown.
 _LOGIN = re.compile(r"([^:/@?]*):.*@", re.DOTALL)
 _QUERY_VALUE = re.compile(r"([^?&;=]+)=([^&;]*)")
 
@@ -77,10 +77,10 @@ def resolve_url(text: str, cwd: Path) -> str:
 
     Args:
         text: A SQLAlchemy URL, or the path of an SQLite file; empty means the default storage.
-        cwd: What a relative path is relative to.
+        cwd: Folder at which a relative path begins.
 
     Raises:
-        StoreError: The text is no URL that can be used.
+        StoreError: The text is no usable URL.
     """
     text = text.strip() or DEFAULT_STORAGE
     scheme, separator, rest = text.partition("://")
@@ -106,7 +106,7 @@ def resolve_url(text: str, cwd: Path) -> str:
 
 
 def _with_login_escaped(rest: str) -> str:
-    """What follows `://`, with user and password escaped: people write an @ or a / in a password as it is."""
+    """Escapes user and password in the text after `://`, because people write @ and / in passwords unescaped."""
     before, question_mark, query = rest.partition("?")
     login, at, address = before.rpartition("@")
     if not at:
@@ -117,10 +117,10 @@ def _with_login_escaped(rest: str) -> str:
 
 
 def _check_options(url: URL) -> None:
-    """Refuses drivers and their options that are not known to be harmless.
+    """Refuses every driver and every option not known to be harmless.
 
     Raises:
-        StoreError: One of them is not.
+        StoreError: The driver or an option is refused.
     """
     allowed = DRIVER_OPTIONS.get(url.drivername)
     if allowed is None:
@@ -139,7 +139,7 @@ def _check_options(url: URL) -> None:
 
 
 def mask_url(url: str) -> str:
-    """The URL as it may be shown: the password and secret values of its query are `***`. Never raises."""
+    """The URL fit to be shown: the password and secret values of the query are `***`. Never raises."""
     start, separator, rest = str(url).partition("://")
     if not separator:
         return re.sub(r":[^@\s]*@", f":{MASK}@", start)
@@ -159,18 +159,18 @@ def sqlite_path(url: str) -> Path | None:
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite" or not parsed.database:
         return None
-    if parsed.database.startswith("file:"):  # SQLite's own URI, with its own escapes
+    if parsed.database.startswith("file:"):  # SQLite's own URI with SQLite's own escapes
         return Path(unquote(parsed.database.removeprefix("file:")))
     return Path(parsed.database)
 
 
 def network_file_system(url: str, mounts: Path = MOUNTS) -> str | None:
-    """Type of the network file system that an SQLite file lies on; None when it is local, a server, or unknown.
+    """Type of the network file system that holds an SQLite file; None for a local file, a server, or an unknown place.
 
-    SQLite relies on file locks that such systems keep badly, so the caller warns.
+    SQLite relies on file locks. Network file systems keep locks badly, so the caller warns.
 
     Args:
-        url: URL as `resolve_url` gives it.
+        url: URL from `resolve_url`.
         mounts: The kernel's table of mounts.
     """
     path = sqlite_path(url)
@@ -223,7 +223,7 @@ def _absolute(path: Path, cwd: Path) -> Path:
 
 
 def make_private_file(url: str) -> None:
-    """Makes an SQLite file that only this user reads, and its folder, where they are missing; nothing for a server.
+    """Makes a missing SQLite file, readable by this user alone, and the file's missing folder; nothing for a server.
 
     Raises:
         StoreError: The folder cannot be made.
@@ -231,15 +231,15 @@ def make_private_file(url: str) -> None:
     make_folder(url)
     path = sqlite_path(url)
     if path is not None:
-        with suppress(OSError):  # It is there, or opening it says what is wrong.
+        with suppress(OSError):  # The file exists, or opening the database reports the cause.
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 
 
 def make_folder(url: str) -> None:
-    """Makes the folder of an SQLite file where it is missing; nothing for a server.
+    """Makes the missing folder of an SQLite file; nothing for a server.
 
     Raises:
-        StoreError: It cannot be made.
+        StoreError: The folder cannot be made.
     """
     path = sqlite_path(url)
     if path is None:
