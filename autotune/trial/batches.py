@@ -13,11 +13,11 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset
 
 NO_DATA = (type, ModuleType, FunctionType)
-"""What an object may refer to, an enumeration's member to its class, that is no part of a batch."""
+"""Types that an object of a batch may refer to and that are no data, such as an enumeration's class."""
 
 
 def tensors_of(batch: Any) -> list[torch.Tensor]:
-    """All tensors in a batch of nested lists, tuples, mappings and objects with attributes, which may form cycles."""
+    """All tensors in a batch of nested lists, tuples, mappings and objects with attributes; cycles are allowed."""
     found: list[torch.Tensor] = []
     queue, known = [batch], dict[int, Any]()
     while queue:
@@ -27,7 +27,7 @@ def tensors_of(batch: Any) -> list[torch.Tensor]:
             continue
         if id(value) in known or isinstance(value, NO_DATA):
             continue
-        known[id(value)] = value  # kept, so that no other gets its number
+        known[id(value)] = value  # kept alive, so that the number stays unique
         if isinstance(value, Mapping):
             queue.extend(value.values())
         elif isinstance(value, (list, tuple)):
@@ -38,7 +38,7 @@ def tensors_of(batch: Any) -> list[torch.Tensor]:
 
 
 def map_batch(batch: Any, of_tensor: Callable[[torch.Tensor], torch.Tensor], of_other: Callable[[Any], Any]) -> Any:
-    """A batch of the same structure, of what two functions make of its tensors and of whatever holds nothing nested."""
+    """A batch of the same structure: `of_tensor` is applied to tensors, `of_other` to all but plain containers."""
     if isinstance(batch, torch.Tensor):
         return of_tensor(batch)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
@@ -51,7 +51,7 @@ def map_batch(batch: Any, of_tensor: Callable[[torch.Tensor], torch.Tensor], of_
 
 
 def clone_batch(batch: Any) -> Any:
-    """A copy whose tensors are the caller's to change: scripts normalise batches in place."""
+    """A copy of a batch with tensors free to be changed: scripts normalise batches in place."""
     return map_batch(batch, _clone, _copy)
 
 
@@ -69,17 +69,17 @@ def batch_bytes(batch: Any) -> int:
 
 
 def leading_size(batch: Any) -> int | None:
-    """Most common first dimension of a batch: its samples, where nothing better is known; None without tensors."""
+    """Most common first dimension of a batch's tensors, as the number of samples; None without tensors."""
     sizes = Counter(tensor.size(0) for tensor in tensors_of(batch) if tensor.dim() > 0)
     return sizes.most_common(1)[0][0] if sizes else None
 
 
 def is_led_by_samples(batch: Any, batch_size: int | None) -> bool:
-    """Whether the first dimension of a whole batch is that of its samples, and not of time or of parts of samples.
+    """Whether the first dimension of a whole batch counts samples, and not time steps or parts of samples.
 
     Args:
-        batch: A first one, which may have fewer samples than were asked for.
-        batch_size: What the loader batches by; None where the dataset batches, which leaves nothing to compare with.
+        batch: A first batch, perhaps with fewer samples than asked for.
+        batch_size: Batch size of the loader; None when the dataset batches, and nothing can be compared.
     """
     leading = leading_size(batch)
     if leading is None or batch_size is None or leading == batch_size:
@@ -88,13 +88,13 @@ def is_led_by_samples(batch: Any, batch_size: int | None) -> bool:
 
 
 class SampleCount:
-    """Samples of batches whose sampler does not tell: by their first dimension, or else as many as were asked for."""
+    """Counts samples when the sampler tells no sizes: by the first dimension, or else by the loader's batch size."""
 
     def __init__(self) -> None:
         self.batch_size: int | None = None
-        """What the loader batches by; None where the dataset batches."""
+        """Batch size of the loader; None when the dataset batches."""
         self._is_led_by_samples: bool | None = None
-        """Whether the first dimension of a batch is that of its samples; None before the first one."""
+        """Whether the first dimension of a batch counts samples; None before the first batch."""
 
     def of(self, batch: Any) -> int:
         """Samples of a batch, at least 1."""
@@ -105,19 +105,20 @@ class SampleCount:
 
 
 class LongBatchSampler(BatchSampler):
-    """The script's batches several times over as one long epoch, and their sizes in order.
+    """The script's batches several times over as a long epoch, with the sizes of the batches in order.
 
-    A window then holds no epoch's end by accident. The length is that of the long epoch: a script that counts with
-    `len(loader)` never sees more batches than that. An iteration that only reads ends with the script's own epoch.
-    It is made by `over`. Whoever calls its type, as frameworks do to put a sampler of their own in the place of the
-    script's, gets a batch sampler of the script's own type.
+    A window then holds no epoch's end by accident. The length is the length of the long epoch: a script that counts
+    with `len(loader)` never sees more batches. An iteration that only reads ends with the script's own epoch.
+
+    Objects are made by `over`. Frameworks call the type of a sampler in order to replace the script's sampler; a call
+    of this type therefore gives a batch sampler of the script's own type.
     """
 
     kind: type = BatchSampler
     """Type of the script's own batch sampler."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """One of the script's own type; without arguments an empty one of this type, to be filled or copied into."""
+        """A sampler of the script's own type; without arguments an empty one of this type, to fill or copy into."""
         return cls.kind(*args, **kwargs) if args or kwargs else super().__new__(cls)
 
     @classmethod
@@ -129,18 +130,19 @@ class LongBatchSampler(BatchSampler):
         may_repeat: Callable[[int], bool],
         num_backwards: Callable[[], int],
     ) -> LongBatchSampler:
-        """The batches of another sampler, repeated until there are enough; for ever where that has no length.
+        """The batches of another sampler, repeated until there are enough; for ever when the sampler has no length.
 
         Args:
             inner: The script's own batch sampler.
             least_batches: Batches of the long epoch, at least; 0 leaves every epoch as it is.
-            may_repeat: Asked at the end of each of the script's epochs with the pass's number of backward passes at its
-                begin.
-            num_backwards: Backward passes so far.
+            may_repeat: Asked at the end of each of the script's epochs, with the number of backward passes at the
+                beginning of the iteration.
+            num_backwards: Gives the number of backward passes so far.
         """
         inner = inner.inner if isinstance(inner, LongBatchSampler) else inner
         made: LongBatchSampler = object.__new__(type(cls.__name__, (cls,), {"kind": type(inner)}))
-        # Past __setattr__: Lightning notes what it sets, and sets it on what it puts in this one's place.
+        # Bypasses __setattr__: Lightning records attributes set through it, and sets the same attributes on a sampler
+        # that replaces this object.
         vars(made).update(
             inner=inner,
             sampler=getattr(inner, "sampler", None),
@@ -157,17 +159,17 @@ class LongBatchSampler(BatchSampler):
 
     inner: Any
     latest_sizes: deque[int]
-    """Sizes of the batches that the latest pass has asked for and that were not taken from here yet."""
+    """Sizes of batches asked for by the latest iteration, and not yet taken from this queue."""
     notes_sizes: bool
-    """Whether a pass that begins notes them: where nobody takes them they would be more with every step."""
+    """Whether a new iteration notes sizes: without a taker the queue would grow with every step."""
     is_ending: bool
-    """Set to end the latest pass here, wherever it is in its epoch."""
+    """True in order to end the latest iteration here, at any point of an epoch."""
     _least_batches: int
     _may_repeat: Callable[[int], bool]
     _num_backwards: Callable[[], int]
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Batches of indices; each size is queued when its batch is asked for, if sizes are noted."""
+        """Batches of indices; when sizes are noted, each size is queued as soon as the batch is asked for."""
         self.latest_sizes, self.is_ending = deque(), False
         return self._batches(self.latest_sizes if self.notes_sizes else None, self._num_backwards())
 
@@ -187,7 +189,7 @@ class LongBatchSampler(BatchSampler):
                 return
 
     def _num_repeats(self) -> float:
-        """How many of the script's epochs make a long one; without a length nobody can count on it."""
+        """Number of the script's epochs in a long epoch; infinite without a length, since no script counts on one."""
         length = length_of(self.inner)
         return math.inf if length is None else max(1, math.ceil(self._least_batches / max(1, length)))
 
@@ -196,7 +198,11 @@ class LongBatchSampler(BatchSampler):
         return len(self.inner) * int(self._num_repeats())
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the script's own sampler's; frameworks ask before there is one."""
+        """An attribute of the script's own sampler.
+
+        Raises:
+            AttributeError: The sampler has no such attribute, or a framework asks before a sampler is set.
+        """
         if "inner" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.inner, name)
@@ -205,20 +211,20 @@ class LongBatchSampler(BatchSampler):
 def lengthen(
     loader: Any, *, least_batches: int, may_repeat: Callable[[int], bool], num_backwards: Callable[[], int]
 ) -> None:
-    """Makes the epoch of a built loader long enough for a trial; the arguments are the sampler's.
+    """Makes the epoch of a built loader long enough for a trial; the arguments are those of `LongBatchSampler.over`.
 
-    A stream ends when its dataset says so: an epoch of it cannot be repeated from outside.
+    A stream is left alone: an epoch of a stream ends when the dataset says so, and cannot be repeated from outside.
     """
     sampler = getattr(loader, "batch_sampler", None)
     if hasattr(sampler, "__iter__") and not isinstance(loader.dataset, IterableDataset):
-        # The loader refuses a new sampler by its setter; the sampler that it shows stays the same.
+        # The loader's setter refuses a new sampler; the attribute `sampler` of the loader stays the same.
         vars(loader)["batch_sampler"] = LongBatchSampler.over(
             sampler, least_batches=least_batches, may_repeat=may_repeat, num_backwards=num_backwards
         )
 
 
 def shown_length(loader: Any) -> int | None:
-    """What `len(loader)` answers the script, without asking a class of its own; None where there is no length."""
+    """The answer of `len(loader)` to the script, without a call of a subclass's own code; None without a length."""
     if isinstance(loader.dataset, IterableDataset):
         length = length_of(loader.dataset)
         if length is None or loader.batch_size is None:
@@ -230,7 +236,7 @@ def shown_length(loader: Any) -> int | None:
 
 
 def length_of(sized: Any) -> int | None:
-    """`len(sized)`; None where it has none, or its own code fails."""
+    """The result of `len(sized)`; None without a length, or when the code of the length fails."""
     try:
         return len(sized)
     except Exception:

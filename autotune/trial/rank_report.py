@@ -1,4 +1,4 @@
-"""The one file that a process of a trial leaves behind, and its end."""
+"""Writes the report file of a process of a trial, and ends the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from autotune.plain import to_plain
 from autotune.trial.ranks import Mark, Progress
 
 MAX_WAIT_S = 5.0
-"""How long a rank waits for the others' reports before it ends without them."""
+"""Longest wait of a rank for the reports of all ranks, in seconds; afterwards the rank ends without the missing
+reports."""
 
 
 def identity() -> tuple[int, int]:
@@ -35,13 +36,14 @@ def identity() -> tuple[int, int]:
 
 
 def write(paths: TrialPaths, result: RankResult, *, is_bystander: bool = False) -> None:
-    """Writes the report aside, then renames it: a reader sees all of it or nothing.
+    """Writes the report to a temporary file and renames the file, so that a reader sees the whole report or nothing.
 
     Args:
         paths: The trial's files.
         result: The report.
-        is_bystander: Whether this process never trained, a launcher for instance. Its report yields to all others;
-            but its error, which may be that of a rank, only to those that have one or that came to their end.
+        is_bystander: Whether this process never trained, for instance a launcher. A bystander's report yields to every
+            existing report. A bystander's error may be a rank's error, so a report with an error yields only to reports
+            of a status other than ENDED.
     """
     target = paths.result(result.rank)
     if is_bystander and _has_better(target.parent, result):
@@ -63,7 +65,7 @@ def _has_better(folder: Path, result: RankResult) -> bool:
 
 
 def wait_for_others(paths: TrialPaths, world_size: int) -> None:
-    """Waits a little for the other ranks' reports: they may still need this process for their last step."""
+    """Waits up to `MAX_WAIT_S` for the reports of all ranks: a rank may still need this process for a last step."""
     deadline = time.monotonic() + MAX_WAIT_S
     while world_size > 1 and time.monotonic() < deadline:
         if all(paths.result(rank).exists() for rank in range(world_size)):
@@ -82,14 +84,14 @@ def end_process(code: int = 0) -> None:
 
 
 class EndWatch:
-    """Reports how the script ends, before anything else happens at its end.
+    """Reports the end of the script before any further code runs at the exit.
 
-    After an error the process ends with its traceback: torch would wait five seconds for each worker of a loader that
-    nobody reads any more, and a thread of the script's own might keep it alive for ever.
+    After an error the process ends with its traceback. Otherwise torch would wait five seconds for each worker of an
+    unread loader, and a thread of the script might keep the process alive for ever.
 
     Args:
-        report_error: Told of the exception that ends the script.
-        report_end: Told that it ends by itself.
+        report_error: Receives the exception that ends the script.
+        report_end: Called when the script ends by itself.
     """
 
     def __init__(self, report_error: Callable[[BaseException], None], report_end: Callable[[], None]) -> None:
@@ -103,7 +105,7 @@ class EndWatch:
         atexit.register(self._at_exit)
 
     def come_first(self) -> None:
-        """Makes the report the first of all that is done at the exit: what a loader registers there waits."""
+        """Makes the report the first action at the exit, ahead of actions registered by a loader."""
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)
 
@@ -116,7 +118,7 @@ class EndWatch:
         end_process(1)
 
     def _at_exit(self) -> None:
-        # A script that set a hook of its own keeps the error from ours; the interpreter remembers it.
+        # A hook set by the script keeps the error from this class's hook; the interpreter remembers the error.
         error = getattr(sys, "last_value", None)
         if isinstance(error, Exception):
             self._report_error(error)
@@ -124,5 +126,5 @@ class EndWatch:
 
 
 def is_main_process() -> bool:
-    """Whether this is the process that was started as the script, and no worker or helper of it."""
+    """Whether this process was started as the script, and not as a worker or helper of the script."""
     return multiprocessing.parent_process() is None
