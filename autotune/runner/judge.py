@@ -1,6 +1,6 @@
-"""What the ending of a trial means: timed out, killed, no result, unreadable result, then what the result says. Pure.
+"""Judges the ending of a trial: timed out, killed, no result, unreadable result, then the result's content. Pure.
 
-Never from words in what the script printed.
+Words printed by the script never count.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from autotune.units import format_bytes, format_seconds
 ENDED_EARLY = "The script ended before enough was measured; give it more to do, for instance more epochs."
 TOO_FEW_STEPS = "The window ended at its limit with too few steps to be judged: they took far longer than in the probe."
 MAX_SKIPPED_SHARE = 0.05
-"""More skipped steps than this in the window, and the trial trains too little of what it measures."""
+"""Largest share of skipped steps in the window: with more, a trial trains too little in the measured time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """What the runner saw of a trial from outside."""
+    """The ending of a trial as seen by the runner from outside."""
 
     exit_code: int | None
     signal: int | None
     is_start_overrun: bool = False
     is_total_overrun: bool = False
     is_time_spent: bool = False
-    """All the time of the search was spent before it was through."""
+    """True when all the time of the search was spent before the trial was through."""
     is_ending_overrun: bool = False
-    """Its window was over, or it had said its last word, and it did not end in the time that this takes."""
+    """True when the trial did not end in the allowed time after its window or its last report."""
     is_over_cap: bool = False
     is_over_host_cap: bool = False
-    """A trial on a device of its own held too much of the host's memory."""
+    """True when a trial on a separate device held too much of the host's memory."""
     is_shared_memory_full: bool = False
-    """The trial filled the host's shared memory."""
+    """True when the trial filled the host's shared memory."""
     is_cancelled: bool = False
     is_disk_full: bool = False
-    """The temporary space ran out; the trial was ended before it was full."""
+    """True when the trial was ended because the temporary space was nearly full."""
     is_warden_killed: bool = False
-    """The process that runs the trial was ended from outside, and said nothing."""
+    """True when the process that runs the trial was ended from outside, without a report."""
     num_killed_by_kernel: int = 0
-    """Processes of the whole machine that the kernel ended for want of memory in that time."""
+    """Processes of the whole machine that the kernel ended for want of memory during the trial."""
     launch_error: str = ""
-    """Why the command could not be started at all."""
+    """Why the command could not be started; empty when the command was started."""
     peak_memory_bytes: int | None = None
     trained_bytes: int | None = None
-    """The peak without the validation that the probe saw, and that the trial ended before."""
+    """Peak memory in bytes without the script's validation: the probe saw the validation, the trial ended earlier."""
     peak_host_bytes: int | None = None
     outside_allocator_bytes: int | None = None
     wall_s: float = 0.0
@@ -59,30 +59,30 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Outcome, with its reason as one sentence, and the throughput where there is one."""
+    """The outcome of a trial, with the reason as one sentence, and the throughput if measured."""
 
     outcome: Outcome
     reason: str = ""
     measurement: Measurement | None = None
     lacks_host_memory: bool = False
-    """It was the host's memory, or its shared memory, and not the device's."""
+    """True when the host's memory or shared memory ran out, and not the device's."""
     notes: tuple[str, ...] = ()
     place: str = ""
-    """Where in the code it failed."""
+    """Place in the code of the failure."""
     missed: tuple[str, ...] = ()
-    """Settings that were not in force."""
+    """Names of settings not in force."""
     is_inconclusive: bool = False
-    """It says nothing of the settings."""
+    """True when the trial says nothing about the settings."""
 
 
 def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str = "") -> Verdict:
     """The verdict on a trial.
 
     Args:
-        job: What was asked.
-        ending: How it ended.
-        ranks: The reports that were read, in order of rank.
-        unreadable: Why a report that exists could not be read; empty when all could.
+        job: The job of the trial.
+        ending: The ending of the trial.
+        ranks: The readable reports, in order of rank.
+        unreadable: Why an existing report could not be read; empty when all could.
     """
     return (
         _from_outside(job, ending, ranks)
@@ -94,7 +94,7 @@ def judge(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable
 
 
 def judge_probe(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unreadable: str = "") -> str:
-    """Why a probe taught nothing, as one sentence; empty when its facts can be used."""
+    """Why a probe taught nothing, as one sentence; empty when the probe's facts can be used."""
     verdict = _from_outside(job, ending, ranks)
     if verdict is None and not any(rank.facts is not None and rank.status is RankStatus.PROBED for rank in ranks):
         verdict = (
@@ -107,19 +107,19 @@ def judge_probe(job: TrialJob, ending: Ending, ranks: Sequence[RankResult], unre
 
 
 def is_out_of_memory(ending: Ending, ranks: Sequence[RankResult]) -> bool:
-    """Whether a run failed for want of memory: ended at the cap, by the kernel, or by an allocator that refused."""
+    """Whether a run failed for want of memory: ended at a cap or by the kernel, or refused by an allocator."""
     is_refused = any(rank.error is not None and rank.error.is_out_of_memory for rank in ranks)
     is_over = ending.is_over_cap or ending.is_over_host_cap or ending.is_shared_memory_full
     return is_over or is_refused or ending.num_killed_by_kernel > 0
 
 
 def _from_outside(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
-    """The verdict on a trial that was ended from outside before it was measured, or held too much at any time."""
+    """The verdict on a trial ended from outside before the measurement, or for too much memory at any time."""
     return _from_limits(job, ending) or (_from_above(job, ending, ranks) if not _has_measured(ranks) else None)
 
 
 def _from_limits(job: TrialJob, ending: Ending) -> Verdict | None:
-    """The verdict on a trial that nobody wants any more, could not be started, or held more memory than it may."""
+    """The verdict on a trial that was cancelled, could not be started, or held more memory than allowed."""
     if ending.is_cancelled:
         return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended by the tuner.")
     if ending.launch_error:
@@ -139,7 +139,7 @@ def _from_limits(job: TrialJob, ending: Ending) -> Verdict | None:
 
 
 def _from_above(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
-    """The verdict on a trial that was ended for what has nothing to do with its rate."""
+    """The verdict on a trial ended for a reason unrelated to the trial's rate."""
     if ending.is_time_spent:
         return Verdict(
             outcome=Outcome.INTERRUPTED, reason="All the time of the search was spent before it was through."
@@ -149,7 +149,7 @@ def _from_above(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> V
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It made no optimizer step in {limit}.")
     if ending.is_total_overrun:
         limit = format_seconds(job.total_limit_s)
-        return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It was not through after {limit}.")
+        return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It did not end within {limit}.")
     if ending.is_ending_overrun and not ranks:
         return Verdict(outcome=Outcome.TIMED_OUT, reason="Its window was over, and it neither reported nor ended.")
     if ending.is_disk_full:
@@ -163,7 +163,7 @@ def _from_signal(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     if ending.signal is None or _has_measured(ranks):
         return None
     if ending.signal == signal.SIGABRT and any(rank.error is not None for rank in ranks):
-        return None  # After an error in a kernel the device's library aborts whatever ends; the report says why.
+        return None  # After an error in a kernel the device's library aborts the ending process; the report says why.
     if ending.signal == signal.SIGKILL and ending.num_killed_by_kernel:
         reason = "The kernel, short of memory, ended it with SIGKILL."
         return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
@@ -176,7 +176,7 @@ def _from_signal(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
 
 
 def _has_measured(ranks: Sequence[RankResult]) -> bool:
-    """Whether every rank was through its window before the command ended, however it then did."""
+    """Whether every rank was through its window before the command ended, in whatever way the command ended."""
     done = [rank for rank in ranks if rank.status in (RankStatus.MEASURED, RankStatus.RACED_OUT)]
     return bool(done) and len(done) == done[0].world_size
 
@@ -196,7 +196,7 @@ def _from_missing(ending: Ending, ranks: Sequence[RankResult], unreadable: str) 
     if ranks and len(ranks) == ranks[0].world_size:
         return None
     if ending.num_killed_by_kernel and ending.exit_code:
-        # A launcher passes on that what it launched was killed, as an exit code of its own making.
+        # A launcher reports the killing of a child as an exit code of the launcher's own choice.
         reason = "The kernel, short of memory, ended part of it."
         return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
     if not ranks:
@@ -221,14 +221,14 @@ def _from_error(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
         return None
     what = f"{_first_line(errors[0].kind)}: {_first_line(errors[0].message)}"
     if ending.num_killed_by_kernel:
-        # A killed worker shows as some error in whatever the script was doing.
+        # A killed worker shows as some error elsewhere in the script.
         reason = f"The kernel, short of memory, ended part of it: {what}"
         return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
     return Verdict(outcome=Outcome.CRASHED, reason=what, place=_first_line(errors[0].place))
 
 
 def _first_line(text: str) -> str:
-    """The first line of what the user's process said, without what a terminal would obey."""
+    """The first line of a message from the user's process, at most 300 characters, without control characters."""
     line = text.strip().splitlines()[0][:300] if text.strip() else ""
     return "".join(character if character.isprintable() else " " for character in line)
 
@@ -289,21 +289,21 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
 
 
 def _missed(job: TrialJob, ranks: Sequence[RankResult]) -> tuple[str, ...]:
-    """Names of the settings that were not in force on some rank."""
+    """Names of the settings not in force on some rank."""
     return tuple(dict.fromkeys(name for rank in ranks for name in missed_settings(job, rank.observed)))
 
 
 def not_in_force(job: TrialJob, rank: RankResult) -> str:
-    """How what was observed differs from what was asked, as one sentence; empty when nothing does."""
+    """How observed settings differ from the job's settings, as one sentence; empty when nothing differs."""
     for name, (asked, seen) in missed_settings(job, rank.observed).items():
         if seen is None:
-            return f"Asked for {name} {asked} through the script's argument, and whether it is in force was not seen."
+            return f"Asked for {name} {asked} through the script's argument, but could not see whether it is in force."
         if name == "grad_accum_steps" and _is_fraction(seen):
             is_below_one = seen.startswith("0.")
             why = "makes several steps with a batch" if is_below_one else "leaves batches out, or gradients unused"
             return (
-                f"Optimizer steps took {_first_line(seen)} batches each on average, and {asked} by the settings: the "
-                f"script {why}, so that the samples of a step cannot be told."
+                f"Optimizer steps took {_first_line(seen)} batches each on average, not {asked} as asked for: the "
+                f"script {why}, and the samples of a step are unknown."
             )
         return f"Asked for {name} {asked}, in force was {_first_line(seen)}."
     workers = rank.observed.get("num_workers", "0")
@@ -316,5 +316,5 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
 
 
 def _is_fraction(text: str) -> bool:
-    """Whether a count is no whole number: that of batches per step is a mean."""
+    """Whether a count is a fraction: the number of batches per step is a mean."""
     return not text.isdigit() and text.replace(".", "", 1).isdigit()

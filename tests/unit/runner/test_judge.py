@@ -58,7 +58,7 @@ def test_what_was_seen_from_outside_comes_before_any_report(how: dict[str, Any],
     [
         ({"is_time_spent": True}, Outcome.INTERRUPTED, "All the time of the search"),
         ({"is_start_overrun": True}, Outcome.TIMED_OUT, "no optimizer step"),
-        ({"is_total_overrun": True}, Outcome.TIMED_OUT, "not through"),
+        ({"is_total_overrun": True}, Outcome.TIMED_OUT, "did not end within"),
         ({"is_ending_overrun": True}, Outcome.TIMED_OUT, "neither reported nor ended"),
         ({"is_disk_full": True}, Outcome.INTERRUPTED, "temporary space"),
         ({"is_warden_killed": True}, Outcome.INTERRUPTED, "from outside"),
@@ -234,7 +234,7 @@ SPLIT = Settings(batch_size=32, grad_accum_steps=2)
     [
         (Settings(batch_size=64, num_workers=2), {"num_workers": "3"}, "Asked for num_workers 2, in force was 3."),
         (SPLIT, {"grad_accum_steps": "3"}, "Asked for grad_accum_steps 2, in force was 3."),
-        (SPLIT, {"grad_accum_steps": "2.25"}, "took 2.25 batches each on average, and 2 by"),
+        (SPLIT, {"grad_accum_steps": "2.25"}, "took 2.25 batches each on average, not 2 as"),
         (SPLIT, {"grad_accum_steps": "0.33"}, "several steps with a batch"),
     ],
 )
@@ -331,7 +331,7 @@ def test_a_probe_with_facts_taught_something_however_it_ended() -> None:
         ({"exit_code": 2}, [], "exit code 2"),
         ({"exit_code": 1}, [raised()], "no such column"),
         ({"exit_code": None, "signal": signal.SIGSEGV}, [], "SIGSEGV"),
-        ({"is_total_overrun": True}, [probe()], "not through"),
+        ({"is_total_overrun": True}, [probe()], "did not end within"),
         ({"launch_error": "there is no 'x'"}, [], "there is no 'x'"),
     ],
 )

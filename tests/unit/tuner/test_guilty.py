@@ -142,7 +142,7 @@ def test_a_trial_that_failed_from_the_scripts_beginning_on_is_run_again_and_that
 
 @pytest.mark.parametrize("outcome", [Outcome.TIMED_OUT, Outcome.INVALID])
 def test_what_times_out_or_is_invalid_is_left_out_as_well(bench, outcome):
-    _, trials = searched(bench, in_half, crash=TrialResult(outcome=outcome, reason="It was not through after 1 min."))
+    _, trials = searched(bench, in_half, crash=TrialResult(outcome=outcome, reason="It did not end within 1 min."))
     failed = [trial for trial in trials if trial.result.outcome is outcome]
     assert 1 <= len(failed) <= 2
     (left_out,) = left_out_so_far(bench)
