@@ -1,4 +1,4 @@
-"""What is done in one study: probe, trials, finals, config."""
+"""Runs a study: probe, trials, finals, config."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ OnEvent = Callable[[Event], None]
 
 
 class Course:
-    """One study from its probe, or from where an earlier run of it ended, to its published result.
+    """Runs one study from the probe, or from the end of an earlier run, to the published result.
 
     Args:
-        study: The study, which is in the repository, and whose lease is this process's.
-        site: Where its trials run.
-        repository: Where it is stored.
-        owner: Who holds the lease.
-        budget: What the study may take.
-        on_event: Told of everything.
-        stop: May end it.
+        study: The study, present in the repository, with the lease held by this process.
+        site: Place in which the trials run.
+        repository: Place in which the study is stored.
+        owner: Holder of the lease.
+        budget: Time that the study may take.
+        on_event: Receives every event.
+        stop: Ends the study early.
     """
 
     def __init__(
@@ -77,19 +77,19 @@ class Course:
         stop: StopRequest,
     ) -> None:
         self.study, self.site = study, site
-        """As far as they are known: the probe tells more of both."""
+        """Study and site as far as known; the probe adds to both."""
         self._repository, self._owner, self._budget = repository, owner, budget
         self._on_event, self._stop = on_event, stop
 
     def run(self, workspace: Workspace) -> SearchResult:
-        """Probe, trials, finals, config.
+        """Runs the probe, the trials and the finals, and writes the config.
 
         Args:
-            workspace: Where the study's trials write.
+            workspace: Folder written by the study's trials.
 
         Raises:
-            InterruptedError: It was ended before there was anything to publish.
-            AutotuneError: Whatever the user, the machine or the database caused.
+            InterruptedError: The study was ended before anything could be published.
+            AutotuneError: The user, the machine or the database caused an error.
         """
         facts = self._known_facts(workspace)
         space = derive_space(facts, self.site.machine, self.study.spec)
@@ -123,7 +123,7 @@ class Course:
         return self._publish(search, finals, end, gains)
 
     def _correct(self, result: TrialResult, jobs: Jobs) -> Correction | None:
-        """What the baseline's run corrects, stored before anything is measured under it."""
+        """Corrects the facts by the baseline's run, and stores the correction before any trial relies on it."""
         correction = correction_of(result, jobs)
         if correction is not None:
             spec, facts, space = self.study.spec, correction.facts, correction.space
@@ -142,11 +142,11 @@ class Course:
             fingerprint=fingerprint,
         )
         stored, command = self._repository.study(self.study.name), self.study.spec.command
-        self.study = replace(stored, spec=replace(stored.spec, command=command))  # It is stored without its secrets.
+        self.study = replace(stored, spec=replace(stored.spec, command=command))  # The stored command has no secrets.
         keep(self.study)
 
     def _with_known_readings(self, facts: ScriptFacts) -> ScriptFacts:
-        """A new probe's facts with what a baseline has shown before: of this study, or of the one it takes over."""
+        """A new probe's facts with readings from an earlier baseline, of this study or of the study taken over."""
         before = self.study.facts
         if before is None and self.study.spec.take_over:
             before = self._repository.study(self.study.spec.take_over).facts
@@ -161,12 +161,12 @@ class Course:
         return is_changed
 
     def _has_left_it_to_others(self) -> bool:
-        """Whether tuners of other machines go on; the last one measures the finals."""
+        """Whether tuners on other machines continue the study; the last tuner to end measures the finals."""
         name = self.study.name
         return not self._stop.level and self._repository.leave_to_others(name, self._owner, now=datetime.now(UTC))
 
     def _take_over(self, search: Search) -> None:
-        """Counts the trials of the older study that was named; those that fit only, and each once."""
+        """Counts the trials of the older study named by the user, only trials that fit, and each trial once."""
         if not self.study.spec.take_over:
             return
         old = self._repository.study(self.study.spec.take_over)
@@ -176,7 +176,7 @@ class Course:
         self._on_event(Notice(message=message, is_warning=False))
 
     def _known_facts(self, workspace: Workspace) -> ScriptFacts:
-        """What an earlier run of this study learned, or a new probe where there is none or its layer is gone."""
+        """Facts from an earlier run of this study; a new probe's facts when none exist or the layer is gone."""
         if self.study.facts is not None and workspace.has_probe_layer():
             self._fit_site(self.study.facts)
             self._fingerprint(self.study.facts)
@@ -185,7 +185,7 @@ class Course:
         workspace.forget_probe()
         jobs = Jobs(spec=self.study.spec, site=self.site)
         before_s = self._budget.spent_s
-        # A study that was probed before may have spent its time on trials, which only wait for their finals.
+        # A study with an earlier probe may have spent all its time on trials, and only wait for the finals.
         limit_s = self._budget.left_s if self.study.facts is None else self._budget.total_s
         cold = ColdRunner(workspace, self.site.device)
         facts = probe_script(
@@ -216,10 +216,10 @@ class Course:
         return facts
 
     def _fingerprint(self, facts: ScriptFacts) -> dict[str, Any]:
-        """The study's fingerprint with what the probe knows.
+        """The study's fingerprint with the facts of the probe.
 
         Raises:
-            UsageError: An earlier probe saw another script or space.
+            UsageError: An earlier probe saw a different script or space.
         """
         spec, stored = self.study.spec, self.study.fingerprint
         now = {**stored, **probed_fingerprint(spec, facts, derive_space(facts, self.site.machine, spec))}
@@ -227,7 +227,7 @@ class Course:
         return now
 
     def _fit_site(self, facts: ScriptFacts) -> None:
-        """A script that trains on the CPU is measured there, whatever devices there are."""
+        """Measures a script on the CPU when the script trains there, whatever devices the machine has."""
         self.site = self.site.where_it_trains(facts, self.study.spec, self._on_event).as_probed(facts)
 
     def _open_search(self, space: SearchSpace) -> Search:
@@ -265,9 +265,9 @@ class Course:
         return result
 
     def _unselected(self, search: Search, finalists: Sequence[FinishedTrial]) -> dict[int, TrialResult]:
-        """Results of the finalists' own trials, where nobody chose the finalists among several trials.
+        """Results of the finalists' own trials; empty when the finalists were chosen among several trials.
 
-        A baseline without a rival is such a case, too: its trial has its rate, and further runs would compare nothing.
+        A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing.
         """
         if finalists and _num_others(search.history.feasible, search.history) > 1:
             return {}
@@ -309,7 +309,7 @@ class Course:
         if gain := describe(gains, can_search=not self._why_no_other_batch()):
             result = replace(result, notes=(*result.notes, gain))
         if changes := changed_code(self.study.spec, self.study.fingerprint):
-            note = f"The trials are not all of one script, since {'; '.join(changes)} meanwhile. Search again."
+            note = f"The trials ran several versions of the script, since {'; '.join(changes)} meanwhile. Search again."
             result = replace(result, notes=(*result.notes, note))
         if finals is not None and result.best is not None and result.best.samples_per_second is not None:
             result = self._with_config(result)
@@ -317,7 +317,7 @@ class Course:
         return result
 
     def _why_no_other_batch(self) -> str:
-        """Why no search may choose the effective batch of this script; empty when a search may."""
+        """Why no search may choose the effective batch of this script; empty when a search may choose."""
         spec, facts = self.study.spec, self.study.facts
         assert facts is not None
         mapped = mapped_settings(all_maps(spec.maps, facts))
@@ -330,7 +330,7 @@ class Course:
         return f"About --time {minutes:g}m is enough to compare one other setting with yours{trials}."
 
     def _with_config(self, result: SearchResult) -> SearchResult:
-        """The result with the path of its config; a place that cannot be written costs the file, not the search."""
+        """The result with the path of the written config; a failed write adds a note, and the search still counts."""
         try:
             path = write_tuned_config(self.study, self.site, result)
         except (ConfigError, OSError) as error:
@@ -340,5 +340,5 @@ class Course:
 
 
 def _num_others(trials: Sequence[FinishedTrial], history: History) -> int:
-    """Number of these trials that had other settings than the script's own."""
+    """Number of trials with settings different from the script's own."""
     return sum(trial.settings != history.natural for trial in trials)

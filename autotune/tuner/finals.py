@@ -1,4 +1,7 @@
-"""The finals: best few and baseline once more, interleaved, in fresh processes. All published figures are theirs."""
+"""Runs the finals: the best few and the baseline once more, interleaved, in fresh processes.
+
+All published figures come from the finals.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +24,33 @@ from autotune.tuner.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_A
 from autotune.tuner.stop import StopRequest
 from autotune.units import format_seconds
 
-if TYPE_CHECKING:  # what was measured is also told where nothing is searched, which loads no Optuna
+if TYPE_CHECKING:  # commands that only report import this module too, and must not load Optuna
     from autotune.tuner.loop import TrialLoop
 
 TOLD_OVERRUN_SHARE = 0.02
-"""Share of the given time from which on an overrun is told."""
+"""Share of the given time above which an overrun is told to the user."""
 CONFIDENCE = 0.95
-"""Of the interval of a published rate."""
+"""Confidence of the interval of a published rate."""
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinalsResult:
-    """Who won, and by how much."""
+    """The winner of the finals, compared with the baseline."""
 
     winner: FinishedTrial
     baseline: FinishedTrial | None
     comparison: Comparison | None
-    """Winner against baseline; None where the baseline is the winner, or is not feasible."""
+    """Winner against baseline; None when the baseline wins, or failed, or was not measured."""
     records: tuple[FinalRecord, ...]
     is_compared: bool = True
-    """There were rounds enough to compare the contenders, or there was nothing to compare."""
+    """True when the rounds were enough to compare the contenders, or nothing had to be compared."""
     shortened: str = ""
-    """How they were cut short for want of time, as one sentence; empty when they were not."""
+    """How the finals were cut short for want of time, as a sentence or two; empty when the finals are complete."""
 
 
 class Finals:
-    """Runs the finals of one study, and goes on after the last whole round that a killed tuner left."""
+    """Runs the finals of one study, and continues after the last whole round of a killed tuner."""
 
     def __init__(
         self,
@@ -74,12 +77,12 @@ class Finals:
         Args:
             finalists: The best trials, the fastest first.
             baseline: The trial of the script's own settings.
-            unselected: Results of the trials themselves, by number, where no trial was chosen among several. A chosen
+            unselected: Results of the trials themselves, by number, when no trial was chosen among several. A chosen
                 trial looks faster than its settings are; without a choice the trials are as good as a round of finals,
-                and are taken for the first one.
+                and count as the first round.
 
         Returns:
-            None when the search was asked to stop before that, or no contender can be measured.
+            None when the search was asked to stop before the winner was known, or no contender can be measured.
         """
         contenders = {trial.number: trial for trial in finalists[: self._budget.affordable_finalists()]}
         if baseline is not None and baseline.is_feasible:
@@ -106,7 +109,7 @@ class Finals:
                 if num_whole < num_rounds:
                     return None
                 break
-        # A contender that was dropped has fewer rounds than an interval needs.
+        # A dropped contender has fewer rounds than an interval needs.
         result = self._result(running, baseline) if self._records(contenders) else _without_runs(contenders, baseline)
         if result is None:
             return None
@@ -116,7 +119,7 @@ class Finals:
         )
 
     def _num_planned(self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]) -> int:
-        """Rounds to run: a single contender that has been measured is compared with nothing, and needs no more."""
+        """Planned rounds: a single measured contender is compared with nothing, and needs no round beyond the trial."""
         if len(contenders) > 1:
             return NUM_ROUNDS
         return 1 if contenders.keys() <= unselected.keys() else ROUNDS_ALONE
@@ -124,7 +127,7 @@ class Finals:
     def _count_trials_as_round(
         self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]
     ) -> None:
-        """Records the trials as the first round, unless a run of the finals is there already or a trial is missing."""
+        """Records the trials as the first round, unless a run of the finals exists already or a result is missing."""
         if not contenders.keys() <= unselected.keys() or self._records(dict(contenders)):
             return
         for number, trial in contenders.items():
@@ -142,9 +145,9 @@ class Finals:
         return self._done(round_index, contenders) == contenders.keys()
 
     def _able(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
-        """The contenders that can still win: whoever failed in a round cannot, and need not run again.
+        """The contenders still able to win: a contender that failed in a round need not run again.
 
-        The script's own settings stay, and so do all where nobody else is left.
+        The script's own settings stay in any case, and all contenders stay when every contender has failed.
         """
         failed = {record.number for record in self._records(running) if record.result.outcome is not Outcome.OK}
         failed -= {baseline.number} if baseline is not None else set()
@@ -153,7 +156,7 @@ class Finals:
     def _affordable(
         self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None, num_rounds: int
     ) -> dict[int, FinishedTrial]:
-        """The contenders that go on; the slowest are dropped while so many rounds of all of them do not fit."""
+        """The contenders that go on; the slowest are dropped while the given number of rounds does not fit the time."""
         kept = dict(running)
         while len(kept) > 2 and not self._budget.affords_runs(max(1, num_rounds) * len(kept)):
             others = [number for number in kept if baseline is None or number != baseline.number]
@@ -161,7 +164,7 @@ class Finals:
         return kept
 
     def _latest_rate(self, trial: FinishedTrial) -> float:
-        """Mean rate of a contender's finals, before those the rate of its trial."""
+        """Mean rate of a contender's finals, in samples per second; before the first final, the rate of the trial."""
         rates = [_rate(record.result) for record in self._records({trial.number: trial})]
         return sum(rates) / len(rates) if rates else trial.samples_per_second or 0.0
 
@@ -180,8 +183,8 @@ class Finals:
         done = self._done(round_index, contenders)
         if done == contenders.keys():
             return
-        # What is compared within a round has to be of the same hours: a half one, which an earlier session left, is run
-        # anew. What is there of it comes first, so that it stays a half one until all of that is replaced.
+        # All runs of a round must be from the same hours: a half round of an earlier session is run anew. Numbers with
+        # an old run come first, so that the round stays a half round until all old runs are replaced.
         order = sorted(round_order(sorted(contenders), round_index, self._seed), key=lambda number: number not in done)
         num_later = max(0, num_rounds - round_index - 1) * len(contenders)
         for position, number in enumerate(order):
@@ -206,7 +209,7 @@ class Finals:
             self._on_event(FinalFinished(round=round_index, number=number, result=result))
 
     def _done(self, round_index: int, contenders: dict[int, FinishedTrial]) -> set[int]:
-        """Who has been measured in a round."""
+        """The numbers of the contenders measured in a round."""
         return {record.number for record in self._records(contenders) if record.round == round_index}
 
     def _records(self, contenders: dict[int, FinishedTrial]) -> tuple[FinalRecord, ...]:
@@ -236,13 +239,13 @@ class Finals:
             return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=records)
         number, comparisons = _winner(finals, against, contenders, records)
         if number not in comparisons and fits(records, against):
-            number = against  # The script's own settings failed in a round: nothing says by how much they are slower.
+            number = against  # The script's own settings failed in a round: the gain over the script is unknown.
         comparison = comparisons.get(number) if number != against else None
         return FinalsResult(winner=contenders[number], baseline=baseline, comparison=comparison, records=records)
 
 
 def _without_runs(contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult:
-    """The result where no run fitted the time: the script's own settings, or the best where these do not fit."""
+    """The result when no run fitted the time: the script's own settings, or the best trial when these do not fit."""
     number = baseline.number if baseline is not None and baseline.number in contenders else next(iter(contenders))
     return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=())
 
@@ -250,7 +253,7 @@ def _without_runs(contenders: Mapping[int, FinishedTrial], baseline: FinishedTri
 def _winner(
     finals: Sequence[Final], against: int, contenders: dict[int, FinishedTrial], records: Sequence[FinalRecord]
 ) -> tuple[int, dict[int, Comparison]]:
-    """The winner; who thrashed at the cap wins only where nobody else is a gain."""
+    """The winner and all comparisons; a contender that thrashed at the cap wins only without a gain elsewhere."""
 
     def tie_key(number: int) -> tuple[float, int, int, int]:
         return _tie_key(contenders[number], records)
@@ -290,7 +293,7 @@ def _compare(finals: Sequence[Final], candidate: int, against: int) -> Compariso
 
 
 def _fastest(finals: Sequence[Final], against: int | None) -> int:
-    """The fastest candidate that was feasible in every round; where none was, the baseline if it ever was."""
+    """The fastest candidate among candidates feasible in every round; without any, the baseline if ever feasible."""
     failed = {final.candidate for final in finals if not final.feasible}
     rates: dict[int, list[float]] = {}
     for final in finals:
@@ -303,21 +306,22 @@ def _fastest(finals: Sequence[Final], against: int | None) -> int:
 
 
 def _tie_key(trial: FinishedTrial, records: Sequence[FinalRecord]) -> tuple[float, int, int, int]:
-    """Less memory (in steps of a tenth: less is chance), fewer workers, higher precision, the earlier trial."""
+    """Order of ties: less memory (in steps of a tenth: less is chance), fewer workers, higher precision, age."""
     peaks = [record.result.peak_memory_bytes or 0 for record in records if record.number == trial.number]
     peak = round(math.log(max(peaks, default=1) or 1) / math.log(1.1))
     return (peak, trial.settings.num_workers, PRECISION_ORDER.index(trial.settings.precision), trial.number)
 
 
 def fits(records: Sequence[FinalRecord], number: int) -> bool:
-    """Whether a finalist never needed more memory than it may have."""
+    """Whether a finalist stayed within the memory limits in every final."""
     return not any(record.result.outcome.is_infeasible for record in records if record.number == number)
 
 
 def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, tuple[float, float]] | None:
-    """Geometric mean of a finalist's rounds with its interval at 95 %; None where it was never measured.
+    """Geometric mean of a finalist's rates over the rounds, in samples per second, with the interval at 95 %.
 
-    The interval is a t-interval over the rounds; of a single one, what is repeatable within it.
+    None when the finalist was never measured. The interval is a t-interval over the rounds; with a single round, the
+    interval is the round's own.
     """
     looks = [record.result.measurement for record in records if record.number == number]
     measured = [look for look in looks if look is not None]

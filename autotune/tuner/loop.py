@@ -1,4 +1,4 @@
-"""The loop over trials: ask, run, record, tell; every trial is in the database before the next one begins."""
+"""Runs the loop over trials: ask, run, record, tell; every trial is in the database before the next trial begins."""
 
 from __future__ import annotations
 
@@ -35,23 +35,24 @@ from autotune.units import format_seconds
 
 RENEW_EVERY_S = 30.0
 FINAL_PATIENCE = 2.0
-"""Times the usual time of a final that one may take when the time of the search is spent."""
+"""Time allowed to a final after the time of the search is spent, as a multiple of a final's usual time."""
 MAX_REPEATS = 3
-"""Runs of one search that are thrown away for a disturbed device: one that always is must be measured as it is."""
+"""Most runs that a search throws away because the device was disturbed: a permanently disturbed device must be measured
+as it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopEnd:
-    """Why the trials of a study ended."""
+    """The reason for the end of a study's trials."""
 
     reason: str
     """One sentence."""
     is_limit: bool = False
-    """The time or the number of trials ended them: more of it would have allowed more trials."""
+    """True when the time or the number of trials ran out: a larger limit would have allowed more trials."""
 
 
 class TrialLoop:
-    """Runs the trials of one study until the search, the budget or the user says that it is enough."""
+    """Runs the trials of one study until the search, the budget or the user ends the trials."""
 
     def __init__(
         self,
@@ -74,11 +75,11 @@ class TrialLoop:
         self._progress = ProgressTeller(on_event)
         self._num_repeats = 0
         self._references: dict[str, LossReference] = {}
-        """First losses in fp32, by what they follow from."""
+        """First losses in fp32, by the digest of the initial weights and the first batch."""
         self._keeps_epochs = False
-        """Whether the script failed in an epoch that went on past its end."""
+        """True after the script failed in an epoch that was prolonged past the script's own end."""
         self._script_steps: int | None = None
-        """Optimizer steps after which the script ends by itself, where a trial needed more."""
+        """Optimizer steps until the script ended by itself, when a trial needed more steps; None when unknown."""
         self._study, self._search, self._jobs, self._runner = study, search, jobs, runner
         self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
         self._owner = Owner.this_process()
@@ -86,7 +87,10 @@ class TrialLoop:
         self._others: frozenset[Owner] = frozenset()
 
     def recover(self) -> None:
-        """Finishes what a killed tuner left half done: told twice is never, run twice is only what was interrupted."""
+        """Finishes the work of a killed tuner.
+
+        Every result is told to Optuna exactly once, and only interrupted trials are run again.
+        """
         for record in self._repository.trials(self._study):
             self._learn_losses(record.result)
             if record.result.outcome.is_finished:
@@ -95,7 +99,10 @@ class TrialLoop:
         self._adopt()
 
     def _adopt(self) -> None:
-        """Takes on what tuners that are dead had recorded and not told, or were running; between trials of our own."""
+        """Takes over from dead tuners: tells recorded results to Optuna, and queues interrupted trials again.
+
+        The call belongs between two trials of this process.
+        """
         for record in self._repository.trials(self._study):
             if not record.optuna_told and not self._search.is_held(record.number, self._is_dead):
                 self._search.tell(record.number, record.result)
@@ -118,15 +125,16 @@ class TrialLoop:
         return LoopEnd(reason="It was asked to stop.")
 
     def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
-        """Runs the script under these settings, and once more where its failure may not be theirs.
+        """Runs the script under the settings, and once more when the settings may not be the cause of a failure.
 
         Args:
-            settings: To be measured.
-            is_final: Measure longer, and never race.
-            window_limit_s: Longest window of a final.
+            settings: Settings to measure.
+            is_final: Whether to measure longer, and never to race.
+            window_limit_s: Longest window of a final, in seconds.
         """
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
-        # What is to be published was within the time once: its finals get as much, wherever the trials have left it.
+        # Settings to be published have met the time limit in a trial: a final may take as long, even after the time is
+        # spent.
         least_s = FINAL_PATIENCE * self._budget.final_s if is_final else 0.0
         first = self._undisturbed(job, least_s)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
@@ -143,7 +151,7 @@ class TrialLoop:
         return replace(second, notes=(*second.notes, note))
 
     def _undisturbed(self, job: TrialJob, least_s: float) -> TrialResult:
-        """Runs the script when it is quiet; once more where the device was disturbed meanwhile."""
+        """Runs the script on a quiet machine, and once more when the device was disturbed during the run."""
         result = self._run(job, least_s)
         disturbed = result.surroundings.device_disturbances if result.surroundings is not None else ()
         if not disturbed or not self._may_repeat(result):
@@ -153,13 +161,13 @@ class TrialLoop:
         return replace(second, notes=(*second.notes, f"A first run was thrown away: {' '.join(disturbed)}"))
 
     def compute_rate(self, settings: Settings, factor: int) -> float | None:
-        """Compute-only samples per second with a batch so many times as large; None where that cannot be had."""
+        """Compute-only samples per second with a batch `factor` times as large; None when no rate was measured."""
         self._on_event(LargerBatchStarted(factor=factor))
         measurement = self._run(self._jobs.batch_probe(settings, factor)).measurement
         return measurement.compute_samples_per_second if measurement is not None else None
 
     def _run(self, job: TrialJob, least_s: float = 0.0) -> TrialResult:
-        """Runs the script, for no longer than the time of the search lasts, or so long at least."""
+        """Runs the script until the end of the search's time, but for at least `least_s` seconds when needed."""
         references = tuple(self._references.values())
         job = replace(job, references=references, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
         found = self._wait_for_quiet()
@@ -167,29 +175,32 @@ class TrialLoop:
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
         result = handle.result()
-        # The words of the script's own error go into the talk, into notes, and into Optuna's tables.
+        # The script's error message goes to the terminal, into notes, and into Optuna's tables.
         result = replace(result, reason=mask_text(result.reason))
         return found.written_with(result) if found is not None else result
 
     def _wait_for_quiet(self) -> Quiet | None:
-        """How the machine was found; None where nobody waits for quiet."""
+        """The state of the machine after a wait for quiet; None when no wait was asked for."""
         if self._quiet is None:
             return None
         self._progress.waits()
         return self._quiet.wait(lambda: bool(self._stop.level))
 
     def _look(self, run: Run) -> None:
-        """What is done beside a running trial."""
+        """Renews the lease and tells the progress of a running trial."""
         self._renew()
         self._progress.look(run)
 
     def _may_repeat(self, result: TrialResult) -> bool:
-        """Whether a disturbed run is worth another: not for ever, and not at the finals' cost."""
+        """Whether a disturbed run may be repeated: only a limited number of times, and not at the finals' cost."""
         has_time = self._budget.left_s > self._budget.reserve_s + result.wall_s
         return result.outcome is Outcome.OK and self._num_repeats < MAX_REPEATS and has_time and not self._stop.level
 
     def _has_learned_its_end(self, result: TrialResult) -> bool:
-        """Whether the script failed past its epoch's end, or made too few steps: it is run again with that in mind."""
+        """Learns the script's end from a run; true when a second run can make use of this.
+
+        A script may fail past the end of its epoch, or end by itself after too few steps.
+        """
         if any(PAST_ITS_EPOCH in rank.notes for rank in result.ranks) and not self._keeps_epochs:
             self._keeps_epochs = True
             return True
@@ -200,7 +211,7 @@ class TrialLoop:
         return True
 
     def _learn_losses(self, result: TrialResult) -> None:
-        """What was trained in fp32 is what other number formats are compared with."""
+        """Keeps the losses of runs in fp32 as references for runs in reduced formats."""
         for reference in references_of(result):
             self._references.setdefault(reference.start_digest, reference)
 
@@ -210,7 +221,7 @@ class TrialLoop:
         self._budget.trial_took(result.wall_s, window_s=window_s)
 
     def _trial(self, proposal: Proposal) -> Proposal:
-        """Measures and records a trial; the proposal that it was recorded for."""
+        """Measures and records a trial; returns the proposal under which the trial was recorded."""
         self._on_event(TrialStarted(number=proposal.number, settings=proposal.settings, stage=proposal.stage))
         started_at = datetime.now(UTC)
         best_before = self._incumbent()
@@ -228,7 +239,8 @@ class TrialLoop:
             optuna_told=False,
         )
         self._repository.record_trial(self._study, record)
-        # An interruption that nobody here asked for is the host's: queued again, but not for ever.
+        # An interruption without a request from here is the host's fault: the trial is queued again, a limited number
+        # of times.
         is_host_fault = not self._stop.level and self._budget.left_to_trials_s > 0
         self._search.tell(proposal.number, result, is_host_fault=is_host_fault)
         self._repository.mark_told(self._study, proposal.number)
@@ -249,7 +261,7 @@ class TrialLoop:
         return proposal
 
     def _as_it_ran(self, proposal: Proposal, result: TrialResult) -> tuple[Proposal, TrialResult]:
-        """The baseline under the settings that its own run showed, where the probe had taken them for others."""
+        """Gives the baseline the settings seen in its own run, when the probe had read different settings."""
         can_begin_anew = not self._others and self._search.can_begin_anew(proposal.number)
         correction = self._correct(result, self._jobs) if can_begin_anew else None
         if correction is None:
@@ -266,8 +278,8 @@ class TrialLoop:
             return "The time is spent, but for the finals."
         given = format_seconds(self._budget.total_s)
         return (
-            f"The time of {given} was spent before one run of the script under its own settings was through: give the "
-            "search more --time."
+            f"The time of {given} was spent before the script's own settings were measured once: give the search "
+            "more --time."
         )
 
     def _incumbent(self) -> float | None:
@@ -275,19 +287,21 @@ class TrialLoop:
         return best.samples_per_second if best is not None else None
 
     def _is_hopeless(self, proposal: Proposal) -> bool:
-        """Whether the baseline, which everything is compared with, failed for another reason than memory."""
+        """Whether the trial was the baseline, and failed for another reason than memory.
+
+        Without a baseline nothing can be compared.
+        """
         baseline = self._search.history.baseline
         return baseline is not None and baseline.number == proposal.number and baseline.outcome.is_failed
 
     def _live_others(self) -> frozenset[Owner]:
-        """Tuners of other machines that search the study too."""
+        """Living tuners of the same study, this process excepted."""
         return frozenset(self._repository.live_owners(self._study, now=datetime.now(UTC))) - {self._owner}
 
     def _is_dead(self, attributes: dict[str, object]) -> bool:
-        """Whether the tuner that began a trial is gone. Between trials of our own, ours count as begun by the dead.
+        """Whether the tuner that began a trial is gone; between two trials, this process counts as gone.
 
-        A trial that names no owner was just taken from the queue, by a tuner that was killed then if it is not one of
-        the others.
+        A trial without an owner was just taken from the queue, by a killed tuner unless further tuners live.
         """
         owner = attributes.get("owner")
         if owner is None:
@@ -297,18 +311,18 @@ class TrialLoop:
     def _renew(self) -> None:
         if time.monotonic() - self._renewed_at >= RENEW_EVERY_S:
             self._renewed_at = time.monotonic()
-            # A database that is away is no reason to end the trial: its result waits for it.
+            # An unreachable database does not end the trial: the result waits for the database.
             with suppress(StoreError):
                 self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
 
 
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:
-    """Whether a failure may be that of the start or of the host, so that another run tells.
+    """Whether a failure may come from the start or the host, so that a second run tells more.
 
-    An error of the script under settings that we asked for is taken apart by the search, and not run a second time.
+    An error of the script under tuned settings is taken apart by the search, and not run a second time.
     """
     if is_final and result.outcome is Outcome.INTERRUPTED:
-        return True  # A trial that was ended from outside is queued again by the search; for a final nobody does that.
+        return True  # The search queues a trial again that was ended from outside, but not a final.
     if result.outcome not in (Outcome.CRASHED, Outcome.TIMED_OUT):
         return False
     has_raised = any(rank.status is RankStatus.RAISED for rank in result.ranks)

@@ -178,7 +178,7 @@ def test_code_that_changes_during_the_search_is_told_and_the_config_names_what_w
 
     folder.runner.measure = measure
     result = folder.search()
-    (note,) = [note for note in result.notes if "not all of one script" in note]
+    (note,) = [note for note in result.notes if "several versions of the script" in note]
     assert "the script's file has changed; the module model, which the script imports, has changed" in note
     assert read_config(folder.path / "autotune.yaml").script.digest == before
 
