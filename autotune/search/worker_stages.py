@@ -39,7 +39,8 @@ def workers_for_usual_gains(walk: Walk) -> Value:
         need = math.ceil(HEADROOM * EXPECTED_GAIN * load_s * compute)
     else:
         need = max(2 * own, FIRST_WORKERS)
-    return walk.at_most("num_workers", max(1, own, min(need, _cpus(walk))))
+    # A script that counts the cores of the whole machine starts more workers than it may use cores.
+    return walk.at_most("num_workers", max(1, min(max(own, need), _cpus(walk))))
 
 
 def waits_for_data(walk: Walk) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from statistics import median
 
 NUM_ROUNDS = 3
 """Usual number of rounds in the finals. When time is short, contenders are dropped first, then windows are shortened,
@@ -49,6 +50,8 @@ class Budget:
         self._saved_at = now()
         self._trial_s: list[float] = []
         self._around_s: list[float] = []
+        self._around_of: dict[int, float] = {}
+        """Latest time beside the window by the trial's number, in seconds."""
         self._window_s: list[float] = []
 
     @property
@@ -68,8 +71,13 @@ class Budget:
 
     @property
     def left_to_trials_s(self) -> float:
-        """Wall time left until a running trial is ended, in seconds, with the tolerated overrun; never negative."""
-        return max(0.0, self._tolerated_s)
+        """Wall time left until a running trial is ended, in seconds, with the tolerated overrun; never negative.
+
+        After two measured trials the fewest rounds of two contenders are kept for the finals. A trial that takes far
+        longer than the trials before, as a first compilation does, is ended rather than left to spend that time.
+        """
+        kept_s = LEAST_ROUNDS * 2 * self.least_final_s if len(self._window_s) > 1 else 0.0
+        return max(0.0, self._tolerated_s - kept_s)
 
     def unsaved_s(self) -> float:
         """Wall time since the last call, in seconds: the amount to add to the database."""
@@ -77,33 +85,40 @@ class Budget:
         elapsed_s, self._saved_at = now - self._saved_at, now
         return elapsed_s
 
-    def trial_took(self, wall_s: float, *, window_s: float | None = None) -> None:
+    def trial_took(self, wall_s: float, *, window_s: float | None = None, number: int | None = None) -> None:
         """Learns how long a trial takes.
 
         Args:
             wall_s: Time from the start to the end of the trial, in seconds.
             window_s: Length of the window in seconds, for a trial measured in full; None for a trial that raced out or
                 failed, because a trial that ended early does not tell how long a final takes.
+            number: Number of the trial; None where no final will run it again.
         """
         self._trial_s.append(wall_s)
         if window_s is not None:
-            self._around_s.append(max(0.0, wall_s - window_s))
+            self._note_around(wall_s - window_s, number)
             self._window_s.append(window_s)
 
-    def final_took(self, wall_s: float, *, window_s: float) -> None:
+    def final_took(self, wall_s: float, *, window_s: float, number: int | None = None) -> None:
         """Learns from a final how long a run takes beside the window.
 
         Args:
             wall_s: Time from the start to the end of the final, in seconds.
             window_s: Length of the window, in seconds.
+            number: Number of the trial that ran again.
         """
-        self._around_s.append(max(0.0, wall_s - window_s))
+        self._note_around(wall_s - window_s, number)
+
+    def _note_around(self, around_s: float, number: int | None) -> None:
+        self._around_s.append(max(0.0, around_s))
+        if number is not None:
+            self._around_of[number] = max(0.0, around_s)
 
     @property
     def around_s(self) -> float:
-        """Mean time of a measured trial beside the window, in seconds: start, warm-up, end."""
+        """Median time of a measured trial beside the window, in seconds: start, warm-up, end."""
         recent = self._around_s[-NUM_RECENT:] or self._trial_s[-NUM_RECENT:]
-        return sum(recent) / len(recent) if recent else 0.0
+        return median(recent) if recent else 0.0
 
     @property
     def final_s(self) -> float:
@@ -140,17 +155,26 @@ class Budget:
         num_contenders = int(self.left_s / (NUM_ROUNDS * max(self.final_s, FINAL_WINDOW_S)))
         return max(1, min(NUM_FINALISTS, num_contenders - 1))
 
-    def affords_runs(self, num_runs: int) -> bool:
-        """Whether the given number of finals fits the time left, with the shortest windows."""
-        return self.left_s >= num_runs * self.least_final_s
+    def affords_rounds(self, num_rounds: int, contenders: Collection[int]) -> bool:
+        """Whether rounds of these trials fit the time left, with the shortest windows."""
+        return self.left_s >= num_rounds * self._round_s(contenders)
 
-    def affords_round(self, num_contenders: int) -> bool:
-        """Whether a round of all contenders, with shortest windows, ends within the tolerated overrun."""
-        return self._tolerated_s >= num_contenders * self.least_final_s
+    def affords_last_round(self, contenders: Collection[int]) -> bool:
+        """Whether one round of these trials, with the shortest windows, ends within the tolerated overrun."""
+        return self._tolerated_s >= self._round_s(contenders)
 
-    def enough_s(self) -> float:
-        """Total time enough for another trial and for the fewest rounds of two contenders, in seconds."""
-        return self.spent_s + self._next_trial_s + LEAST_ROUNDS * 2 * self.least_final_s
+    def enough_s(self, *, has_rival: bool) -> float:
+        """Total time enough to compare the baseline with another trial, in seconds.
+
+        Args:
+            has_rival: A trial of other settings was measured, so that only rounds of the finals are missing.
+        """
+        missing_s = LEAST_ROUNDS * 2 * self.least_final_s if has_rival else self._next_trial_s + 2 * self.least_final_s
+        return self.spent_s + missing_s
+
+    def _round_s(self, contenders: Collection[int]) -> float:
+        """Expected time of one round of these trials with the shortest windows, in seconds, each by its own start."""
+        return sum(self._around_of.get(number, self.around_s) + self._least_window_s for number in contenders)
 
     def final_window_s(self, num_runs: int) -> float:
         """Longest window of the next final, in seconds, with which the given number of runs fits the time left."""

@@ -305,7 +305,7 @@ class Course:
             reason=f"{end.reason} {finals.shortened}".strip() if finals is not None else end.reason,
         )
         if status is Status.TOO_SHORT:
-            result = replace(result, notes=(*result.notes, self._how_much_is_enough()))
+            result = replace(result, notes=(*result.notes, self._how_much_is_enough(search.history)))
         if gain := describe(gains, can_search=not self._why_no_other_batch()):
             result = replace(result, notes=(*result.notes, gain))
         if changes := changed_code(self.study.spec, self.study.fingerprint):
@@ -323,8 +323,9 @@ class Course:
         mapped = mapped_settings(all_maps(spec.maps, facts))
         return why_no_split(facts, splits_batch_norm=spec.allow_batchnorm_accumulation, mapped=mapped)
 
-    def _how_much_is_enough(self) -> str:
-        enough_s = max(self._budget.enough_s(), self._budget.total_s)
+    def _how_much_is_enough(self, history: History) -> str:
+        has_rival = _num_others(history.feasible, history) > 0
+        enough_s = max(self._budget.enough_s(has_rival=has_rival), self._budget.total_s)
         minutes = math.ceil(enough_s / 30) / 2
         trials = ", and --trials 10 or more" if self.study.spec.max_trials is not None else ""
         return f"About --time {minutes:g}m is enough to compare one other setting with yours{trials}."

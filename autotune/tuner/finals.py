@@ -101,7 +101,7 @@ class Finals:
             able = self._able(running, baseline)
             running = self._affordable(able, baseline, num_rounds - round_index)
             num_late += len(able) - len(running)
-            if not self._is_whole(round_index, running) and not self._budget.affords_round(len(running)):
+            if not self._is_whole(round_index, running) and not self._budget.affords_last_round(running):
                 break
             self._round(round_index, running, num_rounds)
             num_whole += self._is_whole(round_index, running)
@@ -158,7 +158,7 @@ class Finals:
     ) -> dict[int, FinishedTrial]:
         """The contenders that go on; the slowest are dropped while the given number of rounds does not fit the time."""
         kept = dict(running)
-        while len(kept) > 2 and not self._budget.affords_runs(max(1, num_rounds) * len(kept)):
+        while len(kept) > 2 and not self._budget.affords_rounds(max(1, num_rounds), kept):
             others = [number for number in kept if baseline is None or number != baseline.number]
             del kept[min(others, key=lambda number: self._latest_rate(kept[number]))]
         return kept
@@ -196,7 +196,7 @@ class Finals:
             if result.outcome is Outcome.INTERRUPTED:
                 return
             if result.measurement is not None:
-                self._budget.final_took(result.wall_s, window_s=result.measurement.window_s)
+                self._budget.final_took(result.wall_s, window_s=result.measurement.window_s, number=number)
             record = FinalRecord(
                 round=round_index,
                 number=number,

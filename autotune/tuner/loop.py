@@ -94,7 +94,7 @@ class TrialLoop:
         for record in self._repository.trials(self._study):
             self._learn_losses(record.result)
             if record.result.outcome.is_finished:
-                self._learn_duration(record.result)
+                self._learn_duration(record.result, record.number)
         self._others = self._live_others()
         self._adopt()
 
@@ -215,10 +215,10 @@ class TrialLoop:
         for reference in references_of(result):
             self._references.setdefault(reference.start_digest, reference)
 
-    def _learn_duration(self, result: TrialResult) -> None:
+    def _learn_duration(self, result: TrialResult, number: int) -> None:
         is_whole = result.outcome is Outcome.OK and result.measurement is not None
         window_s = result.measurement.window_s if is_whole and result.measurement is not None else None
-        self._budget.trial_took(result.wall_s, window_s=window_s)
+        self._budget.trial_took(result.wall_s, window_s=window_s, number=number)
 
     def _trial(self, proposal: Proposal) -> Proposal:
         """Measures and records a trial; returns the proposal under which the trial was recorded."""
@@ -245,7 +245,7 @@ class TrialLoop:
         self._search.tell(proposal.number, result, is_host_fault=is_host_fault)
         self._repository.mark_told(self._study, proposal.number)
         self._repository.add_spent(self._study, self._budget.unsaved_s())
-        self._learn_duration(result)
+        self._learn_duration(result, proposal.number)
         self._learn_losses(result)
         rate = result.measurement.samples_per_second if result.measurement else 0.0
         is_best = result.outcome is Outcome.OK and rate > (best_before or 0.0)

@@ -92,6 +92,13 @@ def test_a_loader_that_keeps_the_device_waiting_gets_the_workers_that_its_rate_a
     assert usual.num_workers == 16
 
 
+def test_more_workers_than_cores_become_a_worker_per_core():
+    """Scripts that take the machine's count start 64 workers where a job may use 16 cores."""
+    space = make_space(Settings(num_workers=64, batch_size=4), {"num_workers": (8, 16, 32, 64)}, device_is_cpu=False)
+    usual = settings_of(space, trial(0, own(space), 86.0, compute=244.0, wait=0.6), cpus=16.0)
+    assert usual.num_workers == 16
+
+
 def test_where_little_else_is_left_the_usual_gains_include_a_compiled_model():
     space = make_space(
         Settings(batch_size=64), {"compile": (False, True), "non_blocking": (False, True)}, device_is_cpu=False

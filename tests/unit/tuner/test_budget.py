@@ -78,13 +78,34 @@ def test_a_round_is_afforded_within_a_tenth_of_the_time_beyond_it():
     budget = Budget(100.0, 0.0, clock)
     budget.trial_took(20.0, window_s=4.0)
     clock.now_s += 100.0 + 10.0 - 2 * budget.least_final_s
-    assert budget.affords_round(2) and not budget.affords_round(3)
+    assert budget.affords_last_round((0, 1)) and not budget.affords_last_round((0, 1, 2))
 
 
-def test_enough_time_is_what_is_spent_with_one_trial_and_two_rounds_of_two_more():
+def test_a_slow_trial_is_ended_before_it_spends_the_time_of_the_finals():
+    """Two trials of imagenet's resnet50 took 15 s beside their windows; the third one compiled for a minute."""
+    clock = Clock()
+    budget = Budget(180.0, 0.0, clock)
+    clock.now_s += 60.0
+    budget.trial_took(20.0, window_s=5.0, number=0)
+    assert budget.left_to_trials_s == 1.1 * 180.0 - 60.0
+    budget.trial_took(20.0, window_s=5.0, number=1)
+    assert budget.left_to_trials_s == 1.1 * 180.0 - 60.0 - 4 * budget.least_final_s
+
+
+def test_a_round_costs_what_its_own_contenders_take_to_start():
+    clock = Clock()
+    budget = Budget(100.0, 0.0, clock)
+    for number, wall_s in enumerate((20.0, 22.0, 80.0)):
+        budget.trial_took(wall_s, window_s=4.0, number=number)
+    clock.now_s += 55.0
+    assert budget.affords_last_round((0, 1)) and not budget.affords_last_round((0, 2))
+
+
+def test_enough_time_is_what_is_spent_with_the_runs_that_are_missing():
     budget = Budget(60.0, 50.0, Clock())
     budget.trial_took(20.0, window_s=4.0)
-    assert budget.enough_s() == 50.0 + 20.0 + 4 * budget.least_final_s
+    assert budget.enough_s(has_rival=False) == 50.0 + 20.0 + 2 * budget.least_final_s
+    assert budget.enough_s(has_rival=True) == 50.0 + 4 * budget.least_final_s
 
 
 def test_as_many_finalists_as_the_time_allows():

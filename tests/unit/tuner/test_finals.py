@@ -183,7 +183,7 @@ def test_who_is_dropped_for_want_of_time_does_not_win_by_fewer_rounds(monkeypatc
     monkeypatch.setitem(RATES, 2, 149.5)
     peaks = {0: 100 << 20, 1: 100 << 20, 2: 80 << 20}
     assert Bench(1000.0, around_s=16.0, peaks=peaks).run(1, 2).winner.number == 2
-    bench = Bench(168.0, around_s=16.0, peaks=peaks)
+    bench = Bench(200.0, around_s=16.0, peaks=peaks)
     result = bench.run(1, 2)
     assert bench.rounds(2) == [0, 1] and result.winner.number == 1
     assert result.shortened == "The time allowed only 2 contenders to the last round."
