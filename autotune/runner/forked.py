@@ -17,7 +17,7 @@ from typing import Self
 from autotune.model.facts import ScriptFacts
 from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.runner.cold import ColdRunner
-from autotune.runner.forkserver import ForkedWarden, ForkServer, ForkServerError
+from autotune.runner.forkserver import ForkedWarden, ForkServer, ForkServerError, ForkServerGoneError
 from autotune.runner.handle import Handle
 from autotune.runner.prepared import BY_CALL, FORKABLE, Preparation, PreparingRun, Trust, difference, why_unprepared
 from autotune.runner.python_command import own_modules, plain_command, read_python
@@ -73,7 +73,7 @@ class ForkRunner:
         reason = self._refusal or why_cold(job, self._facts)
         if not reason:
             try:
-                return self._start(job)
+                return self._start_anew(job)
             except ForkServerError as error:
                 self._refusal = reason = str(error)
         return self._cold.start(job, start_reason=reason)
@@ -82,6 +82,20 @@ class ForkRunner:
         """Ends all servers, and removes what they wrote."""
         for key in list(self._servers):
             self._end(key)
+
+    def _start_anew(self, job: TrialJob) -> Handle | PreparingRun:
+        """Starts a trial, and once more from new servers where the server has ended.
+
+        A server ends with a trial whose supervisor was killed, and may seem alive for a moment longer.
+
+        Raises:
+            ForkServerError: It cannot be forked.
+        """
+        try:
+            return self._start(job)
+        except ForkServerGoneError:
+            self.close()
+            return self._start(job)
 
     def _start(self, job: TrialJob) -> Handle | PreparingRun:
         """Starts a trial in the fastest way that is sound for it.

@@ -43,6 +43,10 @@ class ForkServerError(Exception):
     """No trial can be forked from this server; the text says why."""
 
 
+class ForkServerGoneError(ForkServerError):
+    """The server ended before it forked a trial, for instance with a trial that was killed; a new server may fork."""
+
+
 class ForkedWarden:
     """A warden that the server forked: what `subprocess.Popen` is to one that was started."""
 
@@ -146,7 +150,7 @@ class ForkServer:
         try:
             return ask_for_warden(self._socket, spec, self._home)
         except (OSError, ForkServerError) as error:
-            raise ForkServerError(f"the server of the imports is gone: {error}") from error
+            raise ForkServerGoneError(f"the server of the imports is gone: {error}") from error
 
     def close(self) -> None:
         """Ends the server; trials that it forked have ended before."""

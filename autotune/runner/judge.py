@@ -308,7 +308,7 @@ def not_in_force(job: TrialJob, rank: RankResult) -> str:
         return f"Asked for {name} {asked}, in force was {_first_line(seen)}."
     workers = rank.observed.get("num_workers", "0")
     if not workers.isdigit():
-        return f"The number of workers is {_first_line(workers)}."
+        return f"In force num_workers is {_first_line(workers)}."
     for name, (own, seen) in moved_settings(job, rank.observed).items():
         if not _is_fraction(seen):
             return f"The script changed its own {name} from {own} to {_first_line(seen)} under these settings."

@@ -176,7 +176,7 @@ def test_no_step_is_a_crash() -> None:
         ({"is_loss_finite": False}, "not finite"),
         ({"has_changed_parameters": False}, "No parameter changed"),
         ({"blocks": (block(num_skipped_steps=1),) * 12}, "12 of 120"),
-        ({"observed": {"num_workers": "unknown, since none was built"}}, "number of workers is unknown, since none"),
+        ({"observed": {"num_workers": "unknown, since none was built"}}, "num_workers is unknown, since none"),
         ({"blocks": (block(),) * 3, "status": RankStatus.ENDED}, "ended before enough"),
         ({"blocks": (), "status": RankStatus.ENDED}, "ended before enough"),
         ({"blocks": (block(),) * 3}, "at its limit with too few steps"),

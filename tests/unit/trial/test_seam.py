@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from autotune.trial.beginning import Beginning
-from autotune.trial.prepared import Meeting, PreparedSession
+from autotune.trial.prepared import PreparedSession
 from autotune.trial.seam import CUDA_STARTERS, Seam
 from tests.unit.runner.test_prepared import job
 
@@ -124,7 +124,7 @@ def test_an_optimizer_that_steps_and_a_script_that_asks_for_settings_are_such_pl
         (lambda session: session._step(None, lambda: 3), "an optimizer steps"),
         (lambda session: session.settings, "autotune.load asks for the settings"),
     ):
-        session = PreparedSession(job(), Beginning(), Meeting("", (), ()))
+        session = PreparedSession(job(), Beginning(), "")
         places: list[str] = []
         session._seam = Seam(places.append)
         assert reach(session) in ((3, True), None)
