@@ -130,7 +130,9 @@ def _mask(text: str) -> str:
 
 
 def _fail(message: str, hint: str, code: int) -> int:
-    streams.say(f"autotune: error: {message}")
+    from autotune.store.secrets import mask_text
+
+    streams.say(mask_text(f"autotune: error: {message}"))
     if hint:
         streams.say(hint)
     return code

@@ -20,7 +20,7 @@ class Protection(StrEnum):
 BEST = "auto"
 """Wish for the best mode on the system."""
 SENTENCES = {
-    Protection.LAYERS: "copy-on-write layers; whatever a trial writes goes to a layer of its own",
+    Protection.LAYERS: "copy-on-write layers; what a trial writes goes to a layer of its own",
     Protection.LANDLOCK: "Landlock; writes from Python go to a folder of the trial's own, all others are refused",
     Protection.NONE: "none; writes from Python go to a folder of the trial's own, all others reach your files",
 }

@@ -41,6 +41,7 @@ def leading_outside(file: StudyFile) -> dict[str, str]:
         ("args", "args" in values and not is_script_inside and not _is_module_inside(module, folder)),
         ("protection", values.get("protection") == "none"),
         ("unprotected", values.get("unprotected") is True),
+        ("writable", bool(values.get("writable"))),
         ("map", "map" in values and not is_script_inside and not _is_module_inside(module, folder)),
     ):
         if is_outside:

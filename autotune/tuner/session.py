@@ -103,7 +103,7 @@ class Session:
         )
         workspace.remove_leftovers()
         if spec.writable:
-            message = f"Trials write to these for real, as --writable says: {', '.join(spec.writable)}."
+            message = f"Trials write to these for real, as asked for (writable): {', '.join(spec.writable)}."
             self._on_event(Notice(message=message))
         if not workspace.has_layers:
             words = SENTENCES[workspace.protection]

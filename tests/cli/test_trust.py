@@ -32,6 +32,7 @@ def state(tmp_path_factory, monkeypatch):
         ('module = "http.server"\n', True),
         ('script = "train.py"\nunprotected = true\n', True),
         ('script = "train.py"\nprotection = "none"\n', True),
+        ('script = "train.py"\nwritable = ["../data"]\n', True),
         ('script = "train.py"\nprotection = "landlock"\nunprotected = false\n', False),
     ],
 )
@@ -50,6 +51,12 @@ def test_a_search_asks_for_agreement_where_a_study_file_leads_out_of_its_folder(
     assert code == 0 and "Trusted, as it is now." in out
     assert cli("search")[0] in (0, 2)
     assert "you have not agreed" not in cli("search")[2]
+
+
+def test_the_password_of_a_study_files_database_is_not_shown(cli, folder):
+    (folder / "study.toml").write_text('storage = "postgresql://joe:hunter2secret@127.0.0.1/db"\n')
+    code, _, err = cli("studies", "list")
+    assert code == 2 and "postgresql://joe" in err and "hunter2secret" not in err
 
 
 def test_an_agreement_ends_where_the_study_file_changes(cli, tuner, folder):
