@@ -16,6 +16,7 @@ from autotune.settings import Group, Settings
 from autotune.trial import heap, rank_report
 from autotune.trial.allocator import AllocatorWatch
 from autotune.trial.applied import AppliedSettings
+from autotune.trial.batches import length_of
 from autotune.trial.beginning import Beginning
 from autotune.trial.clock import clock_for
 from autotune.trial.durations import PartTimes
@@ -37,6 +38,9 @@ NUM_BLIND_STEPS = 24
 FASTEST = 16
 """Times the probe's pace for which an epoch of a trial is long enough. One that ends in spite of that is measured, too.
 """
+SHORT_EPOCH, BETWEEN_ENDS = 64, 64
+"""Batches of an epoch with ends within the probe, and how many times faster than the probe such a script may step: a
+validation of a third of a second after every third step of a millisecond is a factor of 100."""
 BESIDE_WINDOW_S, WINDOW_PATIENCE = 30.0, 4.0
 """What a trial may train beside its window, warm-up and restart for instance, and in how many times the longest one."""
 SHORTEST_STEP_S = 1e-4
@@ -127,17 +131,22 @@ class MeasuredSession:
 
     def _built(self, record: LoaderRecord, loader: Any) -> None:
         if self._is_training(record) and not self._job.keeps_epochs:
-            self._feed.lengthen(loader, self._least_epoch())
+            self._feed.lengthen(loader, self._least_epoch(length_of(loader)))
 
-    def _least_epoch(self) -> int:
-        """Batches that the trial may take; 0 for a script that reads a whole epoch before it trains."""
+    def _least_epoch(self, length: int | None) -> int:
+        """Batches that the trial may take; 0 for a script that reads a whole epoch before it trains.
+
+        Args:
+            length: Batches of the script's own epoch; None where nobody knows.
+        """
         facts, settings = self._job.facts, self._job.settings
         assert facts is not None and settings is not None
         if facts.loader is not None and facts.loader.is_read_before_training:
             return 0
         per_step = max(settings.grad_accum_steps, facts.num_micro_batches_per_step)
         longest_s = BESIDE_WINDOW_S + WINDOW_PATIENCE * self._job.window.max_window_s
-        num_batches = FASTEST * per_step * longest_s / max(facts.step_s, SHORTEST_STEP_S)
+        faster = FASTEST * (BETWEEN_ENDS if length is not None and length < SHORT_EPOCH else 1)
+        num_batches = faster * per_step * longest_s / max(facts.step_s, SHORTEST_STEP_S)
         return math.ceil(min(num_batches, MAX_LEAST_EPOCH))
 
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
