@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from autotune import integrations
     from autotune.api import Config, load, micro_batches
-    from autotune.model.summary import SearchResult
-    from autotune.tuner.public import resume, search
+    from autotune.model.search_result import SearchResult
+    from autotune.study.public import resume, search
 
     __version__: str
 
 __all__ = ["Config", "SearchResult", "__version__", "integrations", "load", "micro_batches", "resume", "search"]
 
 DISTRIBUTION = "torch-autotune"
-_HOMES = {"SearchResult": "model.summary", "resume": "tuner.public", "search": "tuner.public"}
+_HOMES = {"SearchResult": "model.search_result", "resume": "study.public", "search": "study.public"}
 """Modules of the public names; those without one are of `api`."""
 
 

@@ -4,8 +4,8 @@ In a trial the same lines take the trial's settings, and tell the trial which gr
 imported by what needs it, so by then the script has it anyway.
 """
 
-from autotune.api.batches import micro_batches
-from autotune.api.config import Config
-from autotune.api.loading import load
+from autotune.api.load_config import load
+from autotune.api.loaded_config import Config
+from autotune.api.micro_batching import micro_batches
 
 __all__ = ["Config", "load", "micro_batches"]

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from autotune.trial.batches import map_batch
+from autotune.trial.torch.batch_structure import map_batch
 
 Batch = TypeVar("Batch")
 

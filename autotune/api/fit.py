@@ -17,7 +17,7 @@ from autotune.settings import Group, OmpWaitPolicy, Settings
 if TYPE_CHECKING:
     import torch
 
-    from autotune.emit.config import TunedConfig
+    from autotune.emit.tuned_config import TunedConfig
 
 IN_ENVIRONMENT = "Start the script by `autotune run`, or with the variables of `autotune export --to env`."
 

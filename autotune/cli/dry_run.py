@@ -13,11 +13,11 @@ from autotune.report.document import write_document
 from autotune.report.lines import argument_words, facts_words
 from autotune.report.streams import say, write_result
 from autotune.report.words import changes_text, clean, refused_words, value_text
-from autotune.space.space import SPLIT, Value
+from autotune.space.search_space import SPLIT, Value
 from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments
-from autotune.tuner import preview as tuner
-from autotune.tuner.preview import Preview
+from autotune.study import preview as tuner
+from autotune.study.preview import Preview
 from autotune.units import format_bytes, format_seconds
 
 SCHEMA = 1
@@ -27,7 +27,7 @@ INTERRUPTED = 130
 
 def dry_run(spec: SearchSpec, *, run_probe: bool, as_json: bool, quiet: bool) -> int:
     """Prints what a search would do; the exit code."""
-    from autotune.tuner.stop import StopRequest
+    from autotune.study.stop import StopRequest
 
     stop = StopRequest(saves=False)
     try:

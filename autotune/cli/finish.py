@@ -9,12 +9,12 @@ from pathlib import Path
 from autotune.cli.options import Output
 from autotune.cli.place import storage_in_use, working_directory
 from autotune.errors import UsageError
-from autotune.model.summary import SearchResult, Status
+from autotune.model.search_result import SearchResult, Status
 from autotune.report import streams
 from autotune.report.document import write_document
 from autotune.report.event_stream import EventStream
-from autotune.report.summary import NextCommands, summary
-from autotune.report.terminal import render
+from autotune.report.summary_text import NextCommands, summary
+from autotune.report.terminal_text import render
 from autotune.spec import DEFAULT_CONFIG, SearchSpec
 from autotune.store.secrets import mask_arguments
 from autotune.store.url import mask_url

@@ -9,19 +9,19 @@ from typing import Annotated
 import typer
 
 from autotune.cli import (
-    best,
-    compare,
-    config,
-    diagnose,
-    doctor,
-    export,
-    record,
-    report,
-    resume,
-    run,
-    search,
-    studies,
-    trust,
+    best_verb,
+    compare_verb,
+    config_verb,
+    diagnose_verb,
+    doctor_verb,
+    export_verb,
+    record_verb,
+    report_verb,
+    resume_verb,
+    run_verb,
+    search_verb,
+    studies_verb,
+    trust_verb,
 )
 from autotune.cli.tail import TailCommand
 from autotune.errors import AutotuneError
@@ -49,19 +49,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("search", cls=TailCommand, epilog=search.EXAMPLES)(search.search)
-app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
-app.command("best", epilog=best.EXAMPLES)(best.best)
-app.command("export", epilog=export.EXAMPLES)(export.export)
-app.command("run", cls=TailCommand, epilog=run.EXAMPLES)(run.run)
-app.command("record", cls=TailCommand, epilog=record.EXAMPLES)(record.record)
-app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
-app.command("report", epilog=report.EXAMPLES)(report.report)
-app.command("diagnose", cls=TailCommand, epilog=diagnose.EXAMPLES)(diagnose.diagnose)
-app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("trust", epilog=trust.EXAMPLES)(trust.trust)
-app.add_typer(config.app, name="config", epilog=config.EXAMPLES)
-app.add_typer(studies.app, name="studies", epilog=studies.EXAMPLES)
+app.command("search", cls=TailCommand, epilog=search_verb.EXAMPLES)(search_verb.search)
+app.command("resume", epilog=resume_verb.EXAMPLES)(resume_verb.resume)
+app.command("best", epilog=best_verb.EXAMPLES)(best_verb.best)
+app.command("export", epilog=export_verb.EXAMPLES)(export_verb.export)
+app.command("run", cls=TailCommand, epilog=run_verb.EXAMPLES)(run_verb.run)
+app.command("record", cls=TailCommand, epilog=record_verb.EXAMPLES)(record_verb.record)
+app.command("compare", epilog=compare_verb.EXAMPLES)(compare_verb.compare)
+app.command("report", epilog=report_verb.EXAMPLES)(report_verb.report)
+app.command("diagnose", cls=TailCommand, epilog=diagnose_verb.EXAMPLES)(diagnose_verb.diagnose)
+app.command("doctor", epilog=doctor_verb.EXAMPLES)(doctor_verb.doctor)
+app.command("trust", epilog=trust_verb.EXAMPLES)(trust_verb.trust)
+app.add_typer(config_verb.app, name="config", epilog=config_verb.EXAMPLES)
+app.add_typer(studies_verb.app, name="studies", epilog=studies_verb.EXAMPLES)
 
 
 def _print_version(is_asked: bool) -> None:

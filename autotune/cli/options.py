@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.cli.completion import complete_device, complete_study
+from autotune.cli.completion_verb import complete_device, complete_study
 from autotune.errors import UsageError
 from autotune.study_file.name import study_name
 
@@ -137,7 +137,7 @@ def flags_of(params: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         params: The parameters of the command, as the parser read them.
     """
-    from autotune.study_file.schema import KEYS
+    from autotune.study_file.study_schema import KEYS
 
     flags = {name.rstrip("_"): value for name, value in params.items()}
     return {name: value for name, value in flags.items() if name in (*KEYS, "study_file")}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import UsageError
-from autotune.study_file.agreed import check_storage_agreed
-from autotune.study_file.file import resolve_storage
+from autotune.study_file.agreed_values import check_storage_agreed
+from autotune.study_file.study_toml import resolve_storage
 
 if TYPE_CHECKING:
     from autotune.store.repository import Repository

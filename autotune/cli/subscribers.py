@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from autotune.cli.interrupts import Stoppable, stops_on_signal
 from autotune.cli.options import Output
-from autotune.cli.stopping import Stoppable, stops_on_signal
 from autotune.model.events import Event
 from autotune.report.event_stream import EventStream
 from autotune.report.lines import Standing
-from autotune.report.terminal import Terminal
+from autotune.report.terminal_text import Terminal
 from autotune.store.secrets import mask_plain
 
 

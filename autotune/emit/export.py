@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotune.emit import yaml_format
-from autotune.emit.config import TunedConfig, config_text
 from autotune.emit.frameworks import FRAMEWORKS, FrameworkArguments
 from autotune.emit.headline import headline, one_line
+from autotune.emit.tuned_config import TunedConfig, config_text
 from autotune.errors import ConfigError, UsageError
 from autotune.settings import OmpWaitPolicy, text_of
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.emit.config import TunedConfig
+from autotune.emit.tuned_config import TunedConfig
 from autotune.errors import ConfigError
 from autotune.model.maps import template_for
 from autotune.settings import GROUP_OF_FIELD, LOADER_FIELDS, Precision, Settings

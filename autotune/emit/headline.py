@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from autotune.units import format_bytes, format_interval, format_rate
 
 if TYPE_CHECKING:
-    from autotune.emit.config import TunedConfig
+    from autotune.emit.tuned_config import TunedConfig
 
 
 def headline(config: TunedConfig) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autotune.emit.config import TunedConfig
+    from autotune.emit.tuned_config import TunedConfig
     from autotune.host import HostFingerprint
 
 

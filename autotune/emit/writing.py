@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from autotune.emit import formats
-from autotune.emit.config import TunedConfig, config_text, read_config
+from autotune.emit.tuned_config import TunedConfig, config_text, read_config
 from autotune.errors import ConfigError
 
 

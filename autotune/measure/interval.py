@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autotune.measure.block import Block, merge, rate_samples_per_second
-from autotune.measure.building import steady_blocks, steady_factor
+from autotune.measure.build_rate import steady_blocks, steady_factor
 from autotune.measure.rare_waits import rare_wait_error
 from autotune.measure.student_t import student_t_quantile
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import reduce
 
 from autotune.measure.block import Block, data_wait_fraction
+from autotune.measure.build_rate import binding_share
 from autotune.measure.build_times import BuildTimes
-from autotune.measure.building import binding_share
 
 MISSED_WAITS = 4.0
 """Waits that may have been missed, of the size of those that were seen: about the square of the normal distribution's

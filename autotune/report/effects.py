@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.model.outcome import Outcome
-from autotune.model.story import TrialStory
+from autotune.model.study_view import TrialStory
 from autotune.report.words import clean, ratio_text, value_text
 from autotune.settings import GROUP_OF_FIELD, Settings
 

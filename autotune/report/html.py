@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from xml.etree.ElementTree import Element, tostring
 
-from autotune.model.story import StudyStory, TrialStory
+from autotune.model.study_view import StudyStory, TrialStory
 from autotune.report.interactive import interactive_figures, policy
 from autotune.report.lines import facts_words
 from autotune.report.pictures import MARKS, Picture, kind_of, pictures, setting_pictures
-from autotune.report.summary import INDENT, headline, worth_lines
+from autotune.report.summary_text import INDENT, headline, worth_lines
 from autotune.report.svg import canvas, element, glyph
-from autotune.report.tables import change_rows, effect_rows, figure_rows, final_rows, machine_rows, trial_cells
+from autotune.report.text_tables import change_rows, effect_rows, figure_rows, final_rows, machine_rows, trial_cells
 from autotune.report.words import clean, refused_words
 
 MARK = "<!-- autotune report -->"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from autotune.errors import UsageError
-from autotune.model.story import PlotlyFigure
+from autotune.model.study_view import PlotlyFigure
 from autotune.report.svg import element
 
 DRAW = """

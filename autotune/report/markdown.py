@@ -6,11 +6,11 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from autotune.model.story import StudyStory
+from autotune.model.study_view import StudyStory
 from autotune.report.lines import facts_words
 from autotune.report.parts import parts_text
-from autotune.report.summary import INDENT, headline, worth_lines
-from autotune.report.tables import change_rows, figure_rows, final_rows, machine_rows, trial_cells
+from autotune.report.summary_text import INDENT, headline, worth_lines
+from autotune.report.text_tables import change_rows, figure_rows, final_rows, machine_rows, trial_cells
 from autotune.report.words import bottleneck_text, clean, refused_words
 
 MARK = "<!-- autotune report -->"

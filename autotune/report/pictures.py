@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from autotune.measure.bottleneck import Bottleneck
 from autotune.model.outcome import Outcome
-from autotune.model.story import StudyStory, TrialStory
+from autotune.model.study_view import StudyStory, TrialStory
 from autotune.report.effects import values_of, varied
 from autotune.report.parts import MEASURING, seconds_by_part
 from autotune.report.svg import RIGHT, WIDTH, Chart, Point, bars

@@ -6,14 +6,14 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
-from autotune.model.story import StudyStory, TrialStory
+from autotune.model.study_view import StudyStory, TrialStory
 from autotune.plain import to_plain
 from autotune.report.effects import effects
 from autotune.report.event_stream import result_document
 from autotune.report.lines import facts_words, header, trial_line
 from autotune.report.parts import parts_text, seconds_by_part
 from autotune.report.pictures import pareto
-from autotune.report.summary import headline
+from autotune.report.summary_text import headline
 from autotune.report.words import clean, left_out_words, refused_words
 from autotune.units import format_bytes, format_seconds
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.outcome import Outcome
-from autotune.model.summary import LeftOut
+from autotune.model.search_result import LeftOut
 from autotune.settings import Settings
 
 SCRIPTS_OWN = "the script's own"

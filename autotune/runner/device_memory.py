@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from autotune.host import DeviceInfo
-from autotune.runner import device as devices
+from autotune.runner import devices as devices
 
 PROCESSES_EVERY_S = 1.0
 """The list of processes is asked for this often at most: the driver walks all of them for it."""

@@ -12,24 +12,24 @@ from typing import Any
 
 from autotune.host import DeviceInfo
 from autotune.model.gauges import Gauges, TrialPhase
-from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, RankResult, TrialResult
-from autotune.runner.aggregate import probed_facts
-from autotune.runner.escape import Scan
-from autotune.runner.gauges import GaugeReader
-from autotune.runner.judge import Ending, is_out_of_memory, judge, judge_probe
-from autotune.runner.memory import num_killed_by_kernel
-from autotune.runner.refused import refusal
-from autotune.runner.refused_writes import advice_on_refused_write
+from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.runner.gauge_reader import GaugeReader
+from autotune.runner.landlock_refusal import refusal
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
-from autotune.runner.shared_files import SharedFiles, present
-from autotune.runner.start import Start, Warden
-from autotune.runner.surroundings import SurroundingsWatch
-from autotune.runner.tree import Tree, end_strays
+from autotune.runner.start_record import Start, Warden
+from autotune.runner.surroundings_watch import SurroundingsWatch
+from autotune.runner.tree_memory import num_killed_by_kernel
 from autotune.runner.trial_memory import TrialMemory
-from autotune.runner.unseen import UnseenProcesses
-from autotune.runner.workspace import Workspace
+from autotune.runner.unseen_processes import UnseenProcesses
+from autotune.runner.write_advice import advice_on_refused_write
+from autotune.sandbox.changed_files import Scan
+from autotune.sandbox.shared_files import SharedFiles, present
+from autotune.sandbox.trial_processes import Tree, end_strays
+from autotune.sandbox.workspace import Workspace
+from autotune.verdict.aggregate import probed_facts
+from autotune.verdict.judge import Ending, is_out_of_memory, judge, judge_probe
 
 POLL_S = 0.1
 """Between two looks at a running trial: at most ten a second, so that watching costs the trial nothing."""

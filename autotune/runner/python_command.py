@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.model.job import TrialJob
+from autotune.protocol.job import TrialJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.model.gauges import TrialPhase
-from autotune.model.job import PROFILE_FILES, TrialPaths
 from autotune.model.result import RankResult
 from autotune.plain import from_plain
+from autotune.protocol.job import PROFILE_FILES, TrialPaths
 
 MAX_RESULT_BYTES = 16 << 20
 """A larger report is not ours."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from autotune.host import DeviceInfo
 from autotune.model.facts import ScriptFacts
-from autotune.model.job import TrialJob
 from autotune.model.result import RankResult
-from autotune.runner import device as devices
-from autotune.runner.aggregate import device_peak_bytes
+from autotune.protocol.job import TrialJob
+from autotune.runner import devices as devices
 from autotune.runner.device_memory import DeviceMemory
-from autotune.runner.memory import TreeMemory
+from autotune.runner.tree_memory import TreeMemory
+from autotune.verdict.aggregate import device_peak_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

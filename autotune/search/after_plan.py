@@ -11,12 +11,12 @@ from autotune.search.forecast import forecast
 from autotune.search.history import History
 from autotune.search.memory_model import MemoryModel
 from autotune.search.peak_forecast import PeakForecast
+from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.search.sampler import TpeSampler
-from autotune.search.stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
+from autotune.search.search_stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
 from autotune.search.study_trials import StudySnapshot, StudyTrials
-from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
-from autotune.space.space import SPLIT, SearchSpace
+from autotune.space.search_space import SPLIT, SearchSpace
 
 NUM_SUGGESTIONS = 2
 """Suggestions of the sampler among those from which the next trial is chosen."""

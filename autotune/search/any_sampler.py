@@ -17,13 +17,13 @@ from optuna.trial import Trial, TrialState
 from autotune.model.result import TrialResult
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
-from autotune.search.quiet import quiet
-from autotune.search.search import Proposal, SearchExhausted
-from autotune.search.stopping import SAMPLED_STAGE, finalists
-from autotune.search.verdict import verdict
-from autotune.search.walk import PlanLimits, ordered
+from autotune.search.optuna_logging import quiet
+from autotune.search.optuna_values import verdict
+from autotune.search.plan_state import PlanLimits, ordered
+from autotune.search.search_stopping import SAMPLED_STAGE, finalists
+from autotune.search.study_search import Proposal, SearchExhausted
 from autotune.settings import Settings
-from autotune.space.space import SearchSpace
+from autotune.space.search_space import SearchSpace
 
 MAX_REFUSALS = 20
 """Suggestions refused in a row before settings are drawn at random instead."""

@@ -10,8 +10,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.history import FinishedTrial
-from autotune.search.verdict import Verdict
-from autotune.search.walk import Candidate
+from autotune.search.optuna_values import Verdict
+from autotune.search.plan_state import Candidate
 from autotune.settings import Settings
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from autotune.search.memory_model import HOST_MARGIN, PREDICTION_MARGIN
-from autotune.search.walk import HALF, Walk
+from autotune.search.plan_state import HALF, Walk
 from autotune.settings import Settings
-from autotune.space.space import SPLIT, Value
+from autotune.space.search_space import SPLIT, Value
 
 PROBE_SHARE = 0.25
 """A small-batch probe takes this share of the micro-batch: far enough away to give the line its slope."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from autotune.model.summary import Contribution
+from autotune.model.search_result import Contribution
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Settings
 

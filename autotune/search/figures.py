@@ -11,7 +11,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
 from autotune.search.importance import importances, varied
-from autotune.search.quiet import quiet
+from autotune.search.optuna_logging import quiet
 from autotune.search.study_trials import METRIC
 
 MAX_NAMES = 8

@@ -11,8 +11,8 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState, create_trial
 
-from autotune.search.quiet import quiet
-from autotune.space.space import Value
+from autotune.search.optuna_logging import quiet
+from autotune.space.search_space import Value
 
 MAX_TRIALS = 2000
 """More make the estimate slower, and no better."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision, Settings
-from autotune.space.space import KNOB_PREFIX, SearchSpace
+from autotune.space.search_space import KNOB_PREFIX, SearchSpace
 from autotune.units import format_bytes
 
 PREDICTION_MARGIN = 1.03

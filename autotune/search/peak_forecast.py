@@ -16,7 +16,7 @@ import numpy as np
 from autotune.search.gaussian_process import Array
 from autotune.search.history import History
 from autotune.settings import Precision, Settings
-from autotune.space.space import SearchSpace
+from autotune.space.search_space import SearchSpace
 
 READING = 0.015
 """Standard deviation of a peak as a share: allocators reserve whole blocks, readings of host memory miss the peak."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
 from autotune.search.history import FinishedTrial, History
-from autotune.search.walk import HALF, Candidate, NeedsTrial, PlanLimits, Walk, ordered
+from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, Walk, ordered
 from autotune.search.worker_stages import feed, share_cores, waits_for_data, workers_for_usual_gains
 from autotune.settings import Settings
-from autotune.space.space import KNOB_PREFIX, SearchSpace, Value
+from autotune.space.search_space import KNOB_PREFIX, SearchSpace, Value
 
 BASELINE_STAGE = "baseline"
 

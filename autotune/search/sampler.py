@@ -12,10 +12,10 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState, create_trial
 
 from autotune.search.history import FinishedTrial
-from autotune.search.quiet import quiet
-from autotune.search.walk import ordered
+from autotune.search.optuna_logging import quiet
+from autotune.search.plan_state import ordered
 from autotune.settings import Settings
-from autotune.space.space import SearchSpace, Value
+from autotune.space.search_space import SearchSpace, Value
 
 NUM_STARTUP_TRIALS = 4
 """Trials before TPE has an opinion; the plan has told it more than that."""

@@ -19,11 +19,11 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from autotune.model.result import TrialResult
 from autotune.search.attributes import candidate_attrs, candidate_of, ending_attrs, finished_trial, settings_of
 from autotune.search.history import FinishedTrial
-from autotune.search.quiet import quiet
-from autotune.search.verdict import Verdict
-from autotune.search.walk import Candidate
+from autotune.search.optuna_logging import quiet
+from autotune.search.optuna_values import Verdict
+from autotune.search.plan_state import Candidate
 from autotune.settings import Settings
-from autotune.space.space import SPLIT, SearchSpace
+from autotune.space.search_space import SPLIT, SearchSpace
 
 MAX_HOST_FAULTS = 2
 """Times that settings are queued again after a fault of the host."""

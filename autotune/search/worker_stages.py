@@ -7,9 +7,9 @@ import math
 from autotune.search.batch_stages import with_fitting_batch
 from autotune.search.bounds import LOADER_BOUND_WAIT
 from autotune.search.history import FinishedTrial
-from autotune.search.walk import Walk
+from autotune.search.plan_state import Walk
 from autotune.settings import OmpWaitPolicy
-from autotune.space.space import Value
+from autotune.space.search_space import Value
 
 HEADROOM = 1.1
 """Workers are not even: a little more of them than the rates ask for."""

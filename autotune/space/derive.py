@@ -22,7 +22,7 @@ from autotune.space.refusals import (
     why_no_threads,
     why_no_workers,
 )
-from autotune.space.space import (
+from autotune.space.search_space import (
     DOMAINS,
     FREE_ACCUMULATION,
     FREE_BATCH_SIZES,

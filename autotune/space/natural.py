@@ -10,7 +10,7 @@ from autotune.errors import SearchSpaceError
 from autotune.model.facts import ScriptFacts
 from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, Settings
 from autotune.space.ranges import parse_value
-from autotune.space.space import SCRIPTS_OWN
+from autotune.space.search_space import SCRIPTS_OWN
 
 OURS = ("memory_fraction",)
 """Settings read back as the memory cap, and not as the script's own value."""

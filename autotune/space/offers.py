@@ -9,7 +9,7 @@ from autotune.model.facts import ArgumentFacts, ScriptFacts
 from autotune.model.maps import check_map, target_of
 from autotune.settings import text_of
 from autotune.space.derive import Machine, derive_space
-from autotune.space.space import SPLIT, SearchSpace
+from autotune.space.search_space import SPLIT, SearchSpace
 from autotune.spec import SearchSpec
 
 

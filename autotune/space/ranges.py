@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from autotune.errors import SearchSpaceError
 from autotune.settings import GROUP_OF_FIELD, Settings
-from autotune.space.space import DOMAINS, KNOB_PREFIX, Value
+from autotune.space.search_space import DOMAINS, KNOB_PREFIX, Value
 
 MOST = MappingProxyType(
     {"num_workers": 1024, "intra_op_threads": 4096, "batch_size": 1 << 20, "grad_accum_steps": 1 << 20}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.errors import SearchSpaceError
 from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.space.ranges import parse_range, parse_value
-from autotune.space.space import KNOB_PREFIX, SCRIPTS_OWN, SPLIT, Value, divisors_of
+from autotune.space.search_space import KNOB_PREFIX, SCRIPTS_OWN, SPLIT, Value, divisors_of
 from autotune.spec import SearchSpec
 
 Values = dict[str, list[Value]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sqlalchemy import Connection, Engine, select, update
 
 from autotune.errors import StoreError, StudyNotFoundError
-from autotune.store import schema
+from autotune.store import tables
 from autotune.store.engine import open_engine, reading, transaction
 from autotune.store.faults import display_name, may_pass
 from autotune.store.retry import Patience
@@ -39,11 +39,11 @@ class Database:
             raise StoreError(f"There is no database {path}.", "Name it with --storage, or start a search.")
         try:
             if is_read_only:
-                schema.check_readable(engine)
+                tables.check_readable(engine)
             else:
                 if not must_exist:
                     make_private_file(url)
-                schema.migrate(engine, may_make=not must_exist)
+                tables.migrate(engine, may_make=not must_exist)
         except BaseException:
             engine.dispose()
             raise
@@ -96,7 +96,7 @@ class Database:
 
     def update_study(self, name: str, values: dict[str, Any]) -> None:
         """Writes columns of the study of that name."""
-        table = schema.studies
+        table = tables.studies
         self.write(
             name,
             lambda connection, study_id: connection.execute(
@@ -119,7 +119,7 @@ class Database:
         Raises:
             StudyNotFoundError: There is no such study; names that are close are in the hint.
         """
-        table = schema.studies
+        table = tables.studies
         study_id: int | None = connection.execute(select(table.c.study_id).where(table.c.name == name)).scalar()
         if study_id is not None:
             return study_id
@@ -162,4 +162,4 @@ def _holds(names: list[str]) -> str:
 
 
 def _names(connection: Connection) -> list[str]:
-    return list(connection.execute(select(schema.studies.c.name).order_by(schema.studies.c.study_id)).scalars())
+    return list(connection.execute(select(tables.studies.c.name).order_by(tables.studies.c.study_id)).scalars())

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from autotune.errors import StudyExistsError
 from autotune.store.records import Owner
 from autotune.store.rows import moment_from_text, moment_to_text
-from autotune.store.schema import leases, studies
+from autotune.store.tables import leases, studies
 
 STALE_AFTER_S = 120.0
 """A tuner of another host without a sign of life for so long counts as dead."""

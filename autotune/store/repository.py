@@ -25,7 +25,7 @@ from autotune.errors import StoreError, StudyExistsError, UsageError
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.settings import Settings
-from autotune.store import leases, rows, schema
+from autotune.store import leases, rows, tables
 from autotune.store.database import Database
 from autotune.store.records import FinalRecord, Owner, StudyRecord, TrialOverview, TrialRecord
 from autotune.store.retry import Patience
@@ -131,7 +131,7 @@ class Repository(StudyLeases):
 
         def add(connection: Connection) -> None:
             try:
-                connection.execute(insert(schema.studies).values(**row))
+                connection.execute(insert(tables.studies).values(**row))
             except IntegrityError:
                 raise in_use from None
 
@@ -142,7 +142,7 @@ class Repository(StudyLeases):
 
         def read(connection: Connection) -> StudyRecord:
             study_id = self._database.study_id(connection, name)
-            row = connection.execute(select(schema.studies).where(schema.studies.c.study_id == study_id)).mappings()
+            row = connection.execute(select(tables.studies).where(tables.studies.c.study_id == study_id)).mappings()
             return rows.study_from_row(row.one(), self.url)
 
         return self._database.read(read)
@@ -153,10 +153,10 @@ class Repository(StudyLeases):
         Args:
             on_unreadable: Told the name of each study that cannot be read, and why; None = the first one is an error.
         """
-        newest_first = schema.studies.c.created_at.desc(), schema.studies.c.study_id.desc()
+        newest_first = tables.studies.c.created_at.desc(), tables.studies.c.study_id.desc()
 
         def read(connection: Connection) -> tuple[StudyRecord, ...]:
-            found = connection.execute(select(schema.studies).order_by(*newest_first)).mappings()
+            found = connection.execute(select(tables.studies).order_by(*newest_first)).mappings()
             records = _readable(found, lambda row: rows.study_from_row(row, self.url), on_unreadable)
             return tuple(records)
 
@@ -167,7 +167,7 @@ class Repository(StudyLeases):
 
         def read(connection: Connection) -> int:
             study_id = self._database.study_id(connection, name)
-            query = select(func.count()).select_from(schema.trials).where(schema.trials.c.study_id == study_id)
+            query = select(func.count()).select_from(tables.trials).where(tables.trials.c.study_id == study_id)
             return int(connection.execute(query).scalar_one())
 
         return self._database.read(read)
@@ -176,7 +176,7 @@ class Repository(StudyLeases):
         """How the study stands, readable or not."""
 
         def read(connection: Connection) -> str:
-            query = select(schema.studies.c.status).where(schema.studies.c.name == name)
+            query = select(tables.studies.c.status).where(tables.studies.c.name == name)
             self._database.study_id(connection, name)
             return str(connection.execute(query).scalar_one())
 
@@ -189,7 +189,7 @@ class Repository(StudyLeases):
             name: The study.
             natural: The script's own settings, canonical; None where they are not known.
         """
-        table = schema.trials
+        table = tables.trials
 
         def read(connection: Connection) -> TrialOverview:
             of_study = table.c.study_id == self._database.study_id(connection, name)
@@ -223,7 +223,7 @@ class Repository(StudyLeases):
         self._database.delete_optuna_study(name)
 
         def remove(connection: Connection, study_id: int) -> None:
-            connection.execute(delete(schema.studies).where(schema.studies.c.study_id == study_id))
+            connection.execute(delete(tables.studies).where(tables.studies.c.study_id == study_id))
 
         self._database.write(name, remove)
 
@@ -252,7 +252,7 @@ class Repository(StudyLeases):
 
     def add_spent(self, name: str, seconds: float) -> None:
         """Adds wall time to what the study has used of its budget."""
-        self._database.update_study(name, {"spent_s": schema.studies.c.spent_s + seconds})
+        self._database.update_study(name, {"spent_s": tables.studies.c.spent_s + seconds})
 
     def set_status(self, name: str, status: str, result: dict[str, Any] | None = None) -> None:
         """Stores how the study stands, and the document of its result; None takes an earlier one away."""
@@ -264,7 +264,7 @@ class Repository(StudyLeases):
     def record_trial(self, name: str, record: TrialRecord) -> None:
         """Stores a trial in one commit; one of the same number is replaced."""
         row = rows.trial_to_row(record)
-        self._database.write(name, lambda connection, study_id: _upsert(connection, schema.trials, study_id, row))
+        self._database.write(name, lambda connection, study_id: _upsert(connection, tables.trials, study_id, row))
 
     def mark_told(self, name: str, number: int) -> None:
         """Notes that Optuna has the outcome of a stored trial.
@@ -274,7 +274,7 @@ class Repository(StudyLeases):
         """
 
         def mark(connection: Connection, study_id: int) -> None:
-            trials = schema.trials
+            trials = tables.trials
             statement = update(trials).where(trials.c.study_id == study_id, trials.c.number == number)
             if connection.execute(statement.values(optuna_told=True)).rowcount == 0:
                 raise StoreError(f"Study {name!r} has no trial {number} in its database.", "Search it anew.")
@@ -297,8 +297,8 @@ class Repository(StudyLeases):
         """
 
         def read(connection: Connection) -> tuple[TrialRecord, ...]:
-            query = select(schema.trials).where(schema.trials.c.study_id == self._database.study_id(connection, name))
-            found = connection.execute(query.order_by(schema.trials.c.number)).mappings()
+            query = select(tables.trials).where(tables.trials.c.study_id == self._database.study_id(connection, name))
+            found = connection.execute(query.order_by(tables.trials.c.number)).mappings()
             made = _readable(
                 found, lambda row: rows.trial_from_row(row, with_ranks=with_ranks), on_unreadable, "number"
             )
@@ -309,13 +309,13 @@ class Repository(StudyLeases):
     def record_final(self, name: str, record: FinalRecord) -> None:
         """Stores one run of the finals; one of the same round and number is replaced."""
         row = rows.final_to_row(record)
-        self._database.write(name, lambda connection, study_id: _upsert(connection, schema.finals, study_id, row))
+        self._database.write(name, lambda connection, study_id: _upsert(connection, tables.finals, study_id, row))
 
     def finals(self, name: str) -> tuple[FinalRecord, ...]:
         """All stored runs of the finals, round by round in the order in which they ended."""
 
         def read(connection: Connection) -> tuple[FinalRecord, ...]:
-            finals = schema.finals
+            finals = tables.finals
             query = select(finals).where(finals.c.study_id == self._database.study_id(connection, name))
             found = connection.execute(query.order_by(finals.c.round, finals.c.finished_at)).mappings()
             return tuple(rows.final_from_row(row) for row in found)
@@ -340,13 +340,13 @@ def _readable(
 
 
 def _trial(connection: Connection, of_study: ColumnElement[bool], number: int) -> TrialRecord:
-    query = select(schema.trials).where(of_study, schema.trials.c.number == number)
+    query = select(tables.trials).where(of_study, tables.trials.c.number == number)
     return rows.trial_from_row(connection.execute(query).mappings().one(), with_ranks=False)
 
 
 def _latest_of(connection: Connection, of_study: ColumnElement[bool], settings: Settings) -> TrialRecord | None:
     """The latest trial of these settings; those of an older release may be written in other words."""
-    table = schema.trials
+    table = tables.trials
     is_same = or_(table.c.settings == rows.to_json(settings.to_dict()), table.c.number == 0)
     query = select(table.c.number).where(of_study, is_same).order_by(table.c.number.desc())
     found = (_trial(connection, of_study, number) for number in connection.execute(query).scalars().all())
@@ -367,8 +367,8 @@ def check_name(name: str) -> None:
     Raises:
         UsageError: It is too long, holds what would not be seen, or would be taken for an option.
     """
-    if len(name) > schema.MAX_NAME_LENGTH or not name.isprintable() or name != name.strip() or name[:1] == "-":
+    if len(name) > tables.MAX_NAME_LENGTH or not name.isprintable() or name != name.strip() or name[:1] == "-":
         raise UsageError(
             f"{name[:80]!r} cannot be the name of a study.",
-            f"It has at most {schema.MAX_NAME_LENGTH} printable characters, no space at its ends, and no dash first.",
+            f"It has at most {tables.MAX_NAME_LENGTH} printable characters, no space at its ends, and no dash first.",
         )

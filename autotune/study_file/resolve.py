@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import UsageError
-from autotune.model.protection import BEST
+from autotune.protocol.protection import BEST
 from autotune.settings import GROUP_OF_FIELD
 from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_CONFIG, DEFAULT_STORAGE, SearchSpec
 from autotune.study_file.command import ScriptCommand, module_command, script_command, whole_command
-from autotune.study_file.file import StudyFile, find_study_file
-from autotune.study_file.knobs import unknown_names
+from autotune.study_file.declared_knobs import unknown_names
 from autotune.study_file.name import study_name
-from autotune.study_file.schema import KEYS, TABLES
 from autotune.study_file.sources import (
     WHAT_TO_RUN,
     Origin,
@@ -25,6 +23,8 @@ from autotune.study_file.sources import (
     read_file,
     read_flags,
 )
+from autotune.study_file.study_schema import KEYS, TABLES
+from autotune.study_file.study_toml import StudyFile, find_study_file
 
 ABOUT_SCRIPT = ("args", "study", "take_over", "map", "samples_per_step", "nproc_per_node")
 """Keys of a file that describe the script which the file names; they do not hold for another one."""

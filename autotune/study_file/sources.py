@@ -12,8 +12,8 @@ from autotune.errors import AutotuneError, ConfigError, UsageError
 from autotune.model.maps import check_map, target_of
 from autotune.settings import GROUP_OF_FIELD
 from autotune.space.ranges import parse_range, parse_value
-from autotune.study_file.file import PREFIX, STUDY_FILE_VARIABLE, StudyFile, rebase_storage
-from autotune.study_file.schema import KEYS, TABLES, read_wishes
+from autotune.study_file.study_schema import KEYS, TABLES, read_wishes
+from autotune.study_file.study_toml import PREFIX, STUDY_FILE_VARIABLE, StudyFile, rebase_storage
 
 WHAT_TO_RUN = ("script", "module", "command")
 NO_VARIABLE = (*WHAT_TO_RUN, "args", "set", "fix", "map", "writable")

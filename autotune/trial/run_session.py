@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from autotune.model.in_force import missed_settings
-from autotune.model.job import TrialJob
 from autotune.model.own_lines import own_lines
+from autotune.protocol.job import TrialJob
 from autotune.settings import GROUP_OF_FIELD, Group
-from autotune.trial import rank_report
-from autotune.trial.applied import AppliedSettings
-from autotune.trial.loaders import UNKNOWN_WORKERS, LoaderRecord
+from autotune.trial.apply.applied import AppliedSettings
+from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
+from autotune.trial.report import rank_report
+from autotune.verdict.in_force import missed_settings
 
 CHECK_AFTER_STEPS = 2
 EXIT_CODE = 2

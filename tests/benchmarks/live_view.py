@@ -23,9 +23,9 @@ from pathlib import Path
 from autotune.measure.paired import Final, compare
 from autotune.model.events import SearchStarted, TrialStarted
 from autotune.report.streams import Talk
-from autotune.report.terminal import Terminal
-from autotune.tuner.progress import ProgressTeller
-from autotune.tuner.stop import StopRequest, wait_for
+from autotune.report.terminal_text import Terminal
+from autotune.study.progress import ProgressTeller
+from autotune.study.stop import StopRequest, wait_for
 from tests.benchmarks.startup.trials import Trials, open_trials
 
 PLAIN, WATCHED = 0, 1

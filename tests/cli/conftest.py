@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import autotune.tuner
+import autotune.study
 from autotune.cli.main import main
-from autotune.model.summary import SearchResult
+from autotune.model.search_result import SearchResult
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord, TrialRecord
 from autotune.store.repository import Repository
@@ -26,7 +26,7 @@ CREATED = datetime(2026, 11, 20, 10, 30, tzinfo=UTC)
 
 @dataclass
 class FakeTuner:
-    """Stands in for `autotune.tuner.search` and `.preview`."""
+    """Stands in for `autotune.study.searching` and `.preview`."""
 
     result: SearchResult = field(default_factory=search_result)
     error: BaseException | None = None
@@ -64,11 +64,11 @@ class FakeTuner:
 @pytest.fixture
 def tuner(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
     fake = FakeTuner()
-    for name in ("search", "preview"):
-        module = ModuleType(f"autotune.tuner.{name}")
+    for name in ("searching", "preview"):
+        module = ModuleType(f"autotune.study.{name}")
         module.__dict__.update(search=fake.search, resume=fake.resume, preview=fake.preview, Preview=object)
-        monkeypatch.setitem(sys.modules, f"autotune.tuner.{name}", module)
-        monkeypatch.setattr(autotune.tuner, name, module, raising=False)
+        monkeypatch.setitem(sys.modules, f"autotune.study.{name}", module)
+        monkeypatch.setattr(autotune.study, name, module, raising=False)
     # It was made with whatever tuner was there when it was first imported.
     monkeypatch.delitem(sys.modules, "autotune.cli.dry_run", raising=False)
     monkeypatch.delattr("autotune.cli.dry_run", raising=False)

@@ -11,7 +11,7 @@ from ..unit.report.examples import NATURAL, PROBED, TUNED
 
 
 def plan(spec: Any, *, run_probe: bool) -> Any:
-    """As `autotune.tuner.preview.Preview`, whose module the tests do not load."""
+    """As `autotune.study.preview.Preview`, whose module the tests do not load."""
     return SimpleNamespace(
         spec=spec,
         machine="AMD EPYC, 8 usable cores, torch 2.13.0",

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.emit.config import config_text
-from autotune.model.summary import Status
+from autotune.emit.tuned_config import config_text
+from autotune.model.search_result import Status
 
 from ..unit.emit.example import tuned_config
 from ..unit.report.examples import BASELINE, BEST, search_result

@@ -7,10 +7,10 @@ import pytest
 import typer
 
 import autotune
-from autotune.cli.config import DEFAULTS
+from autotune.cli.config_verb import DEFAULTS
 from autotune.cli.main import app
 from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_MAX_TRIALS
-from autotune.tuner.site import FREE_SHARE_OF_DEVICE, FREE_SHARE_OF_HOST
+from autotune.study.target import FREE_SHARE_OF_DEVICE, FREE_SHARE_OF_HOST
 
 
 def rows(out):

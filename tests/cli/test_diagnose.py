@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.tuner import diagnose as tuner
+from autotune.diagnose import diagnosing as tuner
 
 from ..unit.diagnoses import diagnosis
 

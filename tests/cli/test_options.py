@@ -8,8 +8,8 @@ import pytest
 import typer
 
 from autotune.cli.main import app, main
-from autotune.study_file.schema import KEYS
 from autotune.study_file.sources import NO_VARIABLE
+from autotune.study_file.study_schema import KEYS
 
 HELP = {"-h", "--help"}
 SURFACE = {
@@ -158,10 +158,10 @@ def test_every_option_of_a_search_is_a_key_of_the_study_file_or_of_this_run_alon
 
 
 def test_what_the_command_line_calls_is_there():
-    from autotune.tuner.apply import run_command
-    from autotune.tuner.preview import Preview, preview
-    from autotune.tuner.search import resume, search
-    from autotune.tuner.stop import StopRequest
+    from autotune.study.apply import run_command
+    from autotune.study.preview import Preview, preview
+    from autotune.study.searching import resume, search
+    from autotune.study.stop import StopRequest
 
     stop = StopRequest()
     assert stop.level == 0

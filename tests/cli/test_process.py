@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune.cli.stopping import stops_on_signal
-from autotune.tuner.stop import StopRequest
+from autotune.cli.interrupts import stops_on_signal
+from autotune.study.stop import StopRequest
 
 from ..unit.report.examples import NATURAL, TUNED, measured, search_result
 from .conftest import trial_record

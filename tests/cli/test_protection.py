@@ -2,14 +2,14 @@
 
 import pytest
 
-from autotune.runner import protection
+from autotune.sandbox import protection_choice
 
 
 @pytest.fixture
 def bare(monkeypatch):
     """A system that permits neither overlay mounts nor Landlock."""
-    monkeypatch.setattr(protection.layers, "is_permitted", lambda *_: False)
-    monkeypatch.setattr(protection.landlock, "version", lambda: 0)
+    monkeypatch.setattr(protection_choice.overlay, "is_permitted", lambda *_: False)
+    monkeypatch.setattr(protection_choice.landlock, "version", lambda: 0)
 
 
 @pytest.mark.parametrize("words", [("search", "train.py"), ("search", "train.py", "--dry-run", "--probe")])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.model.grid_file import create_grid, open_grid
+from autotune.lab import recording as tuner
+from autotune.lab.grid_file import create_grid, open_grid
+from autotune.lab.recording import Recording
 from autotune.settings import Settings
-from autotune.tuner import record as tuner
-from autotune.tuner.record import Recording
 
 from ..unit.grids import grid
 from ..unit.report.examples import finished, measured

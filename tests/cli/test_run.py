@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-import autotune.tuner
-from autotune.emit.agreed import note_written
-from autotune.emit.config import config_text
+import autotune.study
+from autotune.emit.agreed_arguments import note_written
+from autotune.emit.tuned_config import config_text
 
 from ..unit.emit.example import tuned_config
 
@@ -30,10 +30,10 @@ def started(monkeypatch):
         calls[-1].update(program=program, argv=argv, environment=environment)
         raise BecameError
 
-    module = type(sys)("autotune.tuner.apply")
+    module = type(sys)("autotune.study.apply")
     module.run_command = run_command
-    monkeypatch.setitem(sys.modules, "autotune.tuner.apply", module)
-    monkeypatch.setattr(autotune.tuner, "apply", module, raising=False)
+    monkeypatch.setitem(sys.modules, "autotune.study.apply", module)
+    monkeypatch.setattr(autotune.study, "apply", module, raising=False)
     monkeypatch.setattr(os, "execvpe", become)
     return calls
 
@@ -76,13 +76,13 @@ def test_a_device_is_handed_on_and_the_ones_in_use_are_told(cli, started, folder
     run(cli, "train.py")
     assert [call["device"] for call in started] == ["cuda:1", "auto"]
     assert "GPUs" not in capsys.readouterr().err
-    original = sys.modules["autotune.tuner.apply"].run_command
+    original = sys.modules["autotune.study.apply"].run_command
 
     def on_one(*words, **options):
         argv, environment = original(*words, **options)
         return argv, {**environment, "CUDA_VISIBLE_DEVICES": "GPU-1"}
 
-    monkeypatch.setattr(sys.modules["autotune.tuner.apply"], "run_command", on_one)
+    monkeypatch.setattr(sys.modules["autotune.study.apply"], "run_command", on_one)
     run(cli, "train.py")
     assert "trains on 1 of the GPUs here, as it was measured" in capsys.readouterr().err
 

@@ -3,14 +3,8 @@ import sys
 
 import pytest
 
-from autotune.errors import (
-    EveryTrialFailedError,
-    HostError,
-    NoFeasibleSettingsError,
-    StoreError,
-    StudyExistsError,
-)
-from autotune.model.summary import Status
+from autotune.errors import EveryTrialFailedError, HostError, NoFeasibleSettingsError, StoreError, StudyExistsError
+from autotune.model.search_result import Status
 
 from ..unit.report.examples import BASELINE, search_result
 

@@ -68,7 +68,7 @@ def test_events_have_no_secret_on_the_terminal_nor_as_lines_of_json(cli, tuner, 
         on_event(Notice(message=f"told {secret}"))
         return tuner.result
 
-    monkeypatch.setattr("autotune.tuner.search.search", search)
+    monkeypatch.setattr("autotune.study.searching.search", search)
     _, out, err = cli("search", "train.py", "--jsonl")
     assert "told ***" in out and "told ***" in err
     assert not any(form in out + err for form in FORMS)

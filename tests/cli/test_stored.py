@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autotune.emit.config import config_text, read_config
+from autotune.emit.tuned_config import config_text, read_config
 from autotune.model.outcome import Outcome
-from autotune.model.summary import Status
+from autotune.model.search_result import Status
 from autotune.spec import DEFAULT_STORAGE
 from autotune.store.records import Owner
 from autotune.store.repository import Repository

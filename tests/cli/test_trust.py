@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.emit.config import config_text
+from autotune.emit.tuned_config import config_text
 from autotune.settings import Settings
 
 from ..unit.emit.example import tuned_config
@@ -98,7 +98,7 @@ def test_a_resume_prints_what_it_runs_before_it_runs(cli, tuner, stored, folder)
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 2)])
 def test_at_a_terminal_a_resume_asks(cli, tuner, stored, monkeypatch, answer, code):
     stored()
-    monkeypatch.setattr("autotune.cli.trust._is_at_terminal", lambda: True)
+    monkeypatch.setattr("autotune.cli.trust_verb._is_at_terminal", lambda: True)
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     found, _, err = cli("resume", "train")
     assert found == code

@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, se
 
 from autotune.errors import SchemaVersionError, StoreError, StudyExistsError, StudyNotFoundError, UsageError
 from autotune.model.outcome import Outcome
-from autotune.store import schema
+from autotune.store import tables
 from autotune.store.engine import open_engine, reading, transaction
 from autotune.store.records import Owner, TrialOverview
 from autotune.store.repository import Repository
@@ -28,7 +28,7 @@ def dump(url: str) -> str:
     try:
         with reading(engine) as connection:
             return "\n".join(
-                repr(tuple(row)) for table in schema.metadata.sorted_tables for row in connection.execute(select(table))
+                repr(tuple(row)) for table in tables.metadata.sorted_tables for row in connection.execute(select(table))
             )
     finally:
         engine.dispose()
@@ -291,7 +291,7 @@ class RepositoryContract(LeaseContract):
         repository.create_study(samples.study("photos"))
         engine = open_engine(url)
         with transaction(engine) as connection:
-            connection.execute(update(schema.schema_version).values(version=99))
+            connection.execute(update(tables.schema_version).values(version=99))
         engine.dispose()
         before = dump(url)
         with pytest.raises(SchemaVersionError, match="version 99") as caught:
@@ -321,14 +321,14 @@ class RepositoryContract(LeaseContract):
         engine = open_engine(url)
         try:
             with pytest.raises(RuntimeError):
-                schema.migrate(engine, (*schema.MIGRATIONS, second, third, broken))
+                tables.migrate(engine, (*tables.MIGRATIONS, second, third, broken))
             assert ran == [2, 3]
             with reading(engine) as connection:
-                assert connection.execute(select(schema.schema_version.c.version)).scalars().all() == [
-                    len(schema.MIGRATIONS) + 3
+                assert connection.execute(select(tables.schema_version.c.version)).scalars().all() == [
+                    len(tables.MIGRATIONS) + 3
                 ]
                 assert connection.execute(select(extra)).scalars().all() == [3]
-            schema.migrate(engine, (*schema.MIGRATIONS, second, third))
+            tables.migrate(engine, (*tables.MIGRATIONS, second, third))
             assert ran == [2, 3]
         finally:
             engine.dispose()
@@ -340,10 +340,10 @@ class RepositoryContract(LeaseContract):
         repository.record_trial("photos", samples.trial(3, result=samples.failed_result()))
         engine = open_engine(url)
         with transaction(engine) as connection:
-            (index,) = schema.trials.indexes
+            (index,) = tables.trials.indexes
             index.drop(connection)
             connection.execute(text("ALTER TABLE autotune_trials DROP COLUMN samples_per_second"))
-            connection.execute(update(schema.schema_version).values(version=1))
+            connection.execute(update(tables.schema_version).values(version=1))
         engine.dispose()
         with pytest.raises(SchemaVersionError, match="is of version 1"):
             Repository.read(url)
@@ -391,9 +391,9 @@ class RepositoryContract(LeaseContract):
         engine = open_engine(url)
         with transaction(engine) as connection:
             for name, column, value in (("deep", "spec", deep), ("words", "fingerprint", '"x"')):
-                changed = update(schema.studies).where(schema.studies.c.name == name)
+                changed = update(tables.studies).where(tables.studies.c.name == name)
                 connection.execute(changed.values({column: value}))
-            connection.execute(update(schema.trials).where(schema.trials.c.number == 1).values(result=deep))
+            connection.execute(update(tables.trials).where(tables.trials.c.number == 1).values(result=deep))
         engine.dispose()
         left_out: list[str] = []
         with Repository.read(url) as reader:

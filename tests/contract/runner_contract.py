@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.runner.protocol import Run, Runner
+from autotune.protocol.job import TrialJob
+from autotune.runner.runner import Run, Runner
 
 STARTS = {"cold", "forked", "replayed", "function"}
 LIMIT_S = 60.0

@@ -8,7 +8,7 @@ from autotune.measure.block import Block, Phase
 from autotune.model.facts import BatchSamplerKind, LoaderFacts, LossReduction, ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, RaisedError, RankResult, RankStatus, TrialResult
-from autotune.model.summary import Contender, SearchResult, Status, TrialCounts
+from autotune.model.search_result import Contender, SearchResult, Status, TrialCounts
 from autotune.settings import Group, OmpWaitPolicy, Precision, Settings
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, Owner, StudyRecord, TrialRecord

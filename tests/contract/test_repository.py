@@ -19,7 +19,7 @@ from sqlalchemy import event
 
 from autotune.errors import StoreError
 from autotune.model.outcome import Outcome
-from autotune.model.summary import SearchResult
+from autotune.model.search_result import SearchResult
 from autotune.store import engine as engine_module
 from autotune.store.repository import Repository
 from autotune.store.retry import Patience

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from autotune.host import cpu_device
-from autotune.model.job import Mode, TrialJob
-from autotune.runner.cold import ColdRunner
-from autotune.runner.function import FunctionRunner, Measured
-from autotune.runner.protocol import Runner
-from autotune.runner.replay import ReplayRunner
-from autotune.runner.workspace import Workspace
+from autotune.lab.function_runner import FunctionRunner, Measured
+from autotune.lab.replay import ReplayRunner
+from autotune.protocol.job import Mode, TrialJob
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.runner import Runner
+from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.natural import natural_settings
 from autotune.units import MIB

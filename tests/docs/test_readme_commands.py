@@ -12,8 +12,8 @@ import pytest
 
 from autotune import errors
 from autotune.cli import finish, main
-from autotune.emit.config import config_text
-from autotune.model.summary import Status
+from autotune.emit.tuned_config import config_text
+from autotune.model.search_result import Status
 from tests.cli.conftest import cli, folder, stored, trial_record  # noqa: F401 - fixtures
 from tests.docs.newcomer import LEFT_OUT, PROJECT, markdown, shown, type_all, wanted
 from tests.docs.readme import README, commands

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from autotune.host import DeviceInfo
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
-from autotune.model.job import TrialJob
 from autotune.model.result import RankResult, TrialResult
-from autotune.runner.cold import ColdRunner
-from autotune.runner.device import used_bytes
-from autotune.runner.workspace import Workspace
+from autotune.protocol.job import TrialJob
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.devices import used_bytes
+from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.natural import natural_settings
-from autotune.tuner.jobs import Jobs
-from autotune.tuner.site import Site, make_site
+from autotune.study.jobs import Jobs
+from autotune.study.target import Site, make_site
 from tests.unit.facts import search_spec
 
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -12,7 +12,7 @@ import torch
 
 from autotune.host import DeviceInfo
 from autotune.model.result import TrialResult
-from autotune.runner.device import choose_device, cuda_devices
+from autotune.runner.devices import choose_device, cuda_devices
 from tests.gpu.bench import FIGURES, THREE_SECONDS, Bench
 
 

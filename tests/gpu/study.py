@@ -33,7 +33,7 @@ from typing import Any
 
 from autotune.host import usable_cpus
 from autotune.measure.paired import MIN_COMMON_ROUNDS, Final, compare
-from autotune.runner.device import cuda_devices, state, used_bytes
+from autotune.runner.devices import cuda_devices, state, used_bytes
 from autotune.units import format_bytes
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autotune.runner.device import choose_device, cuda_devices
+from autotune.runner.devices import choose_device, cuda_devices
 from tests.gpu.bench import SCRIPTS
 
 pytestmark = pytest.mark.gpu

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.advice.advise import advise
+from autotune.diagnose.advice.advise import advise
+from autotune.diagnose.findings import make_diagnosis
 from autotune.model.diagnosis import Sickness
 from autotune.model.outcome import Outcome
-from autotune.report.diagnosis import diagnosis_text
+from autotune.report.diagnosis_text import diagnosis_text
 from autotune.settings import Precision
-from autotune.tuner.findings import make_diagnosis
 from tests.gpu.bench import Bench, note
 
 pytestmark = pytest.mark.gpu

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from autotune.model.facts import ScriptFacts
-from autotune.model.job import TrialJob
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.runner.device import processes
-from autotune.runner.forked import ForkRunner
-from autotune.runner.forkserver import ForkServer
+from autotune.protocol.job import TrialJob
+from autotune.runner.devices import processes
+from autotune.runner.fork_runner import ForkRunner
+from autotune.runner.fork_server import ForkServer
 from autotune.units import MIB
 from tests.gpu.bench import Bench, note, rank_of, used_when_settled
 

@@ -12,8 +12,8 @@ import pytest
 from autotune.errors import HostError
 from autotune.host import DeviceInfo
 from autotune.model.outcome import Outcome
-from autotune.runner.device import choose_device, processes, used_bytes
-from autotune.tuner.site import FREE_SHARE_OF_DEVICE, open_site
+from autotune.runner.devices import choose_device, processes, used_bytes
+from autotune.study.target import FREE_SHARE_OF_DEVICE, open_site
 from autotune.units import GIB, format_bytes
 from tests.gpu.bench import SCRIPTS, Bench, note
 from tests.unit.facts import search_spec

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.model.outcome import Outcome
 
-from ..unit.tuner.whole_search import by_workers, folder
+from ..unit.study.whole_search import by_workers, folder
 
 pytestmark = pytest.mark.slow
 dashboard = pytest.importorskip(

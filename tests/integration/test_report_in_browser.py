@@ -12,7 +12,7 @@ from autotune.cli.main import main
 from autotune.report.html import page
 
 from ..unit.report.stories import hostile_story, story
-from ..unit.tuner.whole_search import folder
+from ..unit.study.whole_search import folder
 
 __all__ = ["folder"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from autotune.host import DeviceInfo
-from autotune.measure.stopping import WindowRule
-from autotune.model.job import Mode, TrialJob
-from autotune.model.protection import Protection
-from autotune.runner.cold import ColdRunner
-from autotune.runner.covered import covered_folders
-from autotune.runner.workspace import Covered, Workspace
+from autotune.measure.window_stopping import WindowRule
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.protection import Protection
+from autotune.runner.cold_runner import ColdRunner
+from autotune.sandbox.covered_folders import covered_folders
+from autotune.sandbox.workspace import Covered, Workspace
 from autotune.settings import Settings
 from autotune.units import GIB
 from tests.sandbox.situations import GROUPS, SITUATIONS, Situation

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
-from autotune.model.protection import Protection
-from autotune.runner import landlock, layers
-from autotune.runner.forked import ForkRunner
-from autotune.runner.workspace import Workspace
+from autotune.protocol.job import Mode
+from autotune.protocol.protection import Protection
+from autotune.runner.fork_runner import ForkRunner
+from autotune.sandbox import landlock, overlay
+from autotune.sandbox.workspace import Workspace
 from tests.integration.runner.ground import Ground, digest
 from tests.unit.facts import script_facts
 
@@ -148,7 +148,7 @@ def ground() -> Iterator[Ground]:
     made = Ground(root, Protection.LANDLOCK)
     yield made
     os.environ["HOME"] = home
-    layers.remove_tree(root)
+    overlay.remove_tree(root)
 
 
 def write(ground: Ground, text: str, end: str = "import pretend; pretend.report()\n") -> None:

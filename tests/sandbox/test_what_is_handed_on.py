@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.model.job import Mode
-from autotune.model.protection import ProtectionWish
 from autotune.model.result import TrialResult
-from autotune.runner import handed_on, layers
-from autotune.runner.cold import ColdRunner
-from autotune.runner.forkserver import ForkServer
-from autotune.runner.workspace import Workspace
+from autotune.protocol.job import Mode
+from autotune.protocol.protection import ProtectionWish
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_server import ForkServer
+from autotune.sandbox import handed_on, overlay
+from autotune.sandbox.workspace import Workspace
 from tests.integration.runner.ground import make_job
 from tests.sandbox.playground import CPU, PRETEND
 
@@ -80,7 +80,7 @@ def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
     made = Study(root)
     yield made
     made.workspace.remove()
-    layers.remove_tree(root)
+    overlay.remove_tree(root)
 
 
 def test_trials_see_the_probes_downloads_and_caches_and_none_of_its_outputs(study: Study) -> None:

@@ -6,13 +6,13 @@ import math
 import random
 from typing import Any
 
-from autotune.model.grid import CellRecord, Grid, GridHeader
+from autotune.lab.grid import CellRecord, Grid, GridHeader
+from autotune.lab.grid_space import enumerate_cells, grid_space
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.plain import to_plain
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
-from autotune.space.grid import enumerate_cells, grid_space
 from autotune.units import MIB
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 

@@ -10,7 +10,19 @@ import pytest
 import autotune
 
 PACKAGE = Path(autotune.__file__).parent
-BASE = {"errors", "units", "plain", "settings", "spec", "user_state", "host", "process_memory", "model", "measure"}
+BASE = {
+    "errors",
+    "units",
+    "plain",
+    "settings",
+    "spec",
+    "user_state",
+    "host",
+    "process_memory",
+    "model",
+    "measure",
+    "protocol",
+}
 MAY_IMPORT = {
     "errors": set(),
     "units": {"errors"},
@@ -21,31 +33,35 @@ MAY_IMPORT = {
     "process_memory": {"host"},
     "spec": set(),
     "user_state": set(),
-    "model": {"errors", "measure", "plain", "settings"},
+    "protocol": {"measure", "model", "settings"},
+    "model": {"errors", "measure", "plain", "protocol", "settings"},
     "space": BASE,
     "study_file": BASE | {"space"},
-    "trial": BASE,
-    "runner": BASE,
+    "verdict": BASE,
+    "sandbox": {"errors", "host", "protocol"},
+    "trial": BASE | {"sandbox", "verdict"},
+    "runner": BASE | {"sandbox", "verdict"},
     "search": BASE | {"space"},
-    "advice": BASE,
     "store": BASE,
     "emit": BASE,
     "report": BASE,
     "api": BASE | {"emit"},
-    "tuner": BASE | {"space", "study_file", "runner", "search", "store", "emit", "advice", "__init__"},
-    "cli": BASE | {"space", "study_file", "tuner", "report", "emit", "store", "__init__"},
+    "study": BASE | {"space", "study_file", "sandbox", "verdict", "runner", "search", "store", "emit", "__init__"},
+    "diagnose": BASE | {"space", "sandbox", "verdict", "runner", "study"},
+    "lab": BASE | {"space", "study_file", "sandbox", "runner", "search", "store", "study", "__init__"},
+    "cli": BASE | {"space", "study_file", "study", "diagnose", "lab", "report", "emit", "store", "__init__"},
     "integrations": BASE | {"api", "emit"},
-    "__init__": {"api", "integrations", "model", "tuner"},
+    "__init__": {"api", "integrations", "model", "study"},
     "__main__": {"cli"},
 }
 """Rooms that each room may import from, beside itself."""
-SHARED = {"active", "batches", "channels_last", "torch_names"}
+SHARED = {"start.active_session", "torch.batch_structure", "step.channels_last", "torch.torch_names"}
 """Files of the room `trial` that the room `api` may import from."""
 THIRD_PARTY = {
     "torch": {"trial", "api", "integrations"},
     "transformers": {"integrations"},
     "lightning": {"integrations"},
-    "psutil": {"runner"},
+    "psutil": {"runner", "sandbox"},
     "pynvml": {"runner"},
     "optuna": {"search", "store"},
     "sqlalchemy": {"store"},
@@ -86,9 +102,7 @@ def test_a_room_imports_only_what_lies_below(path):
         if parts[0] != "autotune" or len(parts) < 2:
             continue
         other = parts[1] if (PACKAGE / parts[1]).exists() or (PACKAGE / f"{parts[1]}.py").exists() else "__init__"
-        is_shared_file = (
-            other == "trial" and parts[2] in ("active", "batches", "channels_last", "torch_names") and room == "api"
-        )
+        is_shared_file = other == "trial" and ".".join(parts[2:4]) in SHARED and room == "api"
         assert other == room or other in MAY_IMPORT[room] or is_shared_file, f"{room} imports {name}"
 
 

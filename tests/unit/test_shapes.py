@@ -7,7 +7,7 @@ import pytest
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.settings import Settings
-from autotune.space.space import SearchSpace
+from autotune.space.search_space import SearchSpace
 from tests.integration.shapes.__main__ import options_of
 from tests.integration.shapes.ground import QUICK, Seen, quick
 from tests.integration.shapes.shape import SAMPLES, Shape

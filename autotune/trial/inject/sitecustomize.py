@@ -59,7 +59,7 @@ def _arm() -> None:
         for name, value in given.items():
             os.environ.setdefault(name, value)  # The script may have cleared its environment.
         _make_importable()
-        from autotune.trial.bootstrap import install
+        from autotune.trial.start.bootstrap import install
 
         install(ready_at)
 
@@ -85,7 +85,7 @@ def _redirect() -> None:
     """Keeps what this process writes from the user's files, where the system has no better way; or ends it."""
     sys.path.append(_PACKAGE_PARENT)
     try:
-        from autotune.trial.redirect import install
+        from autotune.sandbox.redirect import install
 
         install()
     except BaseException as error:

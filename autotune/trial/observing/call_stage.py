@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from autotune.model.observation import LoadingTimes, StepTimes
-from autotune.trial import torch_names
-from autotune.trial.observing.loading import LoadingWatch
+from autotune.trial.observing.loader_work import LoadingWatch
 from autotune.trial.observing.stopwatch import Stopwatch
 from autotune.trial.observing.sync_calls import SyncCalls
 from autotune.trial.observing.user_code import Place, Stack, users_stack
-from autotune.trial.patching import wrap
-from autotune.trial.roots import Roots
-from autotune.trial.steps import Steps
+from autotune.trial.step.roots import Roots
+from autotune.trial.step.steps import Steps
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.patching import wrap
 
 MAX_PLACES = 64
 """Calls of which the place in the user's code is noted: a loop comes back to the same ones."""

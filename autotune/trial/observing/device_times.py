@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from autotune.model.job import PROFILE_FILES
 from autotune.model.observation import DeviceTimes
+from autotune.protocol.job import PROFILE_FILES
 
 TRACE, FUNCTIONS = PROFILE_FILES
 COPY, ON_DEVICE, NAMED = "Memcpy", "CUDA", ".step#"

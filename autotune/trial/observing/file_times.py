@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from autotune.trial.observing.stopwatch import Stopwatch
-from autotune.trial.patching import wrap
+from autotune.trial.torch.patching import wrap
 
 
 class Part(StrEnum):

@@ -12,8 +12,8 @@ import torch
 
 from autotune.model.observation import FormatRatio
 from autotune.settings import Precision
-from autotune.trial import torch_names
-from autotune.trial.clock import Clock
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.device_clock import Clock
 
 NUM_LAYERS = 3
 LIMIT_S = 0.25

@@ -10,27 +10,27 @@ from typing import Any
 
 import torch
 
-from autotune.model.job import TrialJob, TrialPaths
 from autotune.model.observation import FormatRatio, LargerBatch, MemoryKinds, Observation, OptimizerTimes
-from autotune.trial import torch_names
-from autotune.trial.batch_probe import UnrepeatableError, repeated
-from autotune.trial.batches import batch_bytes, clone_batch
-from autotune.trial.clock import clock_for
-from autotune.trial.feed import Feed
-from autotune.trial.host_memory import held_bytes
+from autotune.protocol.job import TrialJob, TrialPaths
+from autotune.trial.loader.batch_source import Feed
+from autotune.trial.loader.larger_batch import UnrepeatableError, repeated
+from autotune.trial.meter.host_memory import held_bytes
 from autotune.trial.observing.call_stage import CallStage
 from autotune.trial.observing.device_times import FunctionRecording, TraceRecording
 from autotune.trial.observing.host_places import Seen, host_places
 from autotune.trial.observing.larger_batch_stage import LargerBatchStage
 from autotune.trial.observing.layer_formats import LayerUses, format_ratios
-from autotune.trial.observing.loading import LoadingWatch
-from autotune.trial.observing.memory import memory_kinds, total_bytes
+from autotune.trial.observing.loader_work import LoadingWatch
+from autotune.trial.observing.memory_kinds import memory_kinds, total_bytes
 from autotune.trial.observing.optimizer_forms import optimizer_times
 from autotune.trial.observing.stages import DeviceStage, LineStage, MemoryStage, RecordingStage, Stage
 from autotune.trial.observing.user_code import shown_place, users_stack
-from autotune.trial.patching import wrap
-from autotune.trial.roots import Roots, weights_of
-from autotune.trial.steps import Steps
+from autotune.trial.step.roots import Roots, weights_of
+from autotune.trial.step.steps import Steps
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.batch_structure import batch_bytes, clone_batch
+from autotune.trial.torch.device_clock import clock_for
+from autotune.trial.torch.patching import wrap
 
 FACTORS = (8, 4, 2)
 """Sizes of the larger batch, as multiples; the largest that fits is taken."""

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from autotune.model.observation import OptimizerTimes
-from autotune.trial.clock import Clock
 from autotune.trial.observing.layer_formats import shortest_s
+from autotune.trial.torch.device_clock import Clock
 
 LIMIT_S = 0.25
 OF_TORCH = "torch.optim"

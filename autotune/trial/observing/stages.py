@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import torch
 
 from autotune.model.observation import DeviceTimes
-from autotune.trial import torch_names
 from autotune.trial.observing.device_times import DeviceWatch
 from autotune.trial.observing.line_sampler import LineSampler
-from autotune.trial.observing.memory import ActivationWatch
-from autotune.trial.roots import Roots
-from autotune.trial.steps import Steps
+from autotune.trial.observing.memory_kinds import ActivationWatch
+from autotune.trial.step.roots import Roots
+from autotune.trial.step.steps import Steps
+from autotune.trial.torch import torch_names
 
 
 class Stage(Protocol):

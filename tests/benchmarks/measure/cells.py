@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.measure.block import Phase
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from tests.benchmarks.measure.rows import Row, Rows
 from tests.benchmarks.measure.trials import said_by_job, trials_of
 

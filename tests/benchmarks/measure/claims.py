@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autotune.emit.config import read_config
+from autotune.emit.tuned_config import read_config
 from tests.benchmarks.measure.rows import Row, Rows
 
 RATE = re.compile(r"samples_per_second=([0-9.]+)")

@@ -21,9 +21,9 @@ from autotune.model.result import TrialResult
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings
 from autotune.store.records import FinalRecord
-from autotune.tuner.budget import Budget
-from autotune.tuner.finals import Finals, FinalsResult
-from autotune.tuner.stop import StopRequest
+from autotune.study.budget import Budget
+from autotune.study.finals import Finals, FinalsResult
+from autotune.study.stop import StopRequest
 from tests.benchmarks.measure.rows import Row, Rows
 from tests.benchmarks.measure.trials import Trials, trials_of
 

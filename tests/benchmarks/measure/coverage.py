@@ -16,7 +16,7 @@ from typing import Any
 
 from autotune.measure.block import Block
 from autotune.measure.interval import estimate_rate
-from autotune.measure.stopping import (
+from autotune.measure.window_stopping import (
     FINALS_HALF_WIDTH_RATIO,
     SCREENING_HALF_WIDTH_RATIO,
     StopReason,

@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotune.measure.interval import student_t_quantile
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
-from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.result import RankResult
 from autotune.plain import from_plain, to_plain
+from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.settings import Precision
 from autotune.space.natural import natural_settings
 from tests.benchmarks.measure.rows import Row, Rows

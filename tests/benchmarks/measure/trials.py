@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
-from autotune.model.job import TrialJob
 from autotune.model.result import TrialResult
-from autotune.runner.cold import ColdRunner
-from autotune.runner.workspace import Workspace
+from autotune.protocol.job import TrialJob
+from autotune.runner.cold_runner import ColdRunner
+from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.natural import natural_settings
 from autotune.spec import SearchSpec
-from autotune.tuner.jobs import Jobs
-from autotune.tuner.site import open_site
-from autotune.tuner.stop import StopRequest, wait_for
+from autotune.study.jobs import Jobs
+from autotune.study.stop import StopRequest, wait_for
+from autotune.study.target import open_site
 
 JOB = Path(__file__).with_name("job.py")
 

@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.runner import layers
-from autotune.runner.kept_whole import libraries
-from autotune.runner.warden import main as run_warden
+from autotune.sandbox import overlay
+from autotune.sandbox.kept_whole import libraries
+from autotune.sandbox.supervisor import main as run_warden
 
 NUM_FILES, FILE_BYTES = 20_000, 4096
 LARGE_BYTES = 256 << 20
@@ -79,7 +79,7 @@ def run_once(folder: Path, space: Path, *, has_layers: bool) -> dict[str, float]
     trial = Path(tempfile.mkdtemp(dir=space))
     for name in ("root", "layer"):
         (trial / name).mkdir()
-    plan = layers.Plan(
+    plan = overlay.Plan(
         str(trial / "root"),
         str(space),
         str(trial / "layer"),
@@ -100,7 +100,7 @@ def run_once(folder: Path, space: Path, *, has_layers: bool) -> dict[str, float]
         ending = json.loads(supervisor.stdout.read())
         assert ending["status"] == 0, (ending, (trial / "log").read_text())
     found: dict[str, float] = json.loads((trial / "found").read_text())
-    layers.remove_tree(trial)
+    overlay.remove_tree(trial)
     return found
 
 
@@ -127,7 +127,7 @@ def compare(num_turns: int) -> None:
             sys.stdout.write(f"{name:24} {without_s:8.3f} s alone {with_s:8.3f} s in layers, ratio {ratio:.3f}\n")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        layers.remove_tree(space)
+        overlay.remove_tree(space)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.search.search import Proposal
+from autotune.search.study_search import Proposal
 from autotune.store.repository import Repository
 from tests.benchmarks.scale.made_up import STUDY, ending, open_search, write_database
 

@@ -18,16 +18,16 @@ from sqlalchemy import MetaData, insert
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.attributes import candidate_attrs, ending_attrs
-from autotune.search.search import Proposal, Search
-from autotune.search.stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
+from autotune.search.optuna_values import verdict
+from autotune.search.plan_state import Candidate, PlanLimits
+from autotune.search.search_stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
+from autotune.search.study_search import Proposal, Search
 from autotune.search.study_trials import UNNAMED_CONSTRAINTS, _distribution
-from autotune.search.verdict import verdict
-from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
-from autotune.space.space import SearchSpace
+from autotune.space.search_space import SearchSpace
 from autotune.spec import SearchSpec
-from autotune.store import rows, schema
+from autotune.store import rows, tables
 from autotune.store.engine import open_engine, transaction
 from autotune.store.records import StudyRecord, TrialRecord
 from autotune.store.repository import Repository
@@ -94,9 +94,10 @@ def write_database(path: Path, num_trials: int) -> None:
 def _write_ours(url: str, records: list[TrialRecord]) -> None:
     engine = open_engine(url)
     with transaction(engine) as connection:
-        study_id = connection.execute(schema.studies.select()).scalar_one()
+        study_id = connection.execute(tables.studies.select()).scalar_one()
         connection.execute(
-            insert(schema.trials), [{"study_id": study_id, **rows.trial_to_row(record)} for record in records]
+            insert(tables.trials),
+            [{"study_id": study_id, **rows.trial_to_row(record)} for record in records],
         )
     engine.dispose()
 

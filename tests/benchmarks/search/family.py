@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.settings import Settings
-from autotune.space.space import DOMAINS, FREE_BATCH_SIZES, SPLIT, SearchSpace
+from autotune.space.search_space import DOMAINS, FREE_BATCH_SIZES, SPLIT, SearchSpace
 from autotune.units import MIB
 from tests.benchmarks.search.workload import Workload
 

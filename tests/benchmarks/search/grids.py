@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from autotune.model.grid import Grid
-from autotune.model.grid_file import read_grid
+from autotune.lab.grid import Grid
+from autotune.lab.grid_file import read_grid
+from autotune.lab.grid_space import recorded_space
+from autotune.lab.replay import ReplayRunner
 from autotune.model.result import TrialResult
-from autotune.runner.replay import ReplayRunner
-from autotune.search.walk import TRAINED_BYTES
+from autotune.search.plan_state import TRAINED_BYTES
 from autotune.settings import Settings
-from autotune.space.grid import recorded_space
 from autotune.units import MIB
 
 GRID_FOLDER = Path(__file__).parents[2] / "data" / "grids"

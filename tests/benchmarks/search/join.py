@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.errors import AutotuneError, UsageError
-from autotune.model.grid import CellRecord, Grid
-from autotune.model.grid_file import create_grid, open_grid, read_grid
+from autotune.lab.grid import CellRecord, Grid
+from autotune.lab.grid_file import create_grid, open_grid, read_grid
 
 MAY_DIFFER = {"seed", "repeats", "recorded_at", "facts", "space"}
 """Fields of the header in which recordings of one grid may differ: order, length, date, what each one's own probe

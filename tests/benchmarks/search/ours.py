@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.search.search import Search
-from autotune.search.walk import PlanLimits
+from autotune.search.plan_state import PlanLimits
+from autotune.search.study_search import Search
 from tests.benchmarks.search.problem import Problem, Run, searched
 
 

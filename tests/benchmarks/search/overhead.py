@@ -11,21 +11,21 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+from autotune.lab.function_runner import FunctionRunner
 from autotune.measure.block import Block, Phase
 from autotune.model.events import Event, TrialFinished
 from autotune.model.result import RankResult, RankStatus, TrialResult
-from autotune.runner.function import FunctionRunner
-from autotune.search.search import Search
-from autotune.search.stopping import SAMPLED_STAGE
-from autotune.search.walk import PlanLimits
+from autotune.search.plan_state import PlanLimits
+from autotune.search.search_stopping import SAMPLED_STAGE
+from autotune.search.study_search import Search
 from autotune.settings import Settings
 from autotune.store.records import StudyRecord, TrialRecord
 from autotune.store.repository import Repository
-from autotune.tuner.budget import Budget
-from autotune.tuner.jobs import Jobs
-from autotune.tuner.loop import TrialLoop
-from autotune.tuner.site import make_site
-from autotune.tuner.stop import StopRequest
+from autotune.study.budget import Budget
+from autotune.study.jobs import Jobs
+from autotune.study.stop import StopRequest
+from autotune.study.target import make_site
+from autotune.study.trial_loop import TrialLoop
 from tests.benchmarks.search.family import random_workload
 from tests.benchmarks.search.workload import Workload
 from tests.unit.facts import cpu_machine, gpu_machine, script_facts, search_spec

@@ -11,9 +11,9 @@ from typing import Protocol
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.any_sampler import SamplerSearch
-from autotune.search.search import Proposal, Search
+from autotune.search.study_search import Proposal, Search
 from autotune.settings import Settings
-from autotune.space.space import SearchSpace
+from autotune.space.search_space import SearchSpace
 
 WITHIN = 0.02
 """Share of the best rate that counts as having found it."""

@@ -13,7 +13,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
 
 from autotune.search.any_sampler import SamplerSearch
-from autotune.search.walk import PlanLimits
+from autotune.search.plan_state import PlanLimits
 from tests.benchmarks.search.problem import Problem, Run, Strategy, searched
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.settings import GROUP_OF_FIELD, Settings
-from autotune.space.space import SPLIT, SearchSpace
+from autotune.space.search_space import SPLIT, SearchSpace
 from tests.benchmarks.search import rates
 from tests.benchmarks.search.problem import WITHIN
 

@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 
-from autotune.tuner.stop import StopRequest, wait_for
+from autotune.study.stop import StopRequest, wait_for
 from tests.benchmarks.startup.trials import Trials
 
 SAID = "failed at "

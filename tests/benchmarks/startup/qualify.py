@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.plain import from_plain, to_plain
-from autotune.runner.cold import ColdRunner
-from autotune.runner.forked import ForkRunner
-from autotune.runner.workspace import Workspace
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_runner import ForkRunner
+from autotune.sandbox.workspace import Workspace
 from autotune.space.natural import natural_settings
 from autotune.spec import SearchSpec
-from autotune.tuner.jobs import Jobs
-from autotune.tuner.site import open_site
+from autotune.study.jobs import Jobs
+from autotune.study.target import open_site
 from tests.integration.shapes.shapes import SHAPES
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.model.job import TrialJob
 from autotune.model.result import TrialResult
-from autotune.runner.cold import ColdRunner
-from autotune.runner.forked import ForkRunner
+from autotune.protocol.job import TrialJob
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_runner import ForkRunner
 from autotune.runner.handle import Handle
-from autotune.runner.prepared import PreparingRun
-from autotune.runner.workspace import Workspace
+from autotune.runner.prelude_server import PreparingRun
+from autotune.sandbox.workspace import Workspace
 from autotune.space.derive import natural_settings
 from autotune.spec import SearchSpec
-from autotune.tuner.jobs import Jobs
-from autotune.tuner.site import open_site
+from autotune.study.jobs import Jobs
+from autotune.study.target import open_site
 
 JOB, PREPARING_JOB = Path(__file__).with_name("job.py"), Path(__file__).with_name("preparing_job.py")
 CRASHING_JOB = Path(__file__).with_name("crashing_job.py")

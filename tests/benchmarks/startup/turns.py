@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from autotune.runner.forked import ForkRunner
+from autotune.runner.fork_runner import ForkRunner
 from tests.benchmarks.startup.trials import Trials
 
 FIRST_TURNS = 16

@@ -7,8 +7,8 @@ import time
 import torch
 
 from autotune.measure.block import Phase
-from autotune.trial.clock import CudaClock
-from autotune.trial.recorder import Recorder
+from autotune.trial.meter.block_recorder import Recorder
+from autotune.trial.torch.device_clock import CudaClock
 
 NUM_STEPS, STEPS_PER_BLOCK = 4000, 20
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from autotune.model.facts import VisibleDevices
-from autotune.trial.known_devices import VARIABLE, KnownDevices
-from autotune.trial.seam import CUDA_STARTERS
+from autotune.trial.start.known_devices import VARIABLE, KnownDevices
+from autotune.trial.start.prelude_end import CUDA_STARTERS
 
 
 @pytest.mark.slow

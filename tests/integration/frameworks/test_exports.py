@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from autotune.emit.config import TunedConfig
 from autotune.emit.export import export
+from autotune.emit.tuned_config import TunedConfig
 from autotune.settings import Precision, Settings
 from tests.unit.emit.example import FACTS, TUNED, tuned_config
 

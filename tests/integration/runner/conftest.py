@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.runner import layers
+from autotune.sandbox import overlay
 from tests.integration.runner.ground import TABLE, Ground, protection_of
 
 
 @pytest.fixture(scope="session")
 def are_layers_permitted(tmp_path_factory: pytest.TempPathFactory) -> bool:
-    return layers.is_permitted(tmp_path_factory.mktemp("permitted"))
+    return overlay.is_permitted(tmp_path_factory.mktemp("permitted"))
 
 
 @pytest.fixture(params=["layers", "landlock", "redirected"])
@@ -31,7 +31,7 @@ def ground(
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
     made = Ground(root, protection)
     yield made
-    layers.remove_tree(root)
+    overlay.remove_tree(root)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from autotune.host import SHARED_MEMORY
-from autotune.measure.stopping import WindowRule
-from autotune.model.job import Mode, TrialJob
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.outcome import Outcome
-from autotune.model.protection import Protection
 from autotune.model.result import TrialResult
-from autotune.runner.cold import ColdRunner
-from autotune.runner.device import choose_device
-from autotune.runner.kept_whole import libraries
-from autotune.runner.protection import is_landlock_permitted
-from autotune.runner.workspace import Covered, Workspace, covered_folders
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.protection import Protection
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.devices import choose_device
+from autotune.sandbox.kept_whole import libraries
+from autotune.sandbox.protection_choice import is_landlock_permitted
+from autotune.sandbox.workspace import Covered, Workspace, covered_folders
 from autotune.settings import Settings
 from autotune.units import MIB
 from tests.benchmarks.startup.growth import MEMORY, look

@@ -9,10 +9,10 @@ import os
 import sys
 from pathlib import Path
 
-from autotune.runner.cold import ColdRunner
-from autotune.runner.device import choose_device
-from autotune.runner.mounts import mounts_below
-from autotune.runner.workspace import Workspace
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.devices import choose_device
+from autotune.sandbox.mounts import mounts_below
+from autotune.sandbox.workspace import Workspace
 from tests.integration.runner.ground import digest, make_job
 
 SCRIPT = """

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
-from autotune.model.job import Mode, TrialJob
 from autotune.model.result import TrialResult
-from autotune.runner.cold import ColdRunner
-from autotune.runner.forked import ForkRunner
+from autotune.protocol.job import Mode, TrialJob
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_runner import ForkRunner
 from autotune.settings import Settings
 from autotune.space.natural import natural_settings
 from tests.integration.runner.ground import Ground

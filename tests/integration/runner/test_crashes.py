@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankStatus, TrialResult
-from autotune.runner import layers
+from autotune.sandbox import overlay
 from tests.integration.runner.ground import Ground, protection_of
 from tests.integration.runner.study import Study, opened, run
 
@@ -27,7 +27,7 @@ def study(are_layers_permitted: bool) -> Iterator[Study]:
     home = os.environ.get("HOME", "/")
     yield opened(Ground(root, protection_of("either", are_layers_permitted=are_layers_permitted)), "crashes.py")
     os.environ["HOME"] = home
-    layers.remove_tree(root)
+    overlay.remove_tree(root)
 
 
 def crashed(study: Study, start: str, how: str) -> TrialResult:

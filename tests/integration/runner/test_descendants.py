@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.runner import descendants
-from autotune.runner.tree import Tree
+from autotune.sandbox import process_tree
+from autotune.sandbox.trial_processes import Tree
 
 PROGRAM = "import os, time; os.fork(); os.fork(); print('x', flush=True); time.sleep(60)"
 
@@ -26,14 +26,14 @@ def root() -> Iterator[subprocess.Popen[bytes]]:
     for _ in range(4):
         process.stdout.readline()
     yield process
-    descendants.signal_tree(process.pid, signal.SIGKILL)
+    process_tree.signal_tree(process.pid, signal.SIGKILL)
     process.kill()
     process.wait()
     process.stdout.close()
 
 
 def below(pid: int) -> set[int]:
-    return set(descendants.signal_tree(pid, signal.SIGCONT))
+    return set(process_tree.signal_tree(pid, signal.SIGCONT))
 
 
 @pytest.mark.parametrize("missing", ["nothing", "HAS_LISTS_OF_CHILDREN", "HAS_PROC"])
@@ -43,10 +43,10 @@ def test_all_below_a_process_are_found(
     expected = below(root.pid)
     assert len(expected) == 3
     if missing != "nothing":
-        monkeypatch.setattr(descendants, "HAS_LISTS_OF_CHILDREN", False)
-        monkeypatch.setattr(descendants, missing, False)
+        monkeypatch.setattr(process_tree, "HAS_LISTS_OF_CHILDREN", False)
+        monkeypatch.setattr(process_tree, missing, False)
     assert below(root.pid) == expected
-    assert len(descendants.children_of(root.pid)) == 2
+    assert len(process_tree.children_of(root.pid)) == 2
 
 
 def test_the_tuner_finds_the_same_ones_and_ends_them(root: subprocess.Popen[bytes]) -> None:
@@ -68,10 +68,10 @@ def test_what_tidies_up_is_known_by_what_it_runs() -> None:
         process = subprocess.Popen([sys.executable, "-S", "-c", program], pass_fds=(read_end,))
         while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
             time.sleep(0.001)  # A process that has just been started has no words for a moment.
-        assert descendants.tidies_up(process.pid) is expected
+        assert process_tree.tidies_up(process.pid) is expected
         process.kill()
         process.wait()
-        assert not descendants.tidies_up(process.pid)
+        assert not process_tree.tidies_up(process.pid)
     os.close(read_end)
     os.close(write_end)
 
@@ -79,7 +79,7 @@ def test_what_tidies_up_is_known_by_what_it_runs() -> None:
 FORGETS = """
 import os, subprocess, time
 from pathlib import Path
-from autotune.trial.hazards import reap_forgotten
+from autotune.trial.start.fork_hazards import reap_forgotten
 
 def ended(popen):
     while Path(f"/proc/{popen.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z":
@@ -100,7 +100,7 @@ print(before, children.read_text().split() == [str(kept.pid)], kept.wait())
 """
 
 
-@pytest.mark.skipif(not descendants.HAS_LISTS_OF_CHILDREN, reason="the kernel keeps no lists of children")
+@pytest.mark.skipif(not process_tree.HAS_LISTS_OF_CHILDREN, reason="the kernel keeps no lists of children")
 def test_an_ended_process_that_the_script_has_forgotten_is_buried_and_another_is_not() -> None:
     output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORGETS], capture_output=True, text=True, check=True, timeout=60

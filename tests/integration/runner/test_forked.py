@@ -22,13 +22,13 @@ import psutil
 import pytest
 import torch
 
-from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, TrialResult
 from autotune.process_memory import held_memory_bytes
-from autotune.runner import layers
-from autotune.runner.cold import ColdRunner
-from autotune.runner.forked import ForkRunner
+from autotune.protocol.job import Mode
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_runner import ForkRunner
+from autotune.sandbox import overlay
 from autotune.settings import Settings
 from autotune.space.natural import natural_settings
 from tests.integration.runner.ground import REDIRECTED, SLOWLY_REDIRECTED, Ground, digest, protection_of
@@ -93,7 +93,7 @@ def ground(request: pytest.FixtureRequest, are_layers_permitted: bool) -> Iterat
         made.runner = runner
         yield made
     os.environ["HOME"] = home
-    layers.remove_tree(root)
+    overlay.remove_tree(root)
 
 
 def check(ground: Ground, fault: str) -> None:

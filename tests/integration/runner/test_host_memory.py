@@ -13,7 +13,7 @@ import pytest
 from autotune.host import SHARED_MEMORY, DeviceInfo
 from autotune.model.outcome import Outcome
 from autotune.process_memory import held_memory_bytes
-from autotune.runner.cold import ColdRunner
+from autotune.runner.cold_runner import ColdRunner
 from autotune.units import GIB, MIB
 from tests.integration.runner.ground import EITHER, Ground
 

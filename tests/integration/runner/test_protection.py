@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
-from autotune.runner.cold import INJECT
-from autotune.runner.workspace import Workspace
+from autotune.protocol.job import Mode
+from autotune.runner.cold_runner import INJECT
+from autotune.sandbox.workspace import Workspace
 from tests.integration.runner.ground import EITHER, Ground, digest
 
 

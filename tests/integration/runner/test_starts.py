@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from autotune.model.protection import Protection
 from autotune.model.result import TrialResult
-from autotune.runner import layers, reports
-from autotune.runner.prepared import FORKABLE
+from autotune.protocol.protection import Protection
+from autotune.runner import reports
+from autotune.runner.prelude_server import FORKABLE
+from autotune.sandbox import overlay
 from tests.integration.runner.ground import Ground, protection_of
 from tests.integration.runner.study import opened, run
 
@@ -52,7 +53,7 @@ def trials(arguments: tuple[str, ...], protection: Protection) -> Iterator[dict[
         with study.runner(least_preparation_s=math.inf) as forked, study.runner() as prepared:
             runners = zip(STARTS, (study.cold, forked, prepared), strict=True)
             yield {start: run(runner, job) for start, runner in runners}
-    layers.remove_tree(root)
+    overlay.remove_tree(root)
 
 
 def seen(result: TrialResult, when: str) -> dict[str, Any]:

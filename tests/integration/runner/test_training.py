@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult
+from autotune.protocol.job import Mode
 from autotune.space.natural import natural_settings
 from autotune.units import MIB
 from tests.integration.runner.ground import EITHER, Ground

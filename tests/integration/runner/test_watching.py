@@ -10,7 +10,7 @@ import pytest
 
 from autotune.host import cpu_device
 from autotune.runner.pressure import busy_s, num_running
-from autotune.runner.surroundings import SurroundingsWatch
+from autotune.runner.surroundings_watch import SurroundingsWatch
 
 BURNS = "while True: pass"
 

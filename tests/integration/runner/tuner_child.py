@@ -9,13 +9,13 @@ import math
 import sys
 from pathlib import Path
 
-from autotune.model.protection import Protection
-from autotune.runner.cold import ColdRunner
-from autotune.runner.covered import covered_folders
-from autotune.runner.device import choose_device
-from autotune.runner.forked import ForkRunner
-from autotune.runner.protocol import Runner
-from autotune.runner.workspace import Covered, Workspace
+from autotune.protocol.protection import Protection
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.devices import choose_device
+from autotune.runner.fork_runner import ForkRunner
+from autotune.runner.runner import Runner
+from autotune.sandbox.covered_folders import covered_folders
+from autotune.sandbox.workspace import Covered, Workspace
 from tests.integration.runner.ground import make_job
 from tests.unit.facts import script_facts
 

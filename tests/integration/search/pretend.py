@@ -19,7 +19,8 @@ from tests.unit.facts import script_facts
 
 SCRIPT = Path(__file__).with_name("pretend_train.py")
 AUTOTUNE = (
-    "import autotune.runner.quiet as quiet; quiet.WAIT_LIMIT_S = 0; from autotune.cli import main; exit(main.main())"
+    "import autotune.runner.quiet_wait as quiet_wait; quiet_wait.WAIT_LIMIT_S = 0; "
+    "from autotune.cli import main; exit(main.main())"
 )
 """The command, which does not wait for a quiet machine: what it measures here means nothing."""
 TABLE: list[tuple[str, str, int, int, int]] = []

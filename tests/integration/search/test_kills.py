@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autotune.measure.stopping import SCREENING_HALF_WIDTH_RATIO
+from autotune.measure.window_stopping import SCREENING_HALF_WIDTH_RATIO
 
 from .pretend import TABLE, Project
 

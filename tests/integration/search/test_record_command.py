@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from autotune.model.grid_file import read_grid
-from autotune.runner.replay import ReplayRunner
-from autotune.space.grid import recorded_space
-from autotune.tuner.function_search import search_function
+from autotune.lab.function_search import search_function
+from autotune.lab.grid_file import read_grid
+from autotune.lab.grid_space import recorded_space
+from autotune.lab.replay import ReplayRunner
 from tests.integration.search.test_search_command import SCRIPT, autotune, files_of, finished, strays
 
 GRID = ["--set", "num_workers=0,2", "--set", "batch_size=8,16", "--fix", "intra_op_threads=1", "--memory-cap", "8GiB"]
@@ -74,8 +74,8 @@ def test_the_end_of_the_time_leaves_the_rest_and_other_options_are_refused_by_na
 
 def test_a_callable_is_searched_without_torch_or_a_database_or_the_tuners_processes():
     program = (
-        "import sys; from autotune.settings import Settings; from autotune.space.grid import space_over\n"
-        "from autotune.tuner.function_search import search_function\n"
+        "import sys; from autotune.settings import Settings; from autotune.lab.grid_space import space_over\n"
+        "from autotune.lab.function_search import search_function\n"
         "found = search_function(lambda s: 1.0 + s.num_workers, space_over(Settings(), {'num_workers': (1, 2)}))\n"
         "assert found.best.settings.num_workers == 2\n"
         "assert not {'torch', 'psutil', 'pynvml', 'rich', 'typer'} & set(sys.modules), sorted(sys.modules)\n"

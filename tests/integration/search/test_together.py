@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from autotune.errors import StudyExistsError
-from autotune.model.summary import Status
+from autotune.model.search_result import Status
 from autotune.store.records import Owner
-from autotune.tuner import together
-from tests.unit.tuner.whole_search import by_workers, folder
+from autotune.study import together
+from tests.unit.study.whole_search import by_workers, folder
 
 __all__ = ["folder"]
 
@@ -102,7 +102,7 @@ def test_what_a_machine_that_died_was_running_is_run_once_by_the_others(folder, 
 
     folder.runner.measure = measure
     # Whoever dies tells nobody.
-    monkeypatch.setattr("autotune.tuner.session.Session._leave_after", lambda self, error: None)
+    monkeypatch.setattr("autotune.study.open_study.Session._leave_after", lambda self, error: None)
     results = on_machines(first=lambda: folder.search(max_trials=NUM_TRIALS), second=lambda: resume_when_probed(folder))
     assert lost.is_set()
     assert isinstance(results["second"], ConnectionAbortedError)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.runner import layers
+from autotune.sandbox import overlay
 from tests.integration.shapes.ground import Ground
 from tests.integration.shapes.shape import FEATURES
 from tests.integration.shapes.test_matrix import TABLE
@@ -21,7 +21,7 @@ def ground() -> Iterator[Ground]:
     made = Ground(root)
     yield made
     made.close()
-    layers.remove_tree(root)
+    overlay.remove_tree(root)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

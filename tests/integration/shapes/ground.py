@@ -10,22 +10,22 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.host import available_memory_bytes, cpu_device, fingerprint
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
-from autotune.model.job import TrialJob
 from autotune.model.result import TrialResult
-from autotune.runner.cold import ColdRunner
-from autotune.runner.forked import ForkRunner
+from autotune.protocol.job import TrialJob
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_runner import ForkRunner
 from autotune.runner.handle import Handle
-from autotune.runner.workspace import Workspace
+from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.derive import Machine, derive_space
-from autotune.space.space import SPLIT, SearchSpace
+from autotune.space.search_space import SPLIT, SearchSpace
 from autotune.spec import SearchSpec
-from autotune.tuner.jobs import Jobs
-from autotune.tuner.probing import probe_script
-from autotune.tuner.site import Site
-from autotune.tuner.stop import StopRequest
+from autotune.study.jobs import Jobs
+from autotune.study.probing import probe_script
+from autotune.study.stop import StopRequest
+from autotune.study.target import Site
 from tests.integration.runner.ground import digest, processes_of
 from tests.integration.shapes.shape import Shape
 from tests.unit.facts import script_facts

@@ -15,16 +15,16 @@ import pytest
 
 from autotune.measure.block import Phase
 from autotune.model.facts import ScriptFacts
-from autotune.model.job import Mode
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.plain import to_plain
-from autotune.runner import layers
-from autotune.runner.cold import INJECT
+from autotune.protocol.job import Mode
+from autotune.runner.cold_runner import INJECT
+from autotune.sandbox import overlay
 from autotune.space.derive import derive_space
-from autotune.tuner.jobs import Jobs
-from autotune.tuner.probing import probe_script
-from autotune.tuner.stop import StopRequest
+from autotune.study.jobs import Jobs
+from autotune.study.probing import probe_script
+from autotune.study.stop import StopRequest
 from tests.integration.runner.ground import digest, processes_of
 from tests.integration.shapes.ground import Ground, quick
 from tests.integration.shapes.shape import Shape
@@ -42,7 +42,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
     monkeypatch.delenv("OMP_NUM_THREADS")
     yield made
     made.close()
-    layers.remove_tree(root)
+    overlay.remove_tree(root)
 
 
 def probed(ground: Ground, shape: Shape) -> Jobs:

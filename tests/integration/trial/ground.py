@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import LossReduction, ScriptFacts
-from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult
 from autotune.plain import from_plain, to_plain
-from autotune.runner.judge import Ending, Verdict, judge
+from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.space.derive import derive_space
 from autotune.space.natural import natural_settings
-from autotune.space.space import SearchSpace
+from autotune.space.search_space import SearchSpace
+from autotune.verdict.judge import Ending, Verdict, judge
 from tests.unit.facts import cpu_machine, search_spec
 
 SCRIPTS = Path(__file__).parent / "scripts"

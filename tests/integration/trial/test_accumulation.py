@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.model.facts import LossReduction, ScriptFacts
-from autotune.tuner.probing import classify_reduction
+from autotune.study.probing import classify_reduction
 from tests.integration.trial.ground import SCRIPTS, Ground
 
 SCRIPT = SCRIPTS / "regression.py"

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from autotune.settings import Precision
-from autotune.trial import torch_names
-from autotune.trial.observed import model_settings
-from autotune.trial.operands import OperandWitness
+from autotune.trial.apply.observed import model_settings
+from autotune.trial.step.operand_formats import OperandWitness
+from autotune.trial.torch import torch_names
 from tests.integration.trial import loops
 from tests.integration.trial.ground import Ground
 

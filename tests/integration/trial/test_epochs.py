@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.measure.block import Phase
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.result import Measurement
 from tests.integration.trial import loops
 from tests.integration.trial.ground import Ground, Run

@@ -12,10 +12,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from autotune.measure.block import merge
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
-from autotune.trial import torch_names
-from autotune.trial.phase_rules import DRAIN_QUEUES
+from autotune.trial.meter.phase_rules import DRAIN_QUEUES
+from autotune.trial.torch import torch_names
 from tests.integration.trial.ground import SCRIPTS, Ground, Run
 
 SCREENING = WindowRule(half_width_ratio=0.05, max_window_s=3.0)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.result import TrialResult
-from autotune.runner.parity import NOT_CLAIMED, references_of
 from autotune.settings import Precision
+from autotune.verdict.format_parity import NOT_CLAIMED, references_of
 from tests.integration.trial import loops
 from tests.integration.trial.ground import Ground, Run
 

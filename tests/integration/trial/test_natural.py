@@ -61,7 +61,7 @@ def test_a_wish_for_deterministic_kernels_is_noted(ground: Ground, own: str) -> 
 def test_tf32_is_read_whichever_way_the_script_allows_it() -> None:
     import torch
 
-    from autotune.trial import torch_names
+    from autotune.trial.torch import torch_names
 
     before = torch.get_float32_matmul_precision()
     try:

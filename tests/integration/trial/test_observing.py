@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.measure.block import Phase
-from autotune.model.job import PROFILE_FILES
 from autotune.model.observation import Observation
+from autotune.protocol.job import PROFILE_FILES
 from tests.integration.trial.ground import Ground, Run
 
 TRAINS = """

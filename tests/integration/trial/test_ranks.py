@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 
 from autotune.measure.block import Phase
-from autotune.measure.stopping import StopReason
+from autotune.measure.window_stopping import StopReason
 from autotune.model.facts import LossReduction
-from autotune.model.job import Mode, TrialJob, TrialPaths
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus
 from autotune.plain import from_plain, to_plain
-from autotune.runner.judge import Ending, judge
+from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.space.natural import natural_settings
-from autotune.trial.clock import HostClock
-from autotune.trial.measuring_plan import Plan
-from autotune.trial.meter import Meter
-from autotune.trial.ranks import LEAD_STEPS, Agreement, Mark, Progress
-from autotune.trial.steps import Steps
+from autotune.trial.meter.measuring_plan import Plan
+from autotune.trial.meter.meter import Meter
+from autotune.trial.meter.rank_sync import LEAD_STEPS, Agreement, Mark, Progress
+from autotune.trial.step.steps import Steps
+from autotune.trial.torch.device_clock import HostClock
+from autotune.verdict.judge import Ending, judge
 from tests.integration.trial.ground import INJECT, QUICK, SCRIPTS
 
 # In one process: meters of two ranks over one file -------------------------------------------------------------
@@ -84,7 +84,7 @@ class Rank:
 
 @pytest.fixture
 def quick_phases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.trial.phase_rules.MIN_COMPUTE_S", 0.0)
+    monkeypatch.setattr("autotune.trial.meter.phase_rules.MIN_COMPUTE_S", 0.0)
 
 
 @pytest.mark.parametrize("other_step_s", [0.001, 0.003, 0.0004])

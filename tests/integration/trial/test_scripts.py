@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import BatchSamplerKind, ScriptFacts
-from autotune.model.job import Mode
 from autotune.model.result import EMPTY_LOADER, PAST_ITS_EPOCH
-from autotune.trial.foreign_loaders import UNSEEN_QUEUE
-from autotune.trial.phase_rules import DRAIN_QUEUES
+from autotune.protocol.job import Mode
+from autotune.trial.meter.phase_rules import DRAIN_QUEUES
+from autotune.trial.probe.foreign_loaders import UNSEEN_QUEUE
 from tests.integration.trial import loops
 from tests.integration.trial.ground import Ground, Run, space_of
 

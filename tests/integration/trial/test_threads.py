@@ -10,7 +10,7 @@ SCRIPT = """
 import threading
 import torch
 from autotune.settings import Settings
-from autotune.trial.environment_seams import apply_threads
+from autotune.trial.apply.environment_seams import apply_threads
 apply_threads(Settings(intra_op_threads={asked}), Settings(intra_op_threads={natural}))
 pinning = threading.Thread(target=torch.set_num_threads, args=(1,))
 pinning.start()

@@ -108,10 +108,10 @@ def test_only_threads_that_the_script_sets_where_it_trains_are_its_own(ground: G
 def test_the_probe_reads_the_threads_of_the_training_and_not_of_the_pinning() -> None:
     script = (
         "import threading, torch\n"
-        "from autotune.trial.loaders import Loaders\n"
-        "from autotune.trial.roots import Roots\n"
-        "from autotune.trial.steps import Steps\n"
-        "from autotune.trial.witness import Witness\n"
+        "from autotune.trial.loader.loaders import Loaders\n"
+        "from autotune.trial.step.roots import Roots\n"
+        "from autotune.trial.step.steps import Steps\n"
+        "from autotune.trial.probe.script_detector import Witness\n"
         "witness = Witness(loaders=Loaders(), steps=Steps(), roots=Roots(), started_at=0.0, num_steps=1)\n"
         "witness.attach()\n"
         "pinning = threading.Thread(target=torch.set_num_threads, args=(1,))\n"
@@ -146,11 +146,12 @@ def test_a_module_that_a_worker_calls_computes_as_the_script_says(ground: Ground
 
 
 def test_an_autocast_region_is_not_made_in_a_process_that_cannot_ask_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotune.trial import precision, torch_names
+    from autotune.trial.step import autocast
+    from autotune.trial.torch import torch_names
 
     monkeypatch.setattr(torch_names, "is_cuda_lost", lambda: True)
-    monkeypatch.setattr(precision.torch, "autocast", lambda *_, **__: pytest.fail("CUDA is asked"))
-    precision.AutocastRegion("cuda", Precision.BF16).open()
+    monkeypatch.setattr(autocast.torch, "autocast", lambda *_, **__: pytest.fail("CUDA is asked"))
+    autocast.AutocastRegion("cuda", Precision.BF16).open()
 
 
 def test_importing_torch_in_an_fp16_trial_asks_nothing_of_cuda() -> None:
@@ -160,8 +161,8 @@ def test_importing_torch_in_an_fp16_trial_asks_nothing_of_cuda() -> None:
         "def asked(): raise SystemExit('CUDA is asked')\n"
         "torch.cuda.is_available = asked\n"
         "from autotune.model.facts import LossReduction\n"
-        "from autotune.trial.gradients import Gradients\n"
-        "from autotune.trial.steps import Steps\n"
+        "from autotune.trial.step.gradients import Gradients\n"
+        "from autotune.trial.step.steps import Steps\n"
         "Gradients(Steps(), grad_accum_steps=1, reduction=LossReduction.MEAN, scaled_on='cuda').install()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(INJECT.parents[2])}

@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.trial import active
+from autotune.trial.start import active_session
 
 
 @pytest.fixture(autouse=True)
 def a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty working directory, no session, no variables of a launcher, and torch's switches put back."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(active, "session", None)
+    monkeypatch.setattr(active_session, "session", None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("WORLD_SIZE", "OMP_WAIT_POLICY", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)

@@ -12,7 +12,7 @@ import autotune
 from autotune import host
 from autotune.emit.writing import write_config
 from autotune.settings import Group, Settings
-from autotune.trial import active
+from autotune.trial.start import active_session
 
 from ..emit.example import FACTS, tuned_config
 
@@ -40,7 +40,7 @@ class FakeSession:
 
 def in_search(monkeypatch: pytest.MonkeyPatch, settings: Settings | None) -> FakeSession:
     session = FakeSession(settings)
-    monkeypatch.setattr(active, "session", session)
+    monkeypatch.setattr(active_session, "session", session)
     return session
 
 

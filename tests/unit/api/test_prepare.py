@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 import autotune
 from autotune.api.fit import cuda_doubts
-from autotune.emit.config import MemoryShares
+from autotune.emit.tuned_config import MemoryShares
 from autotune.emit.writing import write_config
 from autotune.settings import Group, OmpWaitPolicy, Settings
 

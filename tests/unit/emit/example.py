@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from autotune.emit.config import MemoryShares, Provenance, TunedConfig, TunedScript
+from autotune.emit.tuned_config import MemoryShares, Provenance, TunedConfig, TunedScript
 from autotune.host import HostFingerprint
 from autotune.settings import Group, OmpWaitPolicy, Precision, Settings
 

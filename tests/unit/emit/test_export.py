@@ -2,8 +2,8 @@ import shlex
 
 import pytest
 
-from autotune.emit.config import config_text
 from autotune.emit.export import KINDS, export
+from autotune.emit.tuned_config import config_text
 from autotune.errors import ConfigError, UsageError
 from autotune.settings import GROUP_OF_FIELD, OmpWaitPolicy, Precision, Settings
 

@@ -11,9 +11,9 @@ import yaml
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
-from autotune.emit.config import MemoryShares
 from autotune.emit.export import export
 from autotune.emit.frameworks import FRAMEWORKS
+from autotune.emit.tuned_config import MemoryShares
 from autotune.errors import ConfigError
 from autotune.settings import OmpWaitPolicy, Precision, Settings
 

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
-from autotune.emit.config import MemoryShares, TunedConfig, config_text, read_config
+from autotune.emit.tuned_config import MemoryShares, TunedConfig, config_text, read_config
 from autotune.emit.writing import check_overwrite, write_config
 from autotune.errors import ConfigError
 from autotune.plain import to_plain

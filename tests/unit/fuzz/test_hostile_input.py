@@ -12,19 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune.emit.config import read_config
+from autotune.emit.tuned_config import read_config
 from autotune.errors import AutotuneError
-from autotune.model.job import Mode, TrialJob, TrialPaths
-from autotune.runner.judge import Ending, judge, judge_probe
+from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.runner.reports import read_log_tail, read_progress, read_ranks
 from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.url import mask_url, resolve_url
+from autotune.study.jobs import Jobs
+from autotune.study.target import make_site
 from autotune.study_file.resolve import resolve
-from autotune.study_file.schema import KEYS
-from autotune.tuner.jobs import Jobs
-from autotune.tuner.site import make_site
+from autotune.study_file.study_schema import KEYS
+from autotune.verdict.judge import Ending, judge, judge_probe
 from tests.unit.emit.example import tuned_config
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 
@@ -85,7 +85,7 @@ def test_any_values_of_any_keys_are_a_spec_or_refused(folder, values):
 
     file = folder / "study.toml"
     file.write_text("")
-    with mock.patch("autotune.study_file.file.tomllib.loads", return_value=values):
+    with mock.patch("autotune.study_file.study_toml.tomllib.loads", return_value=values):
         resolved = asked(folder, {"script": "train.py"})
     file.unlink()
     assert resolved is None or isinstance(resolved.spec, SearchSpec)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.model.grid import Grid
-from autotune.model.grid_file import read_grid
+from autotune.lab.grid import Grid
+from autotune.lab.grid_file import read_grid
+from autotune.lab.grid_space import enumerate_cells, recorded_space
+from autotune.lab.replay import ReplayRunner
 from autotune.plain import to_plain
-from autotune.runner.replay import ReplayRunner
-from autotune.space.grid import enumerate_cells, recorded_space
 from tests.benchmarks.search.grids import capped
 from tests.unit import grids
 

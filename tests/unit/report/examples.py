@@ -8,8 +8,8 @@ from typing import Any
 from autotune.model.events import ProbeFinished, SearchStarted, TrialFinished
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
-from autotune.model.summary import Contender, Contribution, SearchResult, Status, TrialCounts
-from autotune.report.summary import NextCommands
+from autotune.model.search_result import Contender, Contribution, SearchResult, Status, TrialCounts
+from autotune.report.summary_text import NextCommands
 from autotune.settings import Precision, Settings
 from autotune.units import GIB
 

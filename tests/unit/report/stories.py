@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind
 from autotune.model.outcome import Outcome
-from autotune.model.story import FinalStory, StudyStory, TrialStory
+from autotune.model.study_view import FinalStory, StudyStory, TrialStory
 from autotune.settings import Precision
 from autotune.units import GIB
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from autotune.errors import UsageError
-from autotune.model.story import PlotlyFigure
+from autotune.model.study_view import PlotlyFigure
 from autotune.report.html import page
 from autotune.report.interactive import DRAW, plotly_script, policy
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.measure.block import Block, Phase
-from autotune.measure.stopping import WindowRule
-from autotune.model.job import Mode, TrialJob
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.result import RankResult, RankStatus
-from autotune.runner.judge import Ending
+from autotune.protocol.job import Mode, TrialJob
 from autotune.settings import Settings
 from autotune.units import GIB
+from autotune.verdict.judge import Ending
 from tests.unit.facts import script_facts
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from autotune.host import DeviceInfo
-from autotune.runner import device as devices
+from autotune.runner import devices as devices
 from autotune.runner.device_memory import PROCESSES_EVERY_S, DeviceMemory
 from autotune.units import GIB, MIB
 

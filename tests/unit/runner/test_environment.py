@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.stopping import WindowRule
-from autotune.model.job import Mode, TrialJob, TrialPaths
-from autotune.runner.cold import ColdRunner
-from autotune.runner.device import choose_device
-from autotune.runner.workspace import Workspace
+from autotune.measure.window_stopping import WindowRule
+from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.devices import choose_device
+from autotune.sandbox.workspace import Workspace
 
 JOB = TrialJob(
     mode=Mode.PROBE,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotune.model.job import TrialPaths
 from autotune.model.result import RankResult
 from autotune.model.surroundings import Surroundings
+from autotune.protocol.job import TrialPaths
 from autotune.runner.handle import Handle
 from autotune.units import GIB
 from tests.unit.runner.samples import ending, job, rank

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.model.job import Mode, TrialPaths
-from autotune.runner.cold import ColdRunner
-from autotune.runner.device import choose_device
-from autotune.runner.workspace import Workspace
+from autotune.protocol.job import Mode, TrialPaths
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.devices import choose_device
+from autotune.sandbox.workspace import Workspace
 from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.spec import without_ours
-from autotune.tuner.apply import run_command
+from autotune.study.apply import run_command
 from tests.unit.emit.example import tuned_config
 from tests.unit.facts import script_facts
 from tests.unit.runner.test_environment import JOB

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.model.gauges import TrialPhase
-from autotune.model.job import PROFILE_FILES, TrialPaths
+from autotune.protocol.job import PROFILE_FILES, TrialPaths
 from autotune.runner.reports import (
     LOG_TAIL_CHARS,
     MAX_RANKS,
@@ -23,8 +23,8 @@ from autotune.runner.reports import (
     read_progress,
     read_ranks,
 )
-from autotune.trial.ranks import Agreement, Mark
-from autotune.trial.ranks import Progress as Shared
+from autotune.trial.meter.rank_sync import Agreement, Mark
+from autotune.trial.meter.rank_sync import Progress as Shared
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ from itertools import product
 
 import pytest
 
+from autotune.lab.grid_space import space_over
 from autotune.model.outcome import Outcome
 from autotune.search.after_plan import AfterPlan
 from autotune.search.history import FinishedTrial, History
+from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.search.sampler import TpeSampler
 from autotune.search.study_trials import StudySnapshot, StudyTrials
-from autotune.search.walk import Candidate, PlanLimits
 from autotune.settings import Settings
-from autotune.space.grid import space_over
-from autotune.space.space import SearchSpace
+from autotune.space.search_space import SearchSpace
 from autotune.units import GIB
 from tests.benchmarks.search.family import make_space
 from tests.unit.search.test_forecast import trial

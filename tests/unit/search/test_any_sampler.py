@@ -7,12 +7,12 @@ import pytest
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import TrialState
 
+from autotune.lab.grid_space import space_over
 from autotune.model.outcome import Outcome
 from autotune.search.any_sampler import SamplerSearch
-from autotune.search.search import Proposal, SearchExhausted
-from autotune.search.walk import PlanLimits
+from autotune.search.plan_state import PlanLimits
+from autotune.search.study_search import Proposal, SearchExhausted
 from autotune.settings import Settings
-from autotune.space.grid import space_over
 from tests.unit.grids import CAP_BYTES, INTERRUPTED, ok, over_cap
 
 LIMITS = PlanLimits(usable_cpus=4.0, cap_bytes=CAP_BYTES)

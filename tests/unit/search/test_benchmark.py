@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.model.grid_file import create_grid, open_grid
+from autotune.lab.grid_file import create_grid, open_grid
 from tests.benchmarks.search.grids import recorded_grids
 from tests.benchmarks.search.ours import autotune
 from tests.benchmarks.search.problem import Run

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from autotune.lab.function_runner import evaluate
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.runner.function import evaluate
 from autotune.search.blame import changes_of, investigate, without
 from autotune.search.history import FinishedTrial, History
-from autotune.search.search import Search, SearchExhausted
-from autotune.search.walk import PlanLimits
+from autotune.search.plan_state import PlanLimits
+from autotune.search.study_search import Search, SearchExhausted
 from autotune.settings import Precision, Settings
 from autotune.space.derive import derive_space
-from autotune.space.space import DOMAINS, SPLIT, SearchSpace, divisors_of
+from autotune.space.search_space import DOMAINS, SPLIT, SearchSpace, divisors_of
 from tests.unit.facts import gpu_machine, script_facts, search_spec
 
 NATURAL = Settings(batch_size=32, intra_op_threads=4)

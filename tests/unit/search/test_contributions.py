@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.model.outcome import Outcome
-from autotune.model.summary import Contribution
+from autotune.model.search_result import Contribution
 from autotune.search.contributions import contributions
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision, Settings

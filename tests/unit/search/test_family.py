@@ -7,9 +7,9 @@ from statistics import median
 import optuna
 import pytest
 
-from autotune.search.search import Proposal, Search
-from autotune.search.stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
-from autotune.search.walk import PlanLimits
+from autotune.search.plan_state import PlanLimits
+from autotune.search.search_stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
+from autotune.search.study_search import Proposal, Search
 from tests.benchmarks.search.family import random_workload
 from tests.benchmarks.search.ours import autotune_stopping
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import UsageError
-from autotune.model.grid import Grid
-from autotune.model.grid_file import read_grid
+from autotune.lab.grid import Grid
+from autotune.lab.grid_file import read_grid
 from tests.benchmarks.search.join import joined, write
 from tests.unit import grids
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from autotune.model.outcome import Outcome
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
-from autotune.search.stopping import finalists
+from autotune.search.search_stopping import finalists
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
 from autotune.units import GIB

@@ -10,9 +10,9 @@ from autotune.model.outcome import Outcome
 from autotune.search.bounds import Bounds
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import MEMORY_FRACTION_STAGE, PlanFinished, plan, smallest_memory_fraction
-from autotune.search.walk import PlanLimits
+from autotune.search.plan_state import PlanLimits
 from autotune.settings import OmpWaitPolicy, Precision, Settings
-from autotune.space.space import SearchSpace
+from autotune.space.search_space import SearchSpace
 from autotune.units import GIB
 from tests.benchmarks.search.family import make_space
 

@@ -9,12 +9,12 @@ import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.search.plan import MEMORY_FRACTION_STAGE
-from autotune.search.search import Proposal, Search, SearchExhausted
-from autotune.search.walk import PlanLimits
+from autotune.search.plan_state import PlanLimits
+from autotune.search.study_search import Proposal, Search, SearchExhausted
 from autotune.space.derive import derive_space
 from autotune.units import GIB
 from tests.unit.facts import gpu_machine, script_facts, search_spec
-from tests.unit.search.test_search import result
+from tests.unit.search.test_study_search import result
 
 CAP_BYTES = 8 * GIB
 

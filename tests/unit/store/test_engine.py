@@ -12,7 +12,7 @@ from sqlalchemy.schema import CreateTable
 from autotune.errors import StoreError
 from autotune.store.engine import engine_options, open_engine
 from autotune.store.faults import explain, is_transient
-from autotune.store.schema import metadata
+from autotune.store.tables import metadata
 
 SERVER = make_url("postgresql+psycopg://ada:s3cret@db/tuning?sslpassword=s3cret")
 

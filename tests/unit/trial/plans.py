@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.measure.stopping import WindowRule
-from autotune.trial.measuring_plan import Plan
+from autotune.measure.window_stopping import WindowRule
+from autotune.trial.meter.measuring_plan import Plan
 
 PLAN = Plan(
     rule=WindowRule(half_width_ratio=0.05, min_block_s=0.05),

@@ -10,9 +10,9 @@ import torch
 
 from autotune.measure.block import Phase
 from autotune.settings import Settings
-from autotune.trial import torch_names
-from autotune.trial.allocator import AllocatorWatch, ValidationWatch, limit_share
-from autotune.trial.environment_seams import apply_memory
+from autotune.trial.apply.environment_seams import apply_memory
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.allocator import AllocatorWatch, ValidationWatch, limit_share
 
 
 class Cuda:

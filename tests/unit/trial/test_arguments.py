@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.trial.arguments import ArgumentWitness
+from autotune.trial.probe.arguments import ArgumentWitness
 from tests.unit.facts import loader_facts
 
 KEY = "train.py:10~0#0"

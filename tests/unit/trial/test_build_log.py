@@ -8,9 +8,9 @@ import types
 import pytest
 
 from autotune.measure.build_times import BuildTimes
-from autotune.trial import build_log
-from autotune.trial.build_log import BuildLog
-from autotune.trial.gate import Gate, _Passage
+from autotune.trial.loader.gate import Gate, _Passage
+from autotune.trial.meter import build_log
+from autotune.trial.meter.build_log import BuildLog
 
 
 class Clock:

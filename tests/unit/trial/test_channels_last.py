@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from autotune.settings import Settings
-from autotune.trial import environment_seams
-from autotune.trial.observed import model_settings
-from autotune.trial.roots import Roots
+from autotune.trial.apply import environment_seams
+from autotune.trial.apply.observed import model_settings
+from autotune.trial.step.roots import Roots
 
 Sample = namedtuple("Sample", "image label")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from autotune.measure.block import Phase
-from autotune.trial import durations
-from autotune.trial.durations import PartTimes
+from autotune.trial.meter import durations
+from autotune.trial.meter.durations import PartTimes
 
 
 class Clock:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.trial import environment_seams
+from autotune.trial.apply import environment_seams
 
 
 class Pinned:

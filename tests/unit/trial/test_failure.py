@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.multiprocessing.spawn import ProcessRaisedException
 
-from autotune.trial.failure import describe
+from autotune.trial.report.failure import describe
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from autotune.trial.foreign_loaders import HELPERS, LIBRARIES, may_read_ahead
+from autotune.trial.probe.foreign_loaders import HELPERS, LIBRARIES, may_read_ahead
 
 
 @pytest.fixture(autouse=True)

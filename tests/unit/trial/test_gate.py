@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from autotune.trial import torch_names
-from autotune.trial.feed import Feed
-from autotune.trial.gate import Gate, GatedWorkerInit, WorkerGates
-from autotune.trial.steps import Steps
+from autotune.trial.loader.batch_source import Feed
+from autotune.trial.loader.gate import Gate, GatedWorkerInit, WorkerGates
+from autotune.trial.step.steps import Steps
+from autotune.trial.torch import torch_names
 
 
 class Rows(Dataset[int]):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.process_memory import ResidentMemory, forget_peak, private_bytes, resident_memory
-from autotune.trial.host_memory import (
+from autotune.trial.meter.host_memory import (
     EVERY_STEP,
     WORKERS_EVERY_S,
     HostValidation,

@@ -15,17 +15,17 @@ import torch
 from torch.utils.data import DataLoader
 
 from autotune.measure.block import Phase
-from autotune.measure.stopping import WindowRule
+from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import LossReduction
-from autotune.trial import torch_names
-from autotune.trial.clock import Clock, HostClock
-from autotune.trial.feed import Feed
-from autotune.trial.gradients import Gradients
-from autotune.trial.losses import LossWatch
-from autotune.trial.meter import Meter
-from autotune.trial.ranks import Agreement, Progress
-from autotune.trial.roots import Roots
-from autotune.trial.steps import Steps
+from autotune.trial.loader.batch_source import Feed
+from autotune.trial.meter.meter import Meter
+from autotune.trial.meter.rank_sync import Agreement, Progress
+from autotune.trial.step.gradients import Gradients
+from autotune.trial.step.losses import LossWatch
+from autotune.trial.step.roots import Roots
+from autotune.trial.step.steps import Steps
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.device_clock import Clock, HostClock
 from tests.unit.trial import plans
 from tests.unit.trial.test_step_marks import STEP_S, Device
 

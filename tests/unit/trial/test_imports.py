@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.trial.imports import early_environment, imported_after_freeze
+from autotune.trial.probe.imports import early_environment, imported_after_freeze
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from autotune.model.facts import VisibleDevices
-from autotune.trial import known_devices, torch_names
-from autotune.trial.known_devices import VARIABLE, KnownDevices
-from autotune.trial.patching import rebindable
+from autotune.trial.start import known_devices
+from autotune.trial.start.known_devices import VARIABLE, KnownDevices
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.patching import rebindable
 
 THREE = VisibleDevices(asked_for="0,1,2", num_devices=3, capabilities=((9, 0), (9, 0), (7, 5)))
 

@@ -8,9 +8,9 @@ import weakref
 import pytest
 import torch
 
-from autotune.trial.losses import DEVICE_STRIDE, LossWatch
-from autotune.trial.roots import Roots
-from autotune.trial.steps import Steps
+from autotune.trial.step.losses import DEVICE_STRIDE, LossWatch
+from autotune.trial.step.roots import Roots
+from autotune.trial.step.steps import Steps
 
 
 def watch_of(*losses: torch.Tensor, is_measuring: bool = True, step_s: float = 0.001, num_ahead: int = 1) -> LossWatch:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.trial.main_module import has_guard
+from autotune.trial.probe.main_module import has_guard
 
 WORK = "import torch\nfor x in range(3):\n    print(x)\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from autotune.trial.patching import rebindable, unwrap_all, wrap
+from autotune.trial.torch.patching import rebindable, unwrap_all, wrap
 
 
 def twice(original):

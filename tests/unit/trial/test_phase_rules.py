@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.measure.block import Block, Phase
-from autotune.trial import phase_rules
-from autotune.trial.measuring_plan import Plan
+from autotune.trial.meter import phase_rules
+from autotune.trial.meter.measuring_plan import Plan
 from tests.unit.trial.plans import PLAN
 
 

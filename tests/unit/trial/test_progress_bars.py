@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from autotune.trial import progress_bars
+from autotune.trial.start import progress_bars
 
 tqdm = pytest.importorskip("tqdm")
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from autotune.trial.replicas import device_numbers, num_replicas
+from autotune.trial.step.replicas import device_numbers, num_replicas
 
 
 def data_parallel(*numbers: int) -> torch.nn.DataParallel[torch.nn.Module]:

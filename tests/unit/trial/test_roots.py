@@ -9,8 +9,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from autotune.settings import Precision
-from autotune.trial.precision import AutocastRegion
-from autotune.trial.roots import Roots
+from autotune.trial.step.autocast import AutocastRegion
+from autotune.trial.step.roots import Roots
 
 
 class Checkpointed(torch.nn.Module):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from torch.utils.data import DataLoader
 
-from autotune.trial.batches import lengthen
-from autotune.trial.running_epoch import RunningEpoch
+from autotune.trial.loader.running_epoch import RunningEpoch
+from autotune.trial.torch.batch_structure import lengthen
 
 
 class Passes:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
-from autotune.trial.schedulers import _keeping_last_rate
+from autotune.trial.step.schedulers import _keeping_last_rate
 
 NUM_STEPS = 8
 TABLE = [0.9**step for step in range(NUM_STEPS)]

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from autotune.measure.block import Phase
-from autotune.trial.clock import CudaClock
-from autotune.trial.ranks import MAX_STEPS_AHEAD
-from autotune.trial.recorder import Recorder
+from autotune.trial.meter.block_recorder import Recorder
+from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD
+from autotune.trial.torch.device_clock import CudaClock
 
 STEP_S = 0.25
 

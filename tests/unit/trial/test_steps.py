@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.trial.steps import MAX_OTHER_STEPS, Steps
+from autotune.trial.step.steps import MAX_OTHER_STEPS, Steps
 
 
 def watched() -> tuple[Steps, list[tuple[tuple[Any, ...], dict[str, Any]]], Any]:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.model.job import TrialPaths
-from autotune.trial.steps import Steps
-from autotune.trial.trial_report import MAX_WATCHED_VALUES, NUM_WATCHED_PARAMETERS, TrialReport, _part
+from autotune.protocol.job import TrialPaths
+from autotune.trial.report.trial_report import MAX_WATCHED_VALUES, NUM_WATCHED_PARAMETERS, TrialReport, _part
+from autotune.trial.step.steps import Steps
 
 
 class Scale(torch.nn.Module):

@@ -15,9 +15,9 @@ import sys
 import time
 import traceback
 
-import autotune.trial.bootstrap
-import autotune.trial.phase_rules
-from autotune.runner.descendants import PR_SET_CHILD_SUBREAPER, Descendants, prctl
+import autotune.trial.meter.phase_rules
+import autotune.trial.start.bootstrap
+from autotune.sandbox.process_tree import PR_SET_CHILD_SUBREAPER, Descendants, prctl
 
 
 def become_script(request):
@@ -34,12 +34,12 @@ def become_script(request):
     sys.stdout = os.fdopen(os.dup(1), "w", buffering=1)
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     if request["is_hasty"]:
-        rules = autotune.trial.phase_rules
+        rules = autotune.trial.meter.phase_rules
         rules.STEADY_WARMUP_S, rules.MIN_COMPUTE_S = 0.2, 0.1
     code = 0
     try:
         if not {"AUTOTUNE_TRIAL", "AUTOTUNE_JOB"}.isdisjoint(request["environment"]):
-            autotune.trial.bootstrap.install()
+            autotune.trial.start.bootstrap.install()
         runpy.run_path(request["script"], run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1

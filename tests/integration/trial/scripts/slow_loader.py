@@ -19,7 +19,7 @@ parser.add_argument(
 parser.add_argument("--no-fetchers", action="store_true", help="as if torch had moved what the gate is built on")
 args = parser.parse_args()
 if args.no_fetchers:
-    from autotune.trial import torch_names
+    from autotune.trial.torch import torch_names
 
     torch_names.fetchers = tuple
 BOOK = "book-{}.txt"

@@ -5,8 +5,8 @@ import time
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from autotune.trial.observing.building import processor_s
-from autotune.trial.observing.loading import LoadingLog, LoadingWatch, TimedWorkerInit
+from autotune.trial.observing.build_parts import processor_s
+from autotune.trial.observing.loader_work import LoadingLog, LoadingWatch, TimedWorkerInit
 
 
 class Files(Dataset):

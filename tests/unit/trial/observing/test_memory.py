@@ -7,7 +7,7 @@ import torch
 
 from autotune.trial.observing import device_times
 from autotune.trial.observing.device_times import covered_s
-from autotune.trial.observing.memory import ActivationWatch, memory_kinds, total_bytes
+from autotune.trial.observing.memory_kinds import ActivationWatch, memory_kinds, total_bytes
 
 
 def test_memory_is_told_by_kind_and_shared_memory_counts_once():

@@ -1,0 +1,293 @@
+"""The config as a training script holds it: settings, and the means to apply them."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from autotune.api import fit
+from autotune.api.micro_batching import note_fed
+from autotune.api.own_knobs import Knob, value_of
+from autotune.errors import ConfigError
+from autotune.settings import GROUP_OF_FIELD, Group, Settings, text_of
+from autotune.trial.start import active_session
+
+if TYPE_CHECKING:
+    import torch
+
+    from autotune.api.device_batches import DeviceBatches
+    from autotune.api.own_accumulation import Accumulation, Scheduler
+    from autotune.api.own_autocast import ForwardFormat
+    from autotune.emit.tuned_config import TunedConfig
+
+Batch = TypeVar("Batch")
+Model = TypeVar("Model", bound="torch.nn.Module")
+
+
+class Config:
+    """Settings and the means to apply them; made by `load`.
+
+    Each method applies one part, and tells a running trial that the script applies it; whether it is in force the trial
+    then sees for itself. What no method was called for is not applied outside a search.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        knobs: Mapping[str, Knob],
+        *,
+        applied: frozenset[str] = frozenset(GROUP_OF_FIELD),
+        tuned: TunedConfig | None = None,
+        share: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._knobs = dict(knobs)
+        self._applied = applied
+        """Fields to apply; the script's own are left alone where only the call's defaults hold."""
+        self._tuned = tuned
+        self._share = share
+        self._session = active_session.session
+        self._claimed: set[Group] = set()
+        self._in_force: dict[str, Any] = {}
+        self._model: weakref.ref[torch.nn.Module] | None = None
+        self._format: ForwardFormat | None = None
+        """Of the autocast regions, once there was one."""
+        self._accumulation: Accumulation | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings to train with."""
+        return self._settings
+
+    def in_force(self) -> dict[str, Any]:
+        """What was applied so far, by setting, as plain values; own knobs as `knobs.NAME`."""
+        return dict(self._in_force)
+
+    def __getitem__(self, knob: str) -> Any:
+        """The value of a knob that the call of `load` declares, of the type of its default.
+
+        Raises:
+            ConfigError: The knob is not declared, or its value does not have that type.
+        """
+        if knob not in self._knobs:
+            raise ConfigError(
+                f"{knob!r} is not a knob of this config.",
+                f"Declare it with its default: autotune.load(..., {knob}=...); settings are under cfg.settings.",
+            )
+        value = value_of(knob, dict(self._settings.knobs).get(knob, ""), self._knobs[knob])
+        self._in_force[f"knobs.{knob}"] = text_of(value)
+        if self._session is not None:
+            self._session.observe(f"knobs.{knob}", text_of(value))
+        return value
+
+    def loader_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of the training DataLoader: workers, prefetch, pinning, and the micro-batch where known.
+
+        A tuned micro-batch needs `backward`, which accumulates it to the effective batch.
+        """
+        self._claim(Group.LOADER, Group.BATCH)
+        settings = self._settings
+        kwargs: dict[str, Any] = {"num_workers": settings.num_workers}
+        if settings.batch_size is not None:
+            kwargs["batch_size"] = settings.batch_size
+        if settings.num_workers > 0:
+            # torch refuses both without workers.
+            kwargs["prefetch_factor"] = settings.prefetch_factor
+            kwargs["persistent_workers"] = settings.persistent_workers
+        if settings.pin_memory and fit.has_accelerator():
+            kwargs["pin_memory"] = True
+        self._in_force.update({"pin_memory": False, **kwargs})
+        return kwargs
+
+    def on_device(self, batches: Iterable[Batch], device: torch.device | str) -> DeviceBatches[Batch]:
+        """The batches of the training loader on the device, copied as tuned; it has what the loader has.
+
+        Under `stream_prefetch` the next batch is copied while the device computes on this one, so the loader is asked
+        for it one batch early, and a batch more is on the device.
+
+        Args:
+            batches: The loader.
+            device: Where the model trains.
+        """
+        import torch
+
+        from autotune.api.device_batches import DeviceBatches
+
+        self._claim(Group.TRANSFER)
+        device = torch.device(device)
+        is_ahead = self._settings.stream_prefetch and device.type == "cuda"
+        in_force = {"stream_prefetch": is_ahead}
+        if not is_ahead:
+            in_force["non_blocking"] = self._settings.non_blocking and device.type == "cuda"
+        self._in_force.update(in_force)
+        if self._session is not None:
+            for name, value in in_force.items():
+                self._session.observe(name, str(value))
+        return DeviceBatches(batches, device, non_blocking=self._settings.non_blocking, stream_prefetch=is_ahead)
+
+    def hand_over(self, *groups: Group) -> frozenset[str]:
+        """Fields of these groups that the caller is to put in force by other means, such as a framework's arguments.
+
+        A field that is not among them is the script's own and stays as it is. In a search the groups' seams stand down
+        and only observe.
+        """
+        self._claim(*groups)
+        fields = frozenset(name for name in self._applied if GROUP_OF_FIELD[name] in groups)
+        if "precision" in fields:
+            from autotune.api.own_autocast import use_tf32
+
+            use_tf32(self._settings.precision)
+        plain = self._settings.to_dict()
+        self._in_force.update({name: plain[name] for name in fields})
+        return fields
+
+    def check_loader(self, loader: Any) -> None:
+        """Refuses a training loader of another batch size, when something else than `backward` accumulates.
+
+        Raises:
+            ConfigError: Its batch size is not the one that the config says, or cannot be seen; in a probe, it is not
+                built from `loader_kwargs`, so that no trial could change its batch size.
+        """
+        hint = "Build it with DataLoader(data, **cfg.loader_kwargs())."
+        if self._session is not None and self._session.settings is None and Group.LOADER not in self._claimed:
+            raise ConfigError("The training loader is not built from the config that accumulates.", hint)
+        asked = self._settings.batch_size if "batch_size" in self._applied else None
+        size = fit.batch_size_of(loader)
+        if asked is not None and size != asked:
+            raise ConfigError(f"The training loader has batch_size {size}, and the config says {asked}.", hint)
+
+    def prepare(self, model: Model) -> Model:
+        """The same model, in the memory format and compiled as tuned; sets threads, kernels and the memory limit too.
+
+        The model is compiled in place, so names in its state_dict stay. Prepare it before it is wrapped for distributed
+        training, and before the first step.
+        """
+        import torch
+
+        from autotune.api.own_autocast import use_tf32
+        from autotune.trial.step.channels_last import convert_weights
+        from autotune.trial.torch.torch_names import compile_in_place
+
+        self._claim(Group.KERNELS, Group.THREADS)
+        settings = self._settings
+        if "intra_op_threads" in self._applied:
+            torch.set_num_threads(settings.intra_op_threads)
+            self._in_force["intra_op_threads"] = torch.get_num_threads()
+        if "cudnn_benchmark" in self._applied:
+            torch.backends.cudnn.benchmark = settings.cudnn_benchmark
+            self._in_force["cudnn_benchmark"] = torch.backends.cudnn.benchmark
+        if settings.channels_last:
+            # Convolutions take the weights' order whatever order the input has.
+            convert_weights(model)
+        elif "channels_last" in self._applied and fit.has_channels_last(model):
+            convert_weights(model, torch.contiguous_format)
+        if settings.compile:
+            compile_in_place(model)
+        for name in self._applied & {"channels_last", "compile"}:
+            self._in_force[name] = getattr(settings, name)
+        if "omp_wait_policy" in self._applied:
+            self._in_force["omp_wait_policy"] = fit.wait_policy_in_force().value
+        use_tf32(settings.precision)
+        self._model = weakref.ref(model)
+        if self._session is None:
+            self._limit_memory()
+        return model
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """A region for one forward pass and its loss, in the tuned precision; a new one for each micro-batch.
+
+        A region that is never left keeps old casts of the weights, and the model stops learning. Under fp16 use
+        `backward`, which scales the loss.
+        """
+        from autotune.api.own_autocast import ForwardFormat
+
+        self._claim(Group.PRECISION)
+        if self._format is None:
+            self._format = ForwardFormat(self._settings.precision, self._device_type)
+            if "precision" in self._applied:
+                self._in_force["precision"] = self._format.in_force().value
+        return self._format.region(is_scaled=self._accumulation is not None)
+
+    def backward(
+        self,
+        loss: torch.Tensor,
+        optimizer: torch.optim.Optimizer,
+        *,
+        clip_norm: float | None = None,
+        scheduler: Scheduler | None = None,
+        reduction: Literal["mean", "sum"] = "mean",
+    ) -> bool:
+        """Adds one micro-batch's gradients, and steps when it fills the optimizer step; True when parameters changed.
+
+        A step unscales, clips, steps, moves the scheduler and zeroes the gradients; the script does none of these.
+
+        Args:
+            loss: Loss of one micro-batch, a scalar; it is scaled here.
+            optimizer: The one optimizer of this config.
+            clip_norm: Greatest norm of the whole step's gradient; None leaves it.
+            scheduler: Moved once per optimizer step, and not by a step that fp16 skipped.
+            reduction: Whether the loss is the mean over the micro-batch's samples, or their sum.
+
+        Raises:
+            ConfigError: Another optimizer than before, or the script zeroed gradients that wait for their step.
+        """
+        from autotune.api.own_accumulation import Accumulation, StepPlan
+
+        self._claim(Group.BATCH)
+        if self._accumulation is None:
+            is_scaled = self._format is not None and self._format.needs_scaling
+            self._accumulation = Accumulation(
+                self._settings.grad_accum_steps, is_scaled=is_scaled, on_step=self._note_step
+            )
+        note_fed(self._accumulation)
+        plan = StepPlan(optimizer=optimizer, clip_norm=clip_norm, scheduler=scheduler, is_mean=reduction == "mean")
+        return self._accumulation.backward(loss, plan)
+
+    def _note_step(self, num_micro_batches: int) -> None:
+        if num_micro_batches == self._settings.grad_accum_steps:
+            self._in_force["grad_accum_steps"] = num_micro_batches
+
+    def _claim(self, *groups: Group) -> None:
+        for group in groups:
+            if group not in self._claimed:
+                self._claimed.add(group)
+                if self._session is not None:
+                    self._session.claim(group)
+
+    def _parameter(self) -> torch.nn.Parameter | None:
+        """A parameter of the prepared model, which tells where it trains."""
+        model = self._model() if self._model is not None else None
+        return next(model.parameters(), None) if model is not None else None
+
+    def _device_type(self) -> str:
+        """Type of the device that trains: the prepared model's, otherwise CUDA where it is there."""
+        import torch
+
+        parameter = self._parameter()
+        if parameter is not None:
+            return parameter.device.type
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def _limit_memory(self) -> None:
+        """Sets the allocator's limit on CUDA and warns of what cannot be applied here; a trial does this itself."""
+        import torch
+
+        parameter = self._parameter()
+        is_on_cuda = parameter is not None and parameter.device.type == "cuda"
+        facts = self._tuned.script.facts if self._tuned is not None else None
+        if not torch.cuda.is_available() or not (is_on_cuda or (facts is not None and facts.device == "cuda")):
+            return
+        # torch takes None for the current device here, and no torch.device without an index.
+        device = parameter.device if parameter is not None and is_on_cuda else None
+        properties = torch.cuda.get_device_properties(device)
+        fraction = self._settings.memory_fraction
+        if self._tuned is not None:
+            fraction = self._tuned.memory.in_force(fraction, total_bytes=properties.total_memory, share=self._share)
+        if "memory_fraction" in self._applied:
+            torch.cuda.set_per_process_memory_fraction(float(fraction), device)
+            self._in_force["memory_fraction"] = fraction
+        for doubt in fit.cuda_doubts(self._settings, self._tuned, properties.name):
+            warnings.warn(doubt, UserWarning, stacklevel=3)

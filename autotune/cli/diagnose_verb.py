@@ -1,0 +1,116 @@
+"""`autotune diagnose`: what holds a training script up, from one measured run of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli.options import (
+    Device,
+    Json,
+    MemoryCap,
+    Module,
+    NumProcesses,
+    ProtectionMode,
+    Quiet,
+    SamplesPerStep,
+    Script,
+    ShareGpu,
+    StudyFile,
+    Unprotected,
+    Writable,
+)
+from autotune.cli.place import working_directory
+from autotune.cli.tail import tail_of
+from autotune.errors import UsageError
+
+EXAMPLES = """\b
+Examples:
+  autotune diagnose train.py
+  autotune diagnose train.py --json -- --data photos
+  autotune diagnose train.py --profile --out profiles
+"""
+DEFAULT_FOLDER = "autotune-profile"
+INTERRUPTED = 130
+
+
+def diagnose(
+    context: typer.Context,
+    script: Script = None,
+    module: Module = None,
+    nproc_per_node: NumProcesses = None,
+    study_file: StudyFile = None,
+    memory_cap: MemoryCap = None,
+    samples_per_step: SamplesPerStep = None,
+    device: Device = None,
+    share_gpu: ShareGpu = False,
+    protection: ProtectionMode = None,
+    unprotected: Unprotected = False,
+    writable: Writable = None,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile", help="Write a trace (for chrome://tracing, Perfetto) and a .prof (for snakeviz, pstats) too."
+        ),
+    ] = False,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="DIR", help=f"Where profiles go. [default: {DEFAULT_FOLDER}]"),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Say what a training script waits for, and what to do about it.
+
+    The script runs twice for some seconds, as it is: once to be known, once to be measured under its own settings and
+    then looked at. No settings are searched, and what it writes is thrown away. Every advice names the setting or the
+    line to change, the gain that it promises, and what was measured to say so; the most promising comes first.
+    """
+    if out is not None and not profile:
+        raise UsageError("--out goes with --profile.", "It is where profiles are written.")
+    flags = {
+        "script": script,
+        "module": module,
+        "nproc_per_node": nproc_per_node,
+        "study_file": study_file,
+        "memory_cap": memory_cap,
+        "samples_per_step": samples_per_step,
+        "device": device,
+        "share_gpu": share_gpu,
+        "protection": protection,
+        "unprotected": unprotected,
+        "writable": writable,
+    }
+    folder = Path(out or DEFAULT_FOLDER) if profile else None
+    return _diagnose(flags, tail_of(context), folder, as_json=as_json, quiet=quiet)
+
+
+def _diagnose(
+    flags: dict[str, Any], tail: tuple[str, ...] | None, profiles_to: Path | None, *, as_json: bool, quiet: bool
+) -> int:
+    from autotune.study_file import asked as study_file
+
+    asked = study_file.asked(flags, tail, working_directory())
+
+    from autotune.cli.interrupts import stops_on_signal
+    from autotune.diagnose import diagnosing as tuner
+    from autotune.report.diagnosis_text import diagnosis_text
+    from autotune.report.document import write_document
+    from autotune.report.streams import say, write_result
+    from autotune.report.terminal_text import Terminal
+    from autotune.study.stop import StopRequest
+
+    stop = StopRequest(saves=False)
+    try:
+        with stops_on_signal(stop), Terminal(quiet=quiet) as talk:
+            diagnosis = tuner.diagnose(asked.spec, profiles_to=profiles_to, on_event=talk, stop=stop)
+    except InterruptedError:
+        say("Interrupted; nothing was measured.")
+        return INTERRUPTED
+    if as_json:
+        write_document(diagnosis.document())
+    else:
+        write_result(diagnosis_text(diagnosis))
+    return 0

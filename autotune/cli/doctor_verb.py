@@ -1,0 +1,36 @@
+"""`autotune doctor`: whether this machine is fit for a search, and what to do where it is not."""
+
+from __future__ import annotations
+
+from autotune.cli.options import Json
+
+EXAMPLES = """\b
+Examples:
+  autotune doctor
+  autotune doctor --json
+"""
+
+
+def doctor(as_json: Json = False) -> int:
+    """Say what on this machine stands in the way of a search.
+
+    It looks at torch and driver, cores, memory, /dev/shm, disk, what protects your files, and others on the device.
+
+    Each line says ok, warning or problem, with the remedy. Exits with 6 where there is a problem.
+    """
+    from dataclasses import asdict
+
+    from autotune.report.document import write_document
+    from autotune.report.streams import write_result
+    from autotune.study.machine_check import Status, examine
+
+    findings = []
+    for finding in examine():
+        findings.append(finding)
+        if not as_json:
+            write_result(f"{finding.status:<8} {finding.name:<10} {finding.text}.\n")
+            if finding.remedy:
+                write_result(f"{'':19} {finding.remedy}\n")
+    if as_json:
+        write_document({"findings": [asdict(finding) for finding in findings]})
+    return 6 if any(finding.status is Status.PROBLEM for finding in findings) else 0

@@ -1,0 +1,195 @@
+"""`autotune record`: measures a complete grid of settings into one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotune.cli.options import (
+    AllowBatchnorm,
+    Device,
+    EffectiveBatch,
+    Json,
+    JsonLines,
+    Map,
+    MemoryCap,
+    Module,
+    NumProcesses,
+    Output,
+    ProtectionMode,
+    Quiet,
+    SamplesPerStep,
+    Script,
+    ShareGpu,
+    StudyFile,
+    Unprotected,
+    Writable,
+    flags_of,
+)
+from autotune.cli.place import working_directory
+from autotune.cli.tail import tail_of
+from autotune.errors import UsageError
+from autotune.units import format_seconds, parse_seconds
+
+if TYPE_CHECKING:
+    from autotune.lab.recording import Recording
+    from autotune.report.lines import Standing
+
+EXAMPLES = """\b
+Examples:
+  autotune record train.py --set num_workers=0,1,2,4 --set precision=fp32,bf16 --out grid.jsonl
+  autotune record train.py --set batch_size=8,32,128 --memory-cap 4GiB --time 9m --out grid.jsonl -- --batch-size 128
+"""
+SCHEMA = 1
+INTERRUPTED = 130
+DEFAULT_REPEATS = 2
+DEFAULT_TIME = "12h"
+
+
+def record(
+    context: typer.Context,
+    script: Script = None,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE", help="The recording; one that is there is gone on with.")
+    ] = None,
+    module: Module = None,
+    nproc_per_node: NumProcesses = None,
+    study: Annotated[
+        str | None, typer.Option("--study", metavar="NAME", help="What it is of. [default: the script's name]")
+    ] = None,
+    study_file: StudyFile = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=RANGE", help="Values of the grid: a,b,c or low..high. Repeatable."),
+    ] = None,
+    fix: Annotated[
+        list[str] | None, typer.Option("--fix", metavar="KEY=VALUE", help="One value for all cells. Repeatable.")
+    ] = None,
+    map_: Map = None,
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="N", min=1, help="Measurements of every cell.")
+    ] = DEFAULT_REPEATS,
+    time: Annotated[
+        str, typer.Option("--time", metavar="9m", help="Longest wall time of this run, its probe included.")
+    ] = DEFAULT_TIME,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            "--window", metavar="3s", help="Longest measuring window; longer where blocks are long. [default: 8s]"
+        ),
+    ] = None,
+    memory_cap: MemoryCap = None,
+    effective_batch: EffectiveBatch = None,
+    samples_per_step: SamplesPerStep = None,
+    seed: Annotated[
+        str | None, typer.Option("--seed", metavar="N", help="Of the order of the cells. [default: 0]")
+    ] = None,
+    device: Device = None,
+    share_gpu: ShareGpu = False,
+    protection: ProtectionMode = None,
+    unprotected: Unprotected = False,
+    allow_batchnorm_accumulation: AllowBatchnorm = False,
+    writable: Writable = None,
+    as_json: Json = False,
+    as_jsonl: JsonLines = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure a complete grid of settings into one file.
+
+    Searches can then be compared on it, without a trial.
+
+    Cells are all combinations of the values given with --set and --fix; everything else stays as the script has it.
+    All cells are measured in random order, then all of them again, and two anchors in between, so that drift shows.
+    The same command again goes on where it stopped.
+    """
+    if out is None:
+        raise UsageError("A recording needs a file.", "Name it with --out grid.jsonl.")
+    # The time of a search and the place of its config are keys of a study file; here they are of this run alone.
+    flags = {name: value for name, value in flags_of(context.params).items() if name not in ("time", "out")}
+    limits = {"limit_s": parse_seconds(time), "window_s": parse_seconds(window) if window is not None else None}
+    output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
+    return _record(flags, tail_of(context), Path(out), repeats, limits, output)
+
+
+def _record(
+    flags: dict[str, Any],
+    tail: tuple[str, ...] | None,
+    out: Path,
+    repeats: int,
+    limits: dict[str, Any],
+    output: Output,
+) -> int:
+    from autotune.study_file.asked import asked
+
+    spec = asked(flags, tail, working_directory()).spec
+    from autotune.cli.subscribers import event_stream, told
+    from autotune.lab import recording as tuner
+    from autotune.report import streams
+    from autotune.study.stop import StopRequest
+
+    options = tuner.RecordOptions(out=out, repeats=repeats, **limits)
+    stop, stream = StopRequest(), event_stream(output)
+    try:
+        with told(stop, quiet=output.quiet, stream=stream, standing=_standing(out)) as tell:
+            recording = tuner.record(spec, options, on_event=tell, stop=stop)
+    except InterruptedError:
+        streams.say("Interrupted before the first cell of this run.")
+        return INTERRUPTED
+    if stream is not None:
+        stream.finish(_document(recording))
+    else:
+        _write(recording, as_json=output.as_json)
+    return INTERRUPTED if recording.is_interrupted and recording.num_left else 0
+
+
+def _standing(out: Path) -> Standing:
+    """What the cells are compared with, where an earlier run measured it."""
+    from autotune.lab.grid_file import read_grid
+    from autotune.report.lines import Standing
+
+    if not out.exists():
+        return Standing()
+    grid = read_grid(out)
+    measured = (record.result.measurement for record in grid.records if record.cell == 0)
+    rate = next((measurement.samples_per_second for measurement in measured if measurement is not None), None)
+    return Standing(baseline=grid.cells[0], baseline_rate=rate)
+
+
+def _write(recording: Recording, *, as_json: bool) -> None:
+    from autotune.report.document import write_document
+    from autotune.report.streams import write_result
+
+    if as_json:
+        write_document({"schema": SCHEMA, **_document(recording)})
+    else:
+        write_result(_text(recording))
+
+
+def _document(recording: Recording) -> dict[str, Any]:
+    return {
+        "out": str(recording.out),
+        "num_cells": recording.num_cells,
+        "num_dropped": recording.num_dropped,
+        "num_measurements": recording.num_measurements,
+        "num_left": recording.num_left,
+        "num_infeasible": recording.num_infeasible,
+        "drift_ratio": recording.drift_ratio,
+        "wall_s": recording.wall_s,
+    }
+
+
+def _text(recording: Recording) -> str:
+    share = recording.num_infeasible / recording.num_cells
+    dropped = f", {recording.num_dropped} combinations are not legal" if recording.num_dropped else ""
+    lines = [
+        f"{recording.out}: {recording.num_cells} cells{dropped}; "
+        f"{recording.num_infeasible} over the cap so far ({share:.0%})",
+        f"{recording.num_measurements} measurements in the file, {recording.num_left} left; "
+        f"this run took {format_seconds(recording.wall_s)}",
+    ]
+    if recording.drift_ratio is not None:
+        lines.append(f"the rates of one anchor differ by up to {recording.drift_ratio:.1%} over the recording")
+    lines.append("Complete." if recording.num_left == 0 else "The same command again goes on.")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,79 @@
+"""`autotune resume`: goes on with a study that was interrupted, killed, or is finished already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autotune.cli.options import Json, JsonLines, Output, Quiet, Storage, Study, Unprotected
+from autotune.cli.place import open_repository, storage_in_use, working_directory
+
+if TYPE_CHECKING:
+    from autotune.report.lines import Standing
+    from autotune.store.records import StudyRecord, TrialOverview
+
+EXAMPLES = """\b
+Examples:
+  autotune resume train
+  autotune resume train --storage postgresql://user@host/database
+"""
+
+
+def resume(
+    study: Study,
+    storage: Storage = None,
+    unprotected: Unprotected = False,
+    as_json: Json = False,
+    as_jsonl: JsonLines = False,
+    quiet: Quiet = False,
+) -> int:
+    """Go on with a study, under what is left of its budget.
+
+    What it runs is printed before it runs; what this user has neither started nor agreed to is asked for first. No
+    finished trial is run again. A study that is finished gives its result once more. A study in a database server
+    may be searched from several machines of one class at once, one resume on each.
+    """
+    from autotune.cli.trust_verb import agreed
+    from autotune.report.streams import say
+    from autotune.study.status import is_final, overview_in
+    from autotune.study.trust_record import what_runs
+
+    output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
+    with open_repository(storage) as repository:
+        record = repository.study(study)
+        standing = standing_of(record, overview_in(repository, record))
+    if not is_final(record):
+        record = agreed(record)
+        if not quiet:
+            say(f"goes on with study {study}, which runs this:\n{what_runs(record)}")
+
+    from autotune.cli.finish import finish
+    from autotune.cli.subscribers import event_stream, told
+    from autotune.study import searching as tuner
+    from autotune.study.stop import StopRequest
+
+    stop, in_use, stream = StopRequest(), storage_in_use(storage), event_stream(output)
+    with told(stop, quiet=quiet, stream=stream, standing=standing) as tell:
+        result = tuner.resume(
+            study, storage=in_use, cwd=working_directory(), on_event=tell, stop=stop, unprotected=unprotected
+        )
+    return finish(result, record.spec, output, storage=in_use, stream=stream)
+
+
+def standing_of(record: StudyRecord, trials: TrialOverview) -> Standing:
+    """How a stored study stands: what its new trials are to be compared with."""
+    from autotune.model.facts import samples_unit
+    from autotune.report.lines import Standing
+
+    baseline, best = trials.baseline, trials.best
+    measured = baseline.result.measurement if baseline is not None else None
+    best_measured = best.result.measurement if best is not None else None
+    return Standing(
+        baseline=baseline.settings if baseline is not None else record.natural,
+        baseline_rate=measured.samples_per_second if measured is not None else None,
+        baseline_interval=(measured.low, measured.high) if measured is not None else None,
+        best_rate=best_measured.samples_per_second if best_measured is not None else None,
+        best_interval=(best_measured.low, best_measured.high) if best_measured is not None else None,
+        best_settings=best.settings if best is not None else None,
+        best_trial=best.number if best is not None else None,
+        samples_unit=samples_unit(record.facts, record.spec.samples_per_step),
+    )

@@ -1,0 +1,1 @@
+"""Diagnosis of slow scripts: the run to look at, the findings, the advice."""

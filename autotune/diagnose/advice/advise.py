@@ -1,0 +1,28 @@
+"""All rules on one diagnosis, the most expected gain first. Pure."""
+
+from __future__ import annotations
+
+from autotune.diagnose.advice import loading_advice, training_advice
+from autotune.model.diagnosis import Advice, Diagnosis
+
+RULES = (
+    loading_advice.more_workers,
+    loading_advice.pack_small_files,
+    loading_advice.decode_elsewhere,
+    loading_advice.keep_workers,
+    loading_advice.share_processors,
+    loading_advice.copy_while_training,
+    training_advice.leave_values_on_device,
+    training_advice.do_less_between_steps,
+    training_advice.larger_batch,
+    training_advice.fused_optimizer,
+    training_advice.fewer_launches,
+    training_advice.faster_format,
+    training_advice.one_process_per_device,
+)
+
+
+def advise(diagnosis: Diagnosis) -> tuple[Advice, ...]:
+    """What to do, by expected gain; what nobody can put a figure on comes last."""
+    found = [advice for advice in (rule(diagnosis) for rule in RULES) if advice is not None]
+    return tuple(sorted(found, key=lambda advice: advice.expected_gain, reverse=True))

@@ -1,0 +1,196 @@
+"""Advice on how batches are loaded: workers, how samples are stored, decoding, epochs, copies to the device. Pure."""
+
+from __future__ import annotations
+
+from autotune.diagnose.advice.step_times import gain_of, load_s, wait_s, with_faster_loading, with_workers
+from autotune.measure.bottleneck import LOADER_NOTICEABLE_WAIT_FRACTION, BottleneckKind
+from autotune.model.diagnosis import Advice, Diagnosis, Sickness
+from autotune.model.observation import LoadingTimes
+from autotune.settings import Group
+from autotune.units import MIB, format_bytes
+
+WORKERS_PER_CPU = 2
+"""Workers beyond this many per usable core only take turns."""
+NUM_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+ENOUGH = 1.03
+"""A step that takes up to this much longer with fewer workers is as good, and holds less memory."""
+SMALL_FILE_BYTES = MIB
+"""Files of less than this per open take longer to find and open than to read, on disks and far more over a network."""
+FILES_PER_SAMPLE = 0.5
+LEAST_FILE_SHARE, LEAST_DECODE_SHARE = 0.25, 0.35
+"""Of the building of a batch."""
+PACKED_BYTES_PER_S = 1e9
+"""At which a packed file is read in order: what one NVMe disk, or a memory map of cached pages, gives a process."""
+
+
+def more_workers(diagnosis: Diagnosis) -> Advice | None:
+    """More workers, where the loader holds training up."""
+    facts, natural = diagnosis.facts, diagnosis.natural
+    loader = facts.loader
+    if loader is None or not _is_loader_slow(diagnosis):
+        return None
+    if loader.is_iterable and loader.num_workers == 0:
+        return None  # It shards itself among its workers, or gives every sample several times over.
+    most = max(1, round(WORKERS_PER_CPU * diagnosis.usable_cpus))
+    times = {n: with_workers(diagnosis, n) for n in NUM_WORKERS if natural.num_workers < n <= most}
+    known = {n: seconds for n, seconds in times.items() if seconds is not None}
+    if not known:
+        return None
+    best_s = min(known.values())
+    number = min(n for n, seconds in known.items() if seconds <= ENOUGH * best_s)
+    gain = gain_of(diagnosis, known[number])
+    if gain is None:
+        return None
+    built_ms = 1000 * (load_s(diagnosis) or 0.0)
+    return Advice(
+        sickness=Sickness.LOADER,
+        action=f"Load with {number} worker{'s' if number > 1 else ''} instead of {natural.num_workers}.",
+        where=f"num_workers={number} of the DataLoader at {place_of_loader(diagnosis)}",
+        gain=gain,
+        source=(
+            f"building a step's batches takes {built_ms:.1f} ms in one process, training on them "
+            f"{1000 * (diagnosis.step_s - wait_s(diagnosis)):.1f} ms, and {diagnosis.usable_cpus:g} cores are usable"
+        ),
+        settings={} if Group.LOADER in facts.claims else {"num_workers": number},
+    )
+
+
+def pack_small_files(diagnosis: Diagnosis) -> Advice | None:
+    """One packed file instead of many small ones.
+
+    The promise is of opening and reading alone. Where a sample then is one read, Python's own work per file (a loop, a
+    path, a `with`) goes with them, so that more may come; it cannot be told from work that stays.
+    """
+    loading = diagnosis.observation.loading
+    if loading is None or not loading.num_files or not _is_loader_slow(diagnosis):
+        return None
+    in_files_s = loading.open_s + loading.read_s
+    is_small = loading.read_bytes / loading.num_files <= SMALL_FILE_BYTES
+    if not is_small or loading.num_files < FILES_PER_SAMPLE * loading.num_samples:
+        return None
+    if in_files_s < LEAST_FILE_SHARE * loading.busy_s:
+        return None
+    packed_s = min(in_files_s, loading.read_bytes / PACKED_BYTES_PER_S)
+    factor = (loading.busy_s - in_files_s + packed_s) / loading.busy_s
+    gain = gain_of(diagnosis, with_faster_loading(diagnosis, factor))
+    if gain is None:
+        return None
+    per_sample = loading.num_files / loading.num_samples
+    return Advice(
+        sickness=Sickness.SMALL_FILES,
+        action=(
+            "Pack the samples into one file: LMDB or HDF5 for samples read in any order, WebDataset for shards read in "
+            "order, or an array read through numpy.memmap where they are of one size."
+        ),
+        where=f"the dataset of the DataLoader at {place_of_loader(diagnosis)}",
+        gain=gain,
+        source=(
+            f"of building a batch {_split_text(loading)}; {per_sample:.3g} opened per sample, "
+            f"of {format_bytes(loading.read_bytes / loading.num_files)} on average"
+        ),
+    )
+
+
+def decode_elsewhere(diagnosis: Diagnosis) -> Advice | None:
+    """Decoding on the device, or none at all."""
+    loading = diagnosis.observation.loading
+    if loading is None or not _is_loader_slow(diagnosis):
+        return None
+    if loading.decode_s < LEAST_DECODE_SHARE * loading.busy_s:
+        return None
+    gain = gain_of(diagnosis, with_faster_loading(diagnosis, 1 - loading.decode_s / loading.busy_s))
+    if gain is None:
+        return None
+    action = (
+        "Store the samples as they are trained on, resized and decoded, or in a format that decodes faster."
+        if diagnosis.is_cpu
+        else "Decode on the device with NVIDIA DALI, or store the samples resized."
+    )
+    return Advice(
+        sickness=Sickness.DECODING,
+        action=action,
+        where=f"the dataset of the DataLoader at {place_of_loader(diagnosis)}",
+        gain=gain,
+        is_bound=True,
+        source=f"of building a batch {_split_text(loading)}, decoding by {loading.decoder}",
+    )
+
+
+def keep_workers(diagnosis: Diagnosis) -> Advice | None:
+    """Workers that live on between epochs."""
+    natural, restart_s, epoch_s = diagnosis.natural, diagnosis.restart_s, diagnosis.epoch_s
+    if not natural.num_workers or natural.persistent_workers or restart_s is None or not epoch_s:
+        return None
+    step_s = diagnosis.step_s
+    gain = gain_of(diagnosis, step_s * epoch_s / (epoch_s + restart_s))
+    if gain is None:
+        return None
+    return Advice(
+        sickness=Sickness.EPOCH_START,
+        action="Keep the workers between epochs.",
+        where=f"persistent_workers=True of the DataLoader at {place_of_loader(diagnosis)}",
+        gain=gain,
+        is_bound=True,
+        source=f"the start of an epoch was measured to cost {restart_s:.2f} s, its batches take {epoch_s:.2f} s",
+        settings={"persistent_workers": True},
+    )
+
+
+def copy_while_training(diagnosis: Diagnosis) -> Advice | None:
+    """Pinned memory, and copies that do not wait."""
+    share = diagnosis.copy_share
+    if share is None or (diagnosis.natural.pin_memory and diagnosis.natural.non_blocking):
+        return None
+    gain = gain_of(diagnosis, diagnosis.step_s * (1 - min(0.99, share)))
+    if gain is None:
+        return None
+    return Advice(
+        sickness=Sickness.COPIES,
+        action="Copy batches from pinned memory, without waiting for the copy.",
+        where=f"pin_memory=True of the DataLoader at {place_of_loader(diagnosis)}, and x.to(device, non_blocking=True)",
+        gain=gain,
+        is_bound=True,
+        source=f"copies between host and device take {share:.0%} of a step, by torch's profiler",
+        settings={"pin_memory": True, "non_blocking": True},
+    )
+
+
+def share_processors(diagnosis: Diagnosis) -> Advice | None:
+    """Fewer threads, where workers and the training step take the processors from each other."""
+    if diagnosis.bottleneck is not BottleneckKind.CPU_CONTENTION or not diagnosis.natural.num_workers:
+        return None
+    if diagnosis.natural.intra_op_threads == 1:
+        return None
+    gain = gain_of(diagnosis, diagnosis.compute_s)
+    if gain is None:
+        return None
+    return Advice(
+        sickness=Sickness.CONTENTION,
+        action="Train with one thread per operation, and let idle threads sleep, so that the workers have their cores.",
+        where="torch.set_num_threads(1), or OMP_NUM_THREADS=1, and OMP_WAIT_POLICY=PASSIVE",
+        gain=gain,
+        is_bound=True,
+        source="training on one batch again and again is faster by that much than what is waited for explains",
+        settings={"intra_op_threads": 1, "omp_wait_policy": "passive"},
+    )
+
+
+def place_of_loader(diagnosis: Diagnosis) -> str:
+    """`file:line` of where the training loader is built."""
+    loader = diagnosis.facts.loader
+    return loader.keys[0].partition("~")[0] if loader is not None and loader.keys else "an unknown place"
+
+
+def _is_loader_slow(diagnosis: Diagnosis) -> bool:
+    return wait_s(diagnosis) >= LOADER_NOTICEABLE_WAIT_FRACTION * diagnosis.step_s
+
+
+def _split_text(loading: LoadingTimes) -> str:
+    """The split of the building of a batch in words."""
+    parts = {
+        "opening files": loading.open_s,
+        "reading": loading.read_s,
+        "decoding": loading.decode_s,
+        "the rest": loading.rest_s,
+    }
+    return ", ".join(f"{name} takes {seconds / loading.busy_s:.0%}" for name, seconds in parts.items() if seconds > 0)

@@ -1,0 +1,129 @@
+"""A diagnosis from beginning to end: the script runs once to be known and once to be measured and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.diagnose.advice.advise import advise
+from autotune.diagnose.findings import make_diagnosis
+from autotune.errors import HostError
+from autotune.measure.window_stopping import WindowRule
+from autotune.model.diagnosis import Diagnosis
+from autotune.model.events import Event, Notice, ProbeStarted, TrialStarted
+from autotune.model.facts import ScriptFacts
+from autotune.model.outcome import Outcome
+from autotune.model.result import PAST_ITS_EPOCH, TrialResult
+from autotune.protocol.job import PROFILE_FILES, TrialJob
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.quiet_wait import QuietWait
+from autotune.sandbox.workspace import Workspace
+from autotune.settings import Settings
+from autotune.space.natural import misread, natural_settings, with_readings
+from autotune.spec import SearchSpec
+from autotune.study.jobs import Jobs
+from autotune.study.probing import probe_script
+from autotune.study.protection_record import wish_of
+from autotune.study.stop import StopRequest, wait_for
+from autotune.study.target import open_site
+from autotune.verdict.judge import ENDED_EARLY
+
+OBSERVATION_LIMIT_S = 120.0
+"""What looking may take on top of a trial: some seconds for each part, more where steps are long."""
+STEPS_LOOKED_AT = 40
+SHORTER = 0.25
+"""Of the window, where a script that stops after so many seconds left none to look at it."""
+MAX_ATTEMPTS = 3
+"""Runs of a script that ends, or fails, where it would not if its epochs were left alone."""
+
+
+def diagnose(
+    spec: SearchSpec,
+    *,
+    profiles_to: Path | None = None,
+    on_event: Callable[[Event], None],
+    stop: StopRequest | None = None,
+) -> Diagnosis:
+    """Measures the script under its own settings, looks at its loop, and says what to do. Nothing is stored.
+
+    Args:
+        spec: The script, the device and the cap; what is to be searched is not looked at.
+        profiles_to: Folder for profiles; None = none are made.
+        on_event: Told how it goes.
+        stop: May end it.
+
+    Raises:
+        EveryTrialFailedError: The script failed, or ended before it could be looked at.
+        NoFeasibleSettingsError: It needs more memory than the cap.
+        HostError: The device is not there or not free, or a profile cannot be written.
+        InterruptedError: A stop was asked for.
+    """
+    stop = stop or StopRequest()
+    site = open_site(spec)
+    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
+    try:
+        on_event(ProbeStarted())
+        runner = ColdRunner(workspace, site.device)
+        facts = probe_script(
+            Jobs(spec=spec, site=site), runner, workspace.probe_is_through, stop, learns_reduction=False
+        )
+        site, natural = site.where_it_trains(facts, spec, on_event).as_probed(facts), natural_settings(facts)
+        on_event(Notice(message="it runs once more, to be measured and looked at", is_warning=False))
+        jobs = Jobs(spec=spec, site=site, facts=facts, natural=natural)
+        job = _job(jobs, natural, facts, profiles=profiles_to is not None)
+        on_event(TrialStarted(number=0, settings=natural, stage="diagnosis"))
+        quiet = QuietWait(site.device, is_shared=spec.share_gpu)
+        result = _run(job, ColdRunner(workspace, site.device), quiet, stop, profiles_to)
+    finally:
+        workspace.remove()
+    readings = misread(natural, (rank.observed for rank in result.ranks), device_is_cpu=site.device.is_cpu)
+    facts = with_readings(facts, readings)
+    diagnosis = make_diagnosis(spec, site, natural_settings(facts), facts, result)
+    written = _written(profiles_to) if profiles_to is not None else ()
+    return replace(diagnosis, advice=advise(diagnosis), profiles=written)
+
+
+def _job(jobs: Jobs, natural: Settings, facts: ScriptFacts, *, profiles: bool) -> TrialJob:
+    """A measurement as long as one of the finals, with a look at the loop after it."""
+    job = jobs.trial(natural, is_final=True)
+    limit_s = job.total_limit_s + OBSERVATION_LIMIT_S + STEPS_LOOKED_AT * facts.step_s
+    return replace(job, diagnoses=True, profiles=profiles, total_limit_s=limit_s)
+
+
+def _run(
+    job: TrialJob, runner: ColdRunner, quiet: QuietWait, stop: StopRequest, profiles_to: Path | None
+) -> TrialResult:
+    """The result, as quiet as can be; of another run where the script took its epochs, or its length, amiss."""
+    for _ in range(MAX_ATTEMPTS):
+        found = quiet.wait(lambda: bool(stop.level))
+        handle = runner.start(job)
+        wait_for(handle, stop)
+        try:
+            result = found.written_with(handle.result(profiles_to=profiles_to))
+        except OSError as error:
+            raise HostError(f"The profiles cannot be written: {error}.", "Choose another folder with --out.") from error
+        changed = _changed(job, result)
+        if changed is None:
+            return result
+        job = changed
+    return result
+
+
+def _changed(job: TrialJob, result: TrialResult) -> TrialJob | None:
+    """The job that may do better; None where none would."""
+    if not job.keeps_epochs and any(PAST_ITS_EPOCH in rank.notes for rank in result.ranks):
+        return replace(job, keeps_epochs=True)
+    if job.script_steps is None and result.reason == ENDED_EARLY and result.ranks:
+        return replace(job, script_steps=result.ranks[0].num_steps)
+    if result.outcome is Outcome.OK and not any(rank.observation for rank in result.ranks):
+        return replace(job, window=_shortened(job.window))
+    return None
+
+
+def _shortened(rule: WindowRule) -> WindowRule:
+    return replace(rule, min_window_s=SHORTER * rule.min_window_s, max_window_s=SHORTER * rule.max_window_s)
+
+
+def _written(folder: Path) -> tuple[str, ...]:
+    return tuple(str(folder / name) for name in PROFILE_FILES if (folder / name).exists())

@@ -1,0 +1,251 @@
+"""The turns of a recording: all cells in rounds of random order, anchors between them, each in the file at once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from autotune.errors import EveryTrialFailedError, HostError
+from autotune.lab.grid import CellRecord, summarize_blocks
+from autotune.lab.grid_file import GridFile
+from autotune.measure.window_stopping import WindowRule, block_size
+from autotune.model.events import Event, Notice, TrialFinished, TrialStarted
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.plain import from_plain, to_plain
+from autotune.runner.runner import Runner
+from autotune.settings import Settings
+from autotune.store.secrets import mask_plain, mask_text
+from autotune.study.jobs import Jobs
+from autotune.study.progress import ProgressTeller
+from autotune.study.stop import StopRequest, wait_for
+
+CELLS_PER_ANCHOR = 12
+"""Cells between two turns of the anchors: a seventh of the time goes to seeing drift."""
+ENDING_S = 3.0
+"""Left at the end for a trial's own end and the tuner's."""
+BLOCKS_IN_WINDOW = 12
+"""A window may last so many blocks at the baseline's pace: a rate needs four, and cells may be three times as slow."""
+SHORTEST_STEP_S = 1e-4
+NUM_RECENT = 8
+"""Trials by which the length of the next is judged."""
+MAX_HOST_FAULTS = 3
+"""Trials ended from outside in a row, after which the host is not fit to record on."""
+MAX_PASSES = 3
+"""Passes over what is due; all but the first are for what was ended from outside."""
+AGAIN = (Outcome.CRASHED, Outcome.TIMED_OUT)
+"""Endings that are the settings' doing only when they happen twice."""
+
+
+def num_measured(file: GridFile, repeats: int) -> int:
+    """Measurements of cells' own turns in a recording."""
+    return len(
+        {(record.cell, record.round) for record in file.records if record.anchor is None and record.round < repeats}
+    )
+
+
+def num_left(file: GridFile, repeats: int) -> int:
+    """Measurements of cells' own turns that a recording lacks."""
+    return len(file.header.cells) * repeats - num_measured(file, repeats)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One measurement that is due."""
+
+    cell: int
+    round: int
+    anchor: int | None = None
+
+
+class Recorder:
+    """Measures the turns that a recording lacks, until there are none, the time is up, or somebody asks to stop.
+
+    Args:
+        file: The recording.
+        repeats: Rounds over all cells.
+        jobs: Makes the jobs.
+        runner: Runs them.
+        deadline: On the monotonic clock.
+        stop: May end it.
+        on_event: Told of every measurement.
+        now: The monotonic clock.
+    """
+
+    def __init__(
+        self,
+        file: GridFile,
+        *,
+        repeats: int,
+        jobs: Jobs,
+        runner: Runner,
+        deadline: float,
+        stop: StopRequest,
+        on_event: Callable[[Event], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._file, self._repeats, self._jobs, self._runner = file, repeats, jobs, runner
+        self._deadline, self._stop, self._on_event, self._now = deadline, stop, on_event, now
+        self._progress = ProgressTeller(on_event)
+        self._settings = file.header.settings
+        self._done = {Turn(record.cell, record.round, record.anchor) for record in file.records}
+        self._num_faults = 0
+
+    def run(self) -> None:
+        """Measures turn by turn; each is in the file before the next begins.
+
+        Raises:
+            EveryTrialFailedError: The baseline failed twice, so nothing that is measured here would be of use.
+            HostError: Several trials in a row were ended from outside.
+        """
+        for _ in range(MAX_PASSES):
+            for turn in self._turns():
+                if turn in self._done:
+                    continue
+                if self._stop.level or not self._has_time():
+                    return
+                self._measure(turn)
+            if not num_left(self._file, self._repeats):
+                return
+
+    def _turns(self) -> Iterator[Turn]:
+        """All turns in order, the same at every resume."""
+        slot = itertools.count()
+        for number in range(self._repeats):
+            order = list(range(len(self._settings)))
+            random.Random(f"{self._file.header.seed} {number}").shuffle(order)
+            for position, cell in enumerate(order):
+                if position % CELLS_PER_ANCHOR == 0:
+                    yield from self._anchors(next(slot), number)
+                yield Turn(cell, number)
+        yield from self._anchors(next(slot), self._repeats - 1)
+
+    def _anchors(self, slot: int, number: int) -> Iterator[Turn]:
+        """The baseline, and the cell that was the fastest when the second anchor was first due."""
+        yield Turn(0, number, slot)
+        other = next((turn.cell for turn in self._done if turn.anchor is not None and turn.cell != 0), None)
+        other = other if other is not None else self._fastest()
+        if slot and other is not None:
+            yield Turn(other, number, slot)
+
+    def _fastest(self) -> int | None:
+        rates = {
+            record.cell: record.result.measurement.samples_per_second
+            for record in self._file.records
+            if record.result.measurement is not None and record.cell != 0
+        }
+        return max(rates, key=rates.__getitem__, default=None)
+
+    def _has_time(self) -> bool:
+        """Whether the longest of the last few would still come to its end."""
+        recent = [record.result.wall_s for record in self._file.records[-NUM_RECENT:]]
+        expected_s = max(recent, default=self._file.header.facts.first_step_s)
+        return self._now() + expected_s + ENDING_S <= self._deadline
+
+    def _measure(self, turn: Turn) -> None:
+        settings = self._settings[turn.cell]
+        stage = f"round {turn.round + 1}" if turn.anchor is None else f"anchor {turn.anchor}"
+        self._on_event(TrialStarted(number=turn.cell, settings=settings, stage=stage))
+        started_at, load = datetime.now(UTC), _load()
+        result = self._settled(turn)
+        if result is None:
+            return
+        summaries = [summarize_blocks(rank.blocks) for rank in result.ranks]
+        self._file.append(
+            CellRecord(
+                cell=turn.cell,
+                round=turn.round,
+                anchor=turn.anchor,
+                started_at=started_at.isoformat(timespec="seconds"),
+                load=load,
+                result=slim(result),
+                blocks=tuple(summary for summary in summaries if summary is not None),
+            )
+        )
+        self._done.add(turn)
+        self._on_event(TrialFinished(number=turn.cell, settings=settings, stage=stage, result=result, is_best=False))
+
+    def _settled(self, turn: Turn) -> TrialResult | None:
+        """The result that counts for a turn; None where the turn stays due.
+
+        Raises:
+            EveryTrialFailedError: The baseline failed twice.
+            HostError: Several trials in a row were ended from outside.
+        """
+        settings, is_baseline = self._settings[turn.cell], turn.cell == 0
+        result = self._run(settings)
+        if result.outcome in AGAIN or (is_baseline and result.outcome.is_failed):
+            if self._stop.level or not self._has_time():
+                return None  # once is not enough to know
+            first, result = result, self._run(settings)
+            result = replace(result, notes=(*result.notes, f"A first run ended {first.outcome}: {first.reason}"))
+        if result.outcome is Outcome.INTERRUPTED:
+            self._count_fault(turn, result)
+            return None
+        if is_baseline and result.outcome.is_failed:
+            raise EveryTrialFailedError(
+                f"The script's own settings cannot be measured: {result.reason}",
+                f"It printed:\n{result.log_tail[-2000:]}",
+            )
+        self._num_faults = 0
+        return result
+
+    def _run(self, settings: Settings) -> TrialResult:
+        job = self._jobs.trial(settings)
+        job = replace(job, window=self._window(settings, job.window))
+        run = self._runner.start(job)
+        is_ended = False
+
+        def look() -> None:
+            nonlocal is_ended
+            self._progress.look(run)
+            if not is_ended and self._now() >= self._deadline:
+                is_ended = True
+                run.cancel()
+
+        wait_for(run, self._stop, now_and_then=look)
+        result = run.result()
+        return replace(result, reason=mask_text(result.reason))
+
+    def _window(self, settings: Settings, rule: WindowRule) -> WindowRule:
+        """The rule with the window that was asked for; a longer one where that would hold too few blocks for a rate."""
+        header = self._file.header
+        if header.window_s is None:
+            return rule
+        micro_step_s = max(header.facts.step_s, SHORTEST_STEP_S) / settings.grad_accum_steps
+        num_micro_batches = block_size(settings.num_workers, settings.grad_accum_steps, micro_step_s, rule.min_block_s)
+        longest_s = max(header.window_s, BLOCKS_IN_WINDOW * num_micro_batches * micro_step_s)
+        return replace(rule, max_window_s=longest_s, min_window_s=min(rule.min_window_s, longest_s))
+
+    def _count_fault(self, turn: Turn, result: TrialResult) -> None:
+        """Looks at an ending that says nothing of the settings: asked for, in time, or the host's fault."""
+        if self._stop.level or self._now() >= self._deadline:
+            return
+        self._num_faults += 1
+        if self._num_faults >= MAX_HOST_FAULTS:
+            raise HostError(
+                f"{self._num_faults} trials in a row were ended from outside: {result.reason}",
+                "What was measured is in the file; record again when the machine is quiet.",
+            )
+        self._on_event(Notice(message=f"Cell {turn.cell} was ended from outside and stays due: {result.reason}"))
+
+
+def slim(result: TrialResult) -> TrialResult:
+    """The result without its log and raw blocks, which no use of a recording needs.
+
+    What looks like a secret in the script's own words is masked, as in the database: a recording is for others too.
+    """
+    ranks = tuple(replace(rank, blocks=(), facts=None) for rank in result.ranks)
+    return from_plain(TrialResult, mask_plain(to_plain(replace(result, ranks=ranks, log_tail=""))))
+
+
+def _load() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None

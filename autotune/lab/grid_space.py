@@ -1,0 +1,111 @@
+"""A complete grid over a part of a search space: which settings it holds, and why others are not in it. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.errors import SearchSpaceError
+from autotune.lab.grid import Grid
+from autotune.plain import from_plain
+from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.space.search_space import DOMAINS, KNOB_PREFIX, SCRIPTS_OWN, SPLIT, SearchSpace, Value
+from autotune.spec import SearchSpec
+
+MAX_CELLS = 5000
+"""More cells than this take days to measure; somebody forgot to narrow the grid."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Enumeration:
+    """The cells of a grid."""
+
+    cells: tuple[Settings, ...]
+    """Canonical, each once; the script's own settings come first, the rest in the order of the parameters' values."""
+    dropped: tuple[tuple[Settings, str], ...]
+    """Combinations that are not legal, with the reason."""
+
+
+def grid_space(space: SearchSpace, spec: SearchSpec) -> SearchSpace:
+    """The space of a grid: parameters that the user named keep their values, all others the script's own."""
+    named = {_parameter(name, space) for name, _ in (*spec.ranges, *spec.fixed)}
+    if spec.effective_batch not in ("fixed", "free"):
+        named.add("batch_size")
+    own = space.params(space.natural)
+    allowed = {name: values if name in named else (own[name],) for name, values in space.allowed.items()}
+    return replace(space, allowed=allowed)
+
+
+def recorded_space(grid: Grid) -> SearchSpace:
+    """The space of a recording: exactly its cells are legal in it.
+
+    Raises:
+        ValueError: The recording holds no space that this version can read.
+    """
+    return from_plain(SearchSpace, grid.header.space)
+
+
+def space_over(natural: Settings, values: Mapping[str, Sequence[Value]], *, device_is_cpu: bool = False) -> SearchSpace:
+    """The space of a callable: these values of these parameters, the natural ones of all others.
+
+    Args:
+        natural: The baseline; its values are always among those tried.
+        values: By name: fields of Settings, or knobs of your own with any name, whose values are text. When both
+            `batch_size` and the natural micro-batch are known they are free: samples per step may change.
+        device_is_cpu: Settings that need an accelerator do nothing.
+
+    Raises:
+        SearchSpaceError: A value is impossible.
+    """
+    base = natural.to_dict()
+    own: dict[str, Value] = {name: base[name] for name in DOMAINS}
+    if natural.batch_size is not None:
+        own.update(batch_size=natural.batch_size, grad_accum_steps=natural.grad_accum_steps)
+    knobs = [name for name in values if name not in GROUP_OF_FIELD]
+    own.update({KNOB_PREFIX + name: dict(natural.knobs).get(name, SCRIPTS_OWN) for name in knobs})
+    asked = {KNOB_PREFIX + name if name in knobs else name: tuple(some) for name, some in values.items()}
+    unknown = next((name for name in asked if name not in own), None)
+    if unknown is not None:
+        raise SearchSpaceError(f"{unknown} has values, but the natural settings have none.", "Give the natural one.")
+    for name, some in asked.items():
+        for value in some:
+            if not name.startswith(KNOB_PREFIX):
+                Settings.from_dict({name: value})
+    domains = {name: tuple(dict.fromkeys((value, *asked.get(name, ())))) for name, value in own.items()}
+    return SearchSpace(natural=natural, domains=domains, allowed=domains, refused=(), device_is_cpu=device_is_cpu)
+
+
+def _parameter(name: str, space: SearchSpace) -> str:
+    if name in ("batch_size", "grad_accum_steps") and SPLIT in space.allowed:
+        return SPLIT
+    return name if name in GROUP_OF_FIELD else KNOB_PREFIX + name
+
+
+def enumerate_cells(space: SearchSpace) -> Enumeration:
+    """All legal settings of a space in canonical form, duplicates dropped; its baseline is always the first.
+
+    Raises:
+        SearchSpaceError: There are more combinations than MAX_CELLS.
+    """
+    if space.num_settings > MAX_CELLS:
+        sizes = " x ".join(f"{len(space.allowed[name])} {name}" for name in space.searched)
+        raise SearchSpaceError(
+            f"The grid has {space.num_settings:,} combinations ({sizes}), which is more than {MAX_CELLS:,}.",
+            "Narrow it with --set and --fix.",
+        )
+    cells = {space.natural.canonical(device_is_cpu=space.device_is_cpu): None}
+    dropped: dict[Settings, str] = {}
+    for values in itertools.product(*map(_in_order, space.allowed.values())):
+        settings = space.settings(dict(zip(space.allowed, values, strict=True)))
+        reason = space.why_not(settings)
+        if reason is None:
+            cells[settings] = None
+        else:
+            dropped[settings] = reason
+    return Enumeration(cells=tuple(cells), dropped=tuple(dropped.items()))
+
+
+def _in_order(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    return tuple(sorted(values, key=lambda value: value if isinstance(value, (int, float)) else math.inf))

@@ -1,0 +1,241 @@
+"""The end of a search in words: what it gained, what changed, what to do next. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from autotune.measure.bottleneck import BottleneckKind
+from autotune.model.search_result import Contender, Contribution, SearchResult, Status
+from autotune.protocol.protection import SENTENCES, Protection
+from autotune.report.words import bottleneck_text, clean, left_out_words, ratio_text, value_text
+from autotune.units import format_bytes, format_interval, format_rate, format_seconds
+
+LONG_RUN_H = 10.0
+"""A run of this length is what the gain is said of: long enough that what happens once does not matter."""
+INDENT = "  "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NextCommands:
+    """How the commands that a summary offers are written: ready to be pasted into a shell."""
+
+    resume: str
+    export: str
+    show: str
+    report: str
+    run: str
+    """With `--config` where the config is not where `run` looks for it."""
+    cwd: str = ""
+    """Folder that paths are shown relative to; empty = as they are."""
+
+
+@dataclass(slots=True)
+class _Page:
+    """Paragraphs under construction."""
+
+    text: Text = field(default_factory=Text)
+
+    def paragraph(self, lines: Sequence[str], *, style: str = "", indent: str = INDENT) -> None:
+        if lines:
+            self.text.append("\n" if self.text else "")
+            self.text.append("".join(f"{indent if line else ''}{line}\n" for line in lines), style=style)
+
+
+def summary(result: SearchResult, commands: NextCommands) -> Text:
+    """The summary of a search; `.plain` is the same without styles.
+
+    Args:
+        result: The result.
+        commands: What to type next.
+    """
+    page = _Page()
+    page.paragraph([headline(result)], style="bold", indent="")
+    page.paragraph(list(_contenders(result)))
+    page.paragraph(_changes(result))
+    page.paragraph(worth_lines(result))
+    page.paragraph(list(_explanation(result)))
+    page.paragraph([*_counts(result), *_protection(result)])
+    page.paragraph([f"{clean(words)}" for words in left_out_words(result.left_out)], style="yellow")
+    page.paragraph([f"note: {clean(note)}" for note in result.notes], style="yellow")
+    page.paragraph(list(_next_steps(result, commands)))
+    return page.text
+
+
+def _protection(result: SearchResult) -> Iterator[str]:
+    """What kept the user's files, in one line; nothing where that is not known."""
+    if result.protection:
+        yield f"Protection of your files: {SENTENCES[Protection(result.protection)]}."
+
+
+def headline(result: SearchResult) -> str:
+    """The answer in one sentence."""
+    unit = result.samples_unit
+    if result.status is Status.IMPROVED and result.speedup is not None:
+        return f"These settings train {ratio_text(result.speedup)} as many {unit} per second as yours."
+    if result.status is Status.BASELINE_INFEASIBLE:
+        return "Your own settings need more memory than the cap; these are the fastest that were found under it."
+    if result.status is Status.ALL_FAILED and result.trials.complete:
+        return "No run of the finals could be measured, so the figures of the trials are not confirmed."
+    cap = format_bytes(result.memory_cap_bytes)
+    return {
+        Status.IMPROVED: "These settings are faster than yours.",
+        Status.NO_GAIN: "No settings were found that are faster than yours beyond the noise: yours are kept.",
+        Status.TOO_SHORT: "The search was too short to compare other settings with yours: yours are kept.",
+        Status.NO_FEASIBLE: f"Everything that was tried needs more memory than the cap of {cap}.",
+        Status.INTERRUPTED: "The search was interrupted; what was finished is saved.",
+        Status.ALL_FAILED: "No trial could be measured.",
+    }[result.status]
+
+
+def _contenders(result: SearchResult) -> Iterator[str]:
+    """One line each for the baseline and the best, with what they reached and what they needed."""
+    best, baseline = result.best, result.baseline
+    is_same = best is not None and baseline is not None and best.settings == baseline.settings
+    rows = [("yours", baseline)]
+    if not is_same:
+        rows.append((f"trial {best.trial}" if best is not None and best.trial is not None else "best", best))
+    for name, contender in rows:
+        if contender is not None:
+            yield f"{name:<10}  {_figures(contender, result)}"
+
+
+def _figures(contender: Contender, result: SearchResult) -> str:
+    parts = []
+    if contender.samples_per_second is not None:
+        interval = f" {format_interval(*contender.interval)}" if contender.interval is not None else ""
+        parts.append(f"{format_rate(contender.samples_per_second)}{interval} {result.samples_unit} per second")
+        if contender.steady_samples_per_second is not None:
+            parts.append(f"{format_rate(contender.steady_samples_per_second)} between the starts of epochs")
+    elif contender.feasible:
+        parts.append("not confirmed by finals")
+    if contender.peak_memory_bytes is not None:
+        share = contender.peak_memory_bytes / result.memory_cap_bytes
+        cap = format_bytes(result.memory_cap_bytes)
+        parts.append(f"peak memory {format_bytes(contender.peak_memory_bytes)}, {share:.0%} of the cap of {cap}")
+    if not contender.feasible:
+        parts.append("over the cap")
+    return ", ".join(parts)
+
+
+def _changes(result: SearchResult) -> list[str]:
+    if result.best is None or result.baseline is None:
+        return []
+    differences = result.best.settings.differences(result.baseline.settings)
+    if not differences:
+        return []
+    width = max(len(name) for name in differences)
+    lines = [
+        f"{INDENT}{clean(name):<{width}}  {value_text(before)} -> {value_text(after)}"
+        for name, (after, before) in differences.items()
+    ]
+    return ["What changed:", *lines]
+
+
+def worth_lines(result: SearchResult) -> list[str]:
+    """What each change was worth; nothing where there is only one, whose worth is the headline."""
+    along = [factor for factor in result.contributions if factor.is_along]
+    beside = [factor for factor in result.contributions if not factor.is_along]
+    if len(along) < 2 and not (along and len(along[0].settings) > 1):
+        return []
+    path = ", ".join(map(str, [along[0].from_trial, *(factor.to_trial for factor in along)]))
+    lines = [f"What each was worth, by single trials one after the other (trials {path}):"]
+    if len(along) == 1:
+        lines = ["What each was worth cannot be told apart: no trial had only some of them."]
+    else:
+        lines += [f"{INDENT}{_factor(factor)}{_doubts(factor)}" for factor in along]
+    if beside:
+        lines.append("Alone, beside other settings:")
+        lines += [f"{INDENT}{_factor(one)} (trials {one.from_trial} and {one.to_trial})" for one in beside]
+    return lines
+
+
+def _factor(factor: Contribution) -> str:
+    least = "at least " if factor.is_least else ""
+    ratio = ratio_text((factor.ratio, *factor.interval)) if factor.interval is not None else f"{factor.ratio:.2f}x"
+    return f"{least}{ratio}  {', '.join(map(clean, factor.settings))}"
+
+
+def _doubts(factor: Contribution) -> str:
+    doubts = ["only ever changed together"] if len(factor.settings) > 1 else []
+    if factor.interval is not None and factor.interval[0] <= 1 <= factor.interval[1]:
+        doubts.append("no more than the noise")
+    return f" ({', '.join(doubts)})" if doubts else ""
+
+
+def _explanation(result: SearchResult) -> Iterator[str]:
+    """What the job waited for and waits for now, and what the figure is good for."""
+    before, after = bottleneck_text(result.bottleneck), bottleneck_text(result.bottleneck_after)
+    if before:
+        yield f"Your settings are bound by {before}{_waiting(result)}."
+    if after and result.status is Status.IMPROVED:
+        yield f"{'Now it is still' if after == before else 'Now it is'} bound by {after}."
+    ceiling = result.ceiling_samples_per_second
+    if ceiling is not None and result.bottleneck in (BottleneckKind.LOADER, BottleneckKind.CPU_CONTENTION):
+        share = f"; you are at {result.ceiling_fraction:.0%} of that" if result.ceiling_fraction is not None else ""
+        unit = result.samples_unit
+        yield f"Without any loader your settings would train {format_rate(ceiling)} {unit} per second{share}."
+    if result.status is Status.IMPROVED and result.speedup is not None:
+        ratio, low, high = (format_seconds(LONG_RUN_H * 3600 / value) for value in result.speedup)
+        yield (
+            f"In the real run, what took {LONG_RUN_H:.0f} h takes about {ratio} (between {high} and {low}): measured "
+            "in fresh processes, in turns with your settings, loading the data included, after the warm-up."
+        )
+
+
+def _waiting(result: SearchResult) -> str:
+    if not result.data_wait_fraction or result.data_wait_fraction < 0.01:
+        return ""
+    return f"; {result.data_wait_fraction:.0%} of the time goes into waiting for data"
+
+
+def _counts(result: SearchResult) -> list[str]:
+    counts = result.trials
+    named = [
+        (counts.complete, "measured"),
+        (counts.infeasible, "over the memory cap"),
+        (counts.failed, "failed"),
+        (counts.gated, "left out because they would have needed more memory than the cap"),
+    ]
+    words = ", ".join(f"{count} {word}" for count, word in named if count)
+    spent = f"{format_seconds(result.wall_s)}, {format_seconds(result.measuring_s)} of it measuring"
+    plural = "trial" if counts.total == 1 else "trials"
+    lines = [f"{counts.total} {plural} in {spent}" + (f": {words}." if words else ".")]
+    return lines + ([clean(result.reason)] if result.reason else [])
+
+
+def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
+    if result.config is not None:
+        yield from _how_to_use(result.config, commands, has_loader=result.samples_unit != "steps")
+    elif result.status is Status.NO_FEASIBLE:
+        yield "Raise --memory-cap, or start from a smaller batch."
+    if result.status is Status.INTERRUPTED:
+        yield f"Go on: {commands.resume}"
+    elif result.config is None:
+        yield f"Why each trial ended: {commands.show}"
+
+
+def _how_to_use(config: str, commands: NextCommands, *, has_loader: bool) -> Iterator[str]:
+    path = clean(_shown_path(config, commands.cwd))
+    yield f"Config: {path}"
+    yield ""
+    yield "Train with it, the script unedited:"
+    yield f"{INDENT}{commands.run}"
+    yield "or load it in the script, which has cfg.prepare(model), cfg.autocast() and cfg.backward(...) then as well:"
+    yield f"{INDENT}import autotune"
+    yield f"{INDENT}cfg = autotune.load({json.dumps(path, ensure_ascii=False)})"
+    if has_loader:
+        yield f"{INDENT}loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
+    yield "or take it elsewhere:"
+    yield f"{INDENT}{commands.export}"
+    yield "Every trial and its reason, a page with pictures to show, and this summary again:"
+    yield f"{INDENT}{commands.show}"
+    yield f"{INDENT}{commands.report}"
+    yield f"{INDENT}{commands.resume}"
+
+
+def _shown_path(path: str, cwd: str) -> str:
+    return path.removeprefix(cwd.rstrip("/") + "/") if cwd else path

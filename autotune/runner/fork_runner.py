@@ -1,0 +1,295 @@
+"""Trials forked from a process that has imported what the script imports, or from one that has run its beginning too.
+
+What cannot be forked soundly gets a cold start, and the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections import OrderedDict
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from autotune.model.facts import ScriptFacts
+from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_server import ForkedWarden, ForkServer, ForkServerError, ForkServerGoneError
+from autotune.runner.handle import Handle
+from autotune.runner.prelude_server import (
+    BY_CALL,
+    FORKABLE,
+    Preparation,
+    PreparingRun,
+    Trust,
+    difference,
+    why_unprepared,
+)
+from autotune.runner.python_command import own_modules, plain_command, read_python
+from autotune.runner.start_record import Start
+
+MAX_SERVERS = 3
+"""Each holds what the script imports in memory. Variables that are read at import distinguish them."""
+MAX_PREPARATIONS = 2
+"""Each holds what the script has in memory where its settings begin to matter."""
+LEAST_PREPARATION_S = 0.3
+"""A beginning that is shorter is run again by every trial."""
+PYTHON_OPTIONS = frozenset({"-u"})
+"""Options of the interpreter that a fork can honour: every trial is unbuffered."""
+PER_TRIAL = ("AUTOTUNE_TRIAL", "AUTOTUNE_STARTED_AT", "TMPDIR", "PYTHONPATH")
+"""Variables in which a trial differs from its server."""
+
+Key = tuple[tuple[str, str], ...]
+"""Variables that distinguish servers."""
+
+
+class ForkRunner:
+    """Starts every trial from a server of its imports, or from the script's own beginning; `close` ends these.
+
+    Args:
+        cold: Starts what cannot be forked, and knows how a trial is surrounded.
+        facts: What the probe learned: which modules were imported, and whether a fork can be what a start is.
+        least_preparation_s: Shortest beginning of the script that is run once for all trials; infinite = none is.
+    """
+
+    def __init__(
+        self, cold: ColdRunner, facts: ScriptFacts, *, least_preparation_s: float = LEAST_PREPARATION_S
+    ) -> None:
+        self._cold = cold
+        self._facts = facts
+        self._servers: OrderedDict[Key, ForkServer] = OrderedDict()
+        self._preparations: OrderedDict[tuple[Key, tuple[str, ...]], Preparation] = OrderedDict()
+        """By their server, and the command that they have begun with."""
+        self._refusal = ""
+        self._least_preparation_s = least_preparation_s
+        self._unprepared = "" if math.isfinite(least_preparation_s) else "nothing is prepared"
+        self._trust = Trust(facts)
+
+    def __enter__(self) -> Self:
+        """The runner itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Ends the servers."""
+        self.close()
+
+    def start(self, job: TrialJob) -> Handle | PreparingRun:
+        """Starts one run and gives back its handle, as `ColdRunner.start` does."""
+        reason = self._refusal or why_cold(job, self._facts)
+        if not reason:
+            try:
+                return self._start_anew(job)
+            except ForkServerError as error:
+                self._refusal = reason = str(error)
+        return self._cold.start(job, start_reason=reason)
+
+    def close(self) -> None:
+        """Ends all servers, and removes what they wrote."""
+        for key in list(self._servers):
+            self._end(key)
+
+    def _start_anew(self, job: TrialJob) -> Handle | PreparingRun:
+        """Starts a trial, and once more from new servers where the server has ended.
+
+        A server ends with a trial whose supervisor was killed, and may seem alive for a moment longer.
+
+        Raises:
+            ForkServerError: It cannot be forked.
+        """
+        try:
+            return self._start(job)
+        except ForkServerGoneError:
+            self.close()
+            return self._start(job)
+
+    def _start(self, job: TrialJob) -> Handle | PreparingRun:
+        """Starts a trial in the fastest way that is sound for it.
+
+        Raises:
+            ForkServerError: It cannot be forked.
+        """
+        began = time.monotonic()
+        key, is_new = self._serve(job)
+        server_s = time.monotonic() - began if is_new else 0.0
+        reason = self._unprepared or why_unprepared(job) or self._trust.why_not(job.settings) or self._why_useless(key)
+        if reason:
+            return self._fork(key, job, server_s, reason)
+        preparation = self._preparations.get((key, job.command))
+        if preparation is not None and preparation.is_alive():
+            self._preparations.move_to_end((key, job.command))
+            return self._go_on(key, job, server_s)
+        try:
+            preparation = self._prepare(key, job)
+        except OSError as error:
+            self._unprepared = f"its beginning cannot be prepared: {error}"
+            return self._fork(key, job, server_s, self._unprepared)
+        return PreparingRun(preparation, lambda: self._decided(key, job, began))
+
+    def _why_useless(self, key: Key) -> str:
+        """Why the script's beginning is not worth a try, going by its probe; empty when it may be."""
+        began_s = self._facts.first_step_s - self._servers[key].import_s
+        if began_s >= self._least_preparation_s or self._least_preparation_s == 0:
+            return ""
+        return f"in its probe its first step came after {self._facts.first_step_s:.1f} s, imports included"
+
+    def _prepare(self, key: Key, job: TrialJob) -> Preparation:
+        """Starts the script's own beginning; the one that was used least gives way."""
+        self._forget(key, job.command)
+        while len(self._preparations) >= MAX_PREPARATIONS:
+            self._forget(*next(iter(self._preparations)))
+        preparation = Preparation(self._cold, self._servers[key], job)
+        self._preparations[key, job.command] = preparation
+        return preparation
+
+    def _decided(self, key: Key, job: TrialJob, began: float) -> Handle:
+        """Starts the trial that a preparation was for, as soon as it is known what came of that."""
+        preparation, server_s = self._preparations[key, job.command], time.monotonic() - began
+        reason = preparation.reason
+        if not reason and preparation.prepared_s < self._least_preparation_s:
+            reason = f"its own beginning, up to {preparation.place}, takes {preparation.prepared_s:.2f} s"
+        try:
+            if not reason:
+                return self._go_on(key, job, server_s)
+            self._unprepared = reason
+            self._forget(key, job.command)
+            return self._fork(key, job, server_s, reason)
+        except ForkServerError as error:
+            self._refusal = str(error)
+            return self._cold.start(job, start_reason=self._refusal)
+
+    def _go_on(self, key: Key, job: TrialJob, server_s: float) -> Handle:
+        """Starts a trial where the settings begin to matter."""
+        preparation = self._preparations[key, job.command]
+        reason = preparation.why_not(job)
+        if reason:
+            return self._fork(key, job, server_s, reason)
+        start = Start(
+            kind="prepared",
+            reason=f"its settings matter from {preparation.place}, on",
+            server_pids=(preparation.pid, self._servers[key].pid),
+            server_s=server_s,
+            saved_s=self._servers[key].import_s + preparation.prepared_s,
+            stray_folder=self._servers[key].folder,
+            judged=lambda result: self._trust.judged(job, result),
+        )
+        try:
+            return self._cold.start_with(job, preparation.launch, start)
+        except ForkServerError as error:
+            self._unprepared = f"the process that had run its beginning is gone: {error}"
+            self._forget(key, job.command)
+            return self._fork(key, job, server_s, self._unprepared)
+
+    def _fork(self, key: Key, job: TrialJob, server_s: float, reason: str) -> Handle:
+        """Starts a trial from its imports.
+
+        Raises:
+            ForkServerError: The server is gone.
+        """
+        server = self._servers[key]
+
+        def launch(spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
+            spec["command"], spec["started_as"] = plain_command(job.command), list(job.command)
+            environment["AUTOTUNE_SERVER_PIDS"] = str(server.pid)
+            spec["servers"] = [server.pid]
+            spec["environment"] = difference(server.environment, environment)
+            path = folder / "warden.json"
+            path.write_text(json.dumps(spec))
+            return server.fork(path)
+
+        start = Start(
+            kind="forked",
+            reason=reason,
+            server_pids=(server.pid,),
+            server_s=server_s,
+            saved_s=server.import_s,
+            stray_folder=server.folder,
+            judged=lambda result: self._trust.judged(job, result),
+        )
+        return self._cold.start_with(job, launch, start)
+
+    def _serve(self, job: TrialJob) -> tuple[Key, bool]:
+        """The server whose imports saw the variables of this job, and whether it is new; the least used gives way.
+
+        Raises:
+            ForkServerError: Forking from it would not be sound.
+        """
+        at_import = (pair for pair in job.environment if pair[0] not in BY_CALL)
+        key = (*at_import, ("devices", ",".join(job.devices)))
+        server = self._servers.get(key)
+        if server is not None and server.is_alive():
+            self._servers.move_to_end(key)
+            return key, False
+        if server is not None:
+            self._end(key)
+        while len(self._servers) >= MAX_SERVERS:
+            self._end(next(iter(self._servers)))
+        self._servers[key] = self._start_server(job)
+        return key, True
+
+    def _start_server(self, job: TrialJob) -> ForkServer:
+        workspace = self._cold.workspace
+        try:
+            folder = workspace.new_trial()
+        except OSError as error:
+            raise ForkServerError(f"no server of the imports can be started: {error}") from error
+        environment = self._cold.environment(job, TrialPaths(folder))
+        for name in (*PER_TRIAL, *BY_CALL):
+            environment.pop(name, None)
+            if name in os.environ:
+                environment[name] = os.environ[name]
+        environment["TMPDIR"] = str(workspace.short(folder).temporary)
+        try:
+            return ForkServer(
+                python=job.command[0],
+                environment={**FORKABLE, **environment},
+                folder=folder,
+                mounts=workspace.mounts(folder, is_probe=False, is_server=True) if workspace.has_layers else {},
+                writable=workspace.confinement(None),
+                imports=self._facts.imports,
+                own_modules=own_modules(job),
+            )
+        except OSError as error:
+            workspace.remove_trial(folder)
+            raise ForkServerError(f"no server of the imports can be started: {error}") from error
+        except ForkServerError:
+            workspace.remove_trial(folder)
+            raise
+
+    def _end(self, key: Key) -> None:
+        for of, command in list(self._preparations):
+            if of == key:
+                self._forget(of, command)
+        server = self._servers.pop(key)
+        server.close()
+        self._cold.workspace.remove_trial(server.folder)
+
+    def _forget(self, key: Key, command: tuple[str, ...]) -> None:
+        preparation = self._preparations.pop((key, command), None)
+        if preparation is not None:
+            preparation.close()
+
+
+def why_cold(job: TrialJob, facts: ScriptFacts) -> str:
+    """Why a job cannot be forked, known before anything is tried; empty when it can."""
+    python = read_python(job.command)
+    if job.mode is not Mode.TRIAL:
+        return "a probe sees the script as it is"
+    if job.world_size > 1:
+        return "several processes train together"
+    if python is None:
+        return f"{Path(job.command[0]).name} is not a Python interpreter"
+    unknown = [option for option in python.options if option not in PYTHON_OPTIONS]
+    if unknown:
+        return f"the interpreter is started with {unknown[0]}"
+    if not python.words or (python.words[0] == "-m" and len(python.words) < 2):
+        return "the command names no script"
+    if facts.early_environment:
+        return f"the script sets {facts.early_environment[0]} before it imports torch"
+    if facts.imported_after_freeze:
+        return f"the script freezes its heap before it imports {facts.imported_after_freeze}"
+    if not hasattr(os, "pidfd_open"):
+        return "this system has no descriptors of processes"
+    return ""

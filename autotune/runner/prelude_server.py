@@ -1,0 +1,288 @@
+"""The script's own beginning, run once: how it is started, waited for and forked from, and how far it is trusted."""
+
+from __future__ import annotations
+
+import json
+import math
+import select
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.model.facts import ScriptFacts
+from autotune.model.gauges import Gauges
+from autotune.model.outcome import Outcome
+from autotune.model.result import ProbeResult, TrialResult
+from autotune.protocol.job import TrialJob, TrialPaths
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_server import ForkedWarden, ForkServer, ForkServerError, answer, ask_for_warden
+from autotune.runner.handle import POLL_S, Handle
+from autotune.runner.python_command import plain_command
+from autotune.runner.start_record import Start
+from autotune.sandbox.supervisor import LATEST
+from autotune.settings import Settings
+
+BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables that are read at import and have a call of the library's own to the same effect, so that no server of their
+own is needed: `autotune.trial.start.forked_start` makes it."""
+FORKABLE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Variables of processes that are forked from, where the user has set none: otherwise the first question for a device,
+as libraries have it where they are imported, asks the driver, after which no fork can use it. The script's own
+questions are answered by what the probe was told (`autotune.trial.start.known_devices`)."""
+SAYS_LIMIT_S = 5.0
+"""Longest time from its call to its message."""
+LOSS_TOLERANCE = 1e-4
+"""Relative difference of two first losses that follow from the same random numbers, the device's rounding included."""
+
+
+class Preparation:
+    """One run of the script that stops where its settings begin to matter, and is forked from there.
+
+    Args:
+        cold: Knows how a trial is surrounded.
+        server: The process of the imports that it is forked from.
+        job: Of the trial that it is started for, whose settings it does not use.
+
+    Raises:
+        ForkServerError: The server is gone.
+        OSError: The tuner has no place to be called at.
+    """
+
+    def __init__(self, cold: ColdRunner, server: ForkServer, job: TrialJob) -> None:
+        self.reason = ""
+        """Why no trial can be forked from it, once that is decided."""
+        self.place = ""
+        """Where the settings begin to matter."""
+        self.pid = 0
+        self.prepared_s = 0.0
+        """Seconds that the script took to come there, its imports not included."""
+        self._asks_for_threads = False
+        self._workspace, self._server = cold.workspace, server
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connection: socket.socket | None = None
+        self._environment: dict[str, str] = {}
+        self._is_decided = self._is_cancelled = False
+        self._result: TrialResult | None = None
+        environment = tuple(pair for pair in job.environment if pair[0] not in BY_CALL)
+        job = replace(job, settings=job.natural, environment=environment)
+        start = Start(kind="forked", server_pids=(server.pid,), stray_folder=server.folder)
+        self._command = job.command
+        try:
+            self.handle = cold.start_with(job, self._launch_beginning, start)
+        except BaseException:
+            self._listener.close()
+            raise
+
+    def poll(self) -> bool:
+        """Looks once whether it is known what came of it. Waits only for the end of a line that has begun to come."""
+        if self._is_decided:
+            return True
+        if not self._is_cancelled and select.select([self._listener], [], [], 0)[0]:
+            self._hear()
+        elif self.handle.poll():
+            self.reason = self.reason or "the script ended before its settings mattered"
+            self._is_decided = True
+        return self._is_decided
+
+    def wait_a_little(self) -> None:
+        """Waits until there is something to look at, or it is time for a look."""
+        select.select([self._listener], [], [], POLL_S)
+
+    def cancel(self) -> None:
+        """Ends it now."""
+        self._is_cancelled = True
+        self.handle.cancel()
+
+    def is_alive(self) -> bool:
+        """Whether trials can be forked from it, or may be later."""
+        return not self.reason and not self._is_cancelled and self._warden.poll() is None
+
+    def why_not(self, job: TrialJob) -> str:
+        """Why this trial cannot be forked from it; empty when it can."""
+        if self._asks_for_threads and any(name in BY_CALL for name, _ in job.environment):
+            return "its beginning asks for the number of threads, which these settings change"
+        return (
+            "" if job.command == self._command else "its settings are arguments, which the script reads before all else"
+        )
+
+    def launch(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
+        """Starts the warden of a trial, as `ColdRunner.start_with` asks for it.
+
+        Raises:
+            ForkServerError: It is gone.
+        """
+        assert self._connection is not None
+        if self._workspace.has_layers:
+            spec["layers"] = self._workspace.mounts(folder, is_probe=False, over=self._folder)
+            environment["TMPDIR"] = self._environment["TMPDIR"]  # The trial has a layer over it.
+        else:
+            # It has a TMPDIR of its own: sockets, by which loader workers hand over batches, are past redirection.
+            plan = self._workspace.redirection(folder, is_probe=False, over=self._folder)
+            environment["AUTOTUNE_REDIRECT"] = json.dumps(plan)
+        spec["said"] = str(TrialPaths(self._folder).log)
+        environment["AUTOTUNE_SERVER_PIDS"] = f"{self.pid} {self._server.pid}"
+        spec["servers"] = [self.pid, self._server.pid]
+        spec["environment"] = difference(self._environment, environment)
+        path = folder / "warden.json"
+        path.write_text(json.dumps(spec))
+        (self._folder / LATEST).write_text(str(folder))
+        try:
+            return ask_for_warden(self._connection, path, self._server.home)
+        except OSError as error:
+            raise ForkServerError(str(error)) from error
+
+    def close(self) -> None:
+        """Ends it, and removes what it wrote."""
+        self._listener.close()
+        if self._connection is not None:
+            self._connection.close()
+        self.handle.cancel()
+        self.result()
+
+    def result(self) -> TrialResult:
+        """How it ended, which is waited for."""
+        if self._result is None:
+            self._result = self.handle.result()
+        return self._result
+
+    def _launch_beginning(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
+        address = self._workspace.short(folder).folder / "seam"
+        self._listener.bind(str(address))
+        self._listener.listen(1)
+        self._folder = folder
+        environment["AUTOTUNE_SERVER_PIDS"] = str(self._server.pid)
+        spec["servers"] = [self._server.pid]
+        environment["AUTOTUNE_MEETING"] = str(address)
+        self._environment = environment = {**FORKABLE, **environment}
+        spec["command"], spec["started_as"] = plain_command(self._command), list(self._command)
+        spec["writable"], spec["prepares"] = self._workspace.confinement(None), True
+        spec["environment"] = difference(self._server.environment, environment)
+        path = folder / "warden.json"
+        path.write_text(json.dumps(spec))
+        self._warden = self._server.fork(path)
+        return self._warden
+
+    def _hear(self) -> None:
+        """Takes the call of the script that has come to the place."""
+        self._connection, _ = self._listener.accept()
+        self._is_decided = True
+        try:
+            said = answer(self._connection, SAYS_LIMIT_S)
+            self.prepared_s, self._asks_for_threads = float(said["prepared_s"]), bool(said["asks_for_threads"])
+            self.place, self.pid = str(said["place"]), _pid_behind(self._connection)
+            self.reason = str(said["reason"])
+        except (OSError, ForkServerError, LookupError, TypeError, ValueError) as error:
+            # The script itself runs there, and may have written to the descriptor.
+            self.reason = f"its beginning was lost: {error}"
+
+
+def _pid_behind(connection: socket.socket) -> int:
+    """Process id of who has called, as this process's namespace counts."""
+    size = struct.calcsize("3i")
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return int(pid)
+
+
+class PreparingRun:
+    """A run whose start waits for a preparation: that is watched first, then the trial itself.
+
+    Args:
+        preparation: What is waited for.
+        go_on: Starts the trial once it is known what came of that.
+    """
+
+    def __init__(self, preparation: Preparation, go_on: Callable[[], Handle]) -> None:
+        self._preparation, self._go_on = preparation, go_on
+        self._handle: Handle | None = None
+
+    def poll(self) -> bool:
+        """Looks once at its limits and its memory; whether it is over."""
+        if self._handle is not None:
+            return self._handle.poll()
+        if self._preparation.poll():
+            self._handle = self._go_on()
+        return False
+
+    def gauges(self) -> Gauges:
+        """How the trial looks, by the last `poll`; until it begins, how its preparation does."""
+        return (self._handle or self._preparation.handle).gauges()
+
+    def wait(self) -> None:
+        """Waits until it is over, watching its limits."""
+        while self._handle is None:
+            self._preparation.wait_a_little()
+            self.poll()
+        self._handle.wait()
+
+    def cancel(self) -> None:
+        """Ends it now; it is then judged as interrupted."""
+        if self._handle is None:
+            self._preparation.cancel()
+            self._handle = self._preparation.handle
+        self._handle.cancel()
+
+    def result(self) -> TrialResult:
+        """The judged result of the trial, which is waited for."""
+        self.wait()
+        assert self._handle is not None
+        is_cancelled = self._handle is self._preparation.handle
+        return self._preparation.result() if is_cancelled else self._handle.result()
+
+    def probe_result(self) -> ProbeResult:
+        """What a probe taught, which is waited for."""
+        self.wait()
+        assert self._handle is not None
+        return self._handle.probe_result()
+
+
+class Trust:
+    """Whether trials that go on from the script's beginning are what plain ones are, as far as results have shown.
+
+    Args:
+        facts: With the first loss of a plain run under the script's own settings.
+    """
+
+    def __init__(self, facts: ScriptFacts) -> None:
+        self._first_loss = facts.first_loss
+        self._failed: set[Settings | None] = set()
+        self._reason = ""
+
+    def why_not(self, settings: Settings | None) -> str:
+        """Why a trial under these settings is to be started another way; empty when it need not."""
+        if self._reason:
+            return self._reason
+        return "a prepared trial failed under these settings" if settings in self._failed else ""
+
+    def judged(self, job: TrialJob, result: TrialResult) -> None:
+        """Learns from a result.
+
+        Settings under which a prepared trial failed are tried another way next; where they do not fail then, it was the
+        start. A first loss that is not the probe's under the same settings follows from other random numbers.
+        """
+        if result.start != "prepared":
+            if job.settings in self._failed and not result.outcome.is_failed:
+                self._reason = "a prepared trial failed where another did not"
+            return
+        if result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT):
+            self._failed.add(job.settings)
+        losses = result.ranks[0].first_losses if result.ranks else ()
+        if job.settings != job.natural or not losses or self._first_loss is None:
+            return
+        if not math.isclose(losses[0], self._first_loss, rel_tol=LOSS_TOLERANCE, abs_tol=LOSS_TOLERANCE):
+            self._reason = f"the first loss of a prepared trial was {losses[0]:g}, and {self._first_loss:g} before"
+
+
+def why_unprepared(job: TrialJob) -> str:
+    """Why a job cannot go on from the script's beginning, known before anything is tried; empty when it can."""
+    assert job.settings is not None and job.natural is not None
+    names = {name.removeprefix("knobs.") for name in job.settings.differences(job.natural)}
+    given = sorted(names & set(job.mapped))
+    return f"{given[0]} is an argument, which the script reads before all else" if given else ""
+
+
+def difference(server: Mapping[str, str], trial: Mapping[str, str]) -> dict[str, str | None]:
+    """Variables that a trial must change when it comes from that process; None = it has none of that name."""
+    names = sorted({*server, *trial})
+    return {name: trial.get(name) for name in names if server.get(name) != trial.get(name)}

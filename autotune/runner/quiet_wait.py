@@ -1,0 +1,109 @@
+"""Waiting for a quiet machine before a trial, within bounds: what cannot be waited for is measured and said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from autotune.host import DeviceInfo, usable_cpus
+from autotune.model.result import TrialResult
+from autotune.model.surroundings import FOREIGN_SHARE, HARDWARE_REASONS
+from autotune.runner import devices as devices
+from autotune.runner.pressure import num_running
+
+WAIT_LIMIT_S = 3.0
+"""Longest wait before one trial."""
+NUM_VAIN_WAITS = 2
+"""After so many waits in a row that brought nothing, this machine is never quiet, and is not waited for again until it
+was found quiet once."""
+LOOK_EVERY_S = 0.1
+NUM_LOOKS = 3
+"""Looks at the running tasks of which the quietest counts: a task that runs for a moment is everywhere."""
+BETWEEN_LOOKS_S = 0.01
+LEFTOVER_BYTES = 256 << 20
+"""Device memory beyond what was in use when the search began that is not yet somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """How the machine was found."""
+
+    waited_s: float
+    is_quiet: bool
+
+    def written_with(self, result: TrialResult) -> TrialResult:
+        """The result of the trial that was started then, with this in its surroundings, where these were watched."""
+        if result.surroundings is None:
+            return result
+        surroundings = replace(result.surroundings, waited_s=self.waited_s, was_quiet=self.is_quiet)
+        return replace(result, surroundings=surroundings)
+
+
+class QuietWait:
+    """Waits before every trial of one search until nobody else is at work.
+
+    Args:
+        device: Where trials train, as it was when the search began.
+        is_shared: Others may be on the device, so that its memory says nothing; its temperature does.
+        running: (tasks that run or could, cores of the machine); None where nobody says.
+        now: The monotonic clock.
+        sleep: Waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        device: DeviceInfo,
+        *,
+        is_shared: bool = False,
+        running: Callable[[], tuple[int, int] | None] = num_running,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._device, self._is_shared = device, is_shared
+        self._running, self._now, self._sleep = running, now, sleep
+        self._num_vain = 0
+
+    def wait(self, is_called_off: Callable[[], bool] = lambda: False) -> Quiet:
+        """Waits for quiet while none of ours runs; how long that took, and whether it came.
+
+        Args:
+            is_called_off: Whether nobody wants to wait any more.
+        """
+        began = self._now()
+        limit_s = WAIT_LIMIT_S if self._num_vain < NUM_VAIN_WAITS else 0.0
+        while not (is_quiet := self._is_quiet()):
+            if self._now() - began >= limit_s or is_called_off():
+                break
+            self._sleep(LOOK_EVERY_S)
+        self._num_vain = 0 if is_quiet else self._num_vain + 1
+        return Quiet(waited_s=self._now() - began, is_quiet=is_quiet)
+
+    def _is_quiet(self) -> bool:
+        return self._is_device_quiet() and self._are_cores_free()
+
+    def _is_device_quiet(self) -> bool:
+        """Whether the device is cool, and holds no more than it did when the search began."""
+        if self._device.is_cpu:
+            return True
+        state = devices.state(self._device)
+        if state is not None and any(reason in HARDWARE_REASONS for reason in state.reasons):
+            return False
+        used = devices.used_bytes(self._device)
+        if used is None or self._is_shared:
+            return True
+        return used <= self._device.total_bytes - self._device.free_bytes + LEFTOVER_BYTES
+
+    def _are_cores_free(self) -> bool:
+        """Whether the cores of a trial are free but for a share; on a large machine others have cores of their own."""
+        usable = usable_cpus()
+        for look in range(NUM_LOOKS):
+            if look:
+                self._sleep(BETWEEN_LOOKS_S)
+            found = self._running()
+            if found is None:
+                return True
+            num_others, num_cpus = found[0] - 1, found[1]
+            if num_others <= max(FOREIGN_SHARE * usable, num_cpus - usable):
+                return True
+        return False

@@ -1,0 +1,1 @@
+"""Runs a command whose writes vanish and whose processes cannot escape."""

@@ -1,0 +1,116 @@
+"""Which folders of the user's a script may write to, and trials must not: from the command and the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from autotune.errors import HostError
+from autotune.sandbox.mounts import mounts_below
+
+CACHE_VARIABLES = (
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_DATASETS_CACHE",
+    "TORCH_HOME",
+    "KERAS_HOME",
+    "NLTK_DATA",
+    "WANDB_DIR",
+    "WANDB_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "MPLCONFIGDIR",
+)
+"""Variables that move what training scripts usually keep in the home folder."""
+NEVER = ("dev", "proc", "sys")
+SYSTEM = (*NEVER, "run", "usr", "bin", "lib", "lib64", "etc", "boot", "sbin")
+"""Places that no training script is after. The working directory may well be in one: images use /usr/src/app."""
+MAX_PATH = 4096
+"""Longest value of a variable that can be a path."""
+MAX_ENTRIES = 2000
+"""Entries of one folder that are looked at for links to elsewhere."""
+
+
+def covered_folders(
+    cwd: Path, command: tuple[str, ...], environment: Mapping[str, str] = os.environ
+) -> tuple[Path, ...]:
+    """Folders whose writes go to layers, outer ones first; real paths.
+
+    They are the working directory, the home folder, the folders of what the command names, there or not yet, caches
+    that the environment names, what links directly in the first two lead to, and what is mounted inside any of them.
+
+    Raises:
+        HostError: The working directory is the root folder, over which nothing can be laid.
+    """
+    working, home = cwd.resolve(), _home(environment)
+    if len(working.parts) < 2 or working.parts[1] in NEVER:
+        raise HostError(
+            f"The working directory {working} cannot be protected from what trials write.",
+            "Change to a folder of your own.",
+        )
+    candidates = {working, *_linked(working)}
+    if home is not None:
+        candidates.update((home, *_linked(home)))
+    elsewhere = _named(cwd, (*command[1:], *(environment.get(name, "") for name in CACHE_VARIABLES)))
+    candidates.update(path for path in elsewhere if path.parts[1:2] and path.parts[1] not in SYSTEM)
+    usable = {path for path in candidates if len(path.parts) > 1 and path.parts[1] not in NEVER}
+    outermost = {path for path in usable if not any(other in path.parents for other in usable)}
+    mounted = {Path(point) for path in outermost for point in mounts_below(str(path))}
+    return tuple(sorted(outermost | {point for point in mounted if point.is_dir()}))
+
+
+def written_folders(
+    cwd: Path, command: tuple[str, ...], environment: Mapping[str, str] = os.environ
+) -> tuple[Path, ...]:
+    """Folders that a script is likely to write to: those covered, and those that any variable names; real paths."""
+    named = (Path(value) for value in environment.values() if value.startswith("/") and len(value) < MAX_PATH)
+    found = {path.resolve() for path in named if _is_writable_folder(path)}
+    return tuple(sorted({*covered_folders(cwd, command, environment), *found}))
+
+
+def _is_writable_folder(path: Path) -> bool:
+    try:
+        return path.is_dir() and os.access(path, os.W_OK)
+    except (OSError, ValueError):
+        return False
+
+
+def _home(environment: Mapping[str, str]) -> Path | None:
+    """The home folder, or the nearest folder above one that is yet to be made."""
+    text = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  pathlib raises where there is none
+    if not Path(text).is_absolute():
+        return None
+    home = Path(text).resolve()
+    return next((path for path in (home, *home.parents) if path.is_dir()), None)
+
+
+def _linked(folder: Path) -> Iterator[Path]:
+    """Folders that links directly in this one lead to: checkpoints and caches often live on another disk."""
+    try:
+        with os.scandir(folder) as entries:
+            links = [entry.path for entry in islice(entries, MAX_ENTRIES) if entry.is_symlink()]
+    except OSError:
+        return
+    for link in links:
+        target = Path(os.path.realpath(link))
+        if os.access(target, os.W_OK) and target.parts[1] not in SYSTEM:
+            yield target if target.is_dir() else target.parent
+
+
+def _named(cwd: Path, texts: tuple[str, ...]) -> Iterator[Path]:
+    """Folders that are arguments, or the value of one, those of files that are, and where new ones would be made."""
+    for text in texts:
+        for value in {text, text.partition("=")[2]}:
+            if not value or value.startswith("-"):
+                continue
+            try:
+                path = (cwd / value).resolve()
+                place = next(place for place in (path, *path.parents) if place.exists())
+            except (OSError, ValueError, RuntimeError):
+                continue  # It is no path.
+            yield place if place.is_dir() else place.parent

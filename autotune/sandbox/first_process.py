@@ -1,0 +1,55 @@
+"""The first process of a trial's process namespace: it buries the orphans, and all others end when it does.
+
+Standard library only. No process of the namespace can signal it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+LIGHT = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from autotune.sandbox.first_process import wait; wait(*map(int, sys.argv[2:]))"
+)
+PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+
+
+def stay(pid: int, status: int, *, is_forked: bool) -> None:
+    """Waits for the script as `wait` does; never returns.
+
+    Args:
+        pid: Of the script.
+        status: Descriptor of a pipe.
+        is_forked: Whether this process holds in memory what a program of the user's has made: a fresh interpreter,
+            where there is one, goes on in its place.
+    """
+    try:
+        os.closerange(0, status)
+        os.closerange(status + 1, 4096)
+        os.chdir("/")
+        if is_forked:
+            os.set_inheritable(status, True)
+            with suppress(OSError):
+                os.execv(
+                    sys.executable, [sys.executable, "-I", "-S", "-c", LIGHT, PACKAGE_PARENT, str(pid), str(status)]
+                )
+        wait(pid, status)
+    finally:
+        os._exit(0)
+
+
+def wait(pid: int, status: int) -> None:
+    """Waits for the script, says how it ended, and ends all others.
+
+    Args:
+        pid: Of the script.
+        status: Descriptor of the pipe that the script's wait status is written to, as a decimal number.
+    """
+    ended = 0
+    while ended != pid:
+        ended, how = os.wait()
+    with suppress(OSError):
+        os.write(status, str(how).encode())
+    os._exit(0)

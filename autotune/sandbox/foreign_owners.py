@@ -1,0 +1,78 @@
+"""A layer that gives an ordinary user's scripts folders and files of their own where others own them.
+
+The kernel copies nothing of another user or group into the layer of an ordinary user: a script could not write to a
+colleague's folder, or to one of a group in which all new files are the group's. Copies that belong to the user lie
+between the script's layer and the system's folders instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from autotune.sandbox import overlay
+
+MAX_ENTRIES = 20_000
+"""Entries that are looked at; what lies beyond can be read only."""
+MAX_FILE_BYTES = 64 << 20
+MAX_BYTES = 1 << 30
+"""Of all copies together."""
+
+
+def mend(layer: Path, folders: Iterable[Path], skipped: Path) -> bool:
+    """Fills an empty layer with what others own in these folders, and this user can write to; whether there was any.
+
+    Args:
+        layer: The layer.
+        folders: The user's; real paths.
+        skipped: A folder of ours, which may lie in one of them.
+    """
+    top = layer / overlay.layer_name("/") / overlay.UPPER
+    copies = _Copies(top)
+    for folder in folders:
+        for place, names, files in os.walk(folder):
+            if copies.is_full:
+                break
+            names[:] = [name for name in names if Path(place, name) != skipped]
+            copies.add_folder(place)
+            for name in files:
+                copies.add_file(os.path.join(place, name))  # noqa: PTH118  called for every file
+    return top.is_dir()
+
+
+class _Copies:
+    """Copies by their paths below one folder."""
+
+    def __init__(self, top: Path) -> None:
+        self._top, self._ids = top, (os.geteuid(), os.getegid())
+        self._num_left, self._bytes_left = MAX_ENTRIES, MAX_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        return self._num_left <= 0
+
+    def add_folder(self, path: str) -> None:
+        self._num_left -= 1
+        with suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116
+            if (status.st_uid, status.st_gid) != self._ids and os.access(path, os.W_OK):
+                self._place(path).mkdir(parents=True, exist_ok=True)
+                self._place(path).chmod(status.st_mode & 0o777 | 0o700)
+
+    def add_file(self, path: str) -> None:
+        self._num_left -= 1
+        with suppress(OSError):
+            status = os.lstat(path)
+            is_foreign = (status.st_uid, status.st_gid) != self._ids and os.access(path, os.W_OK)
+            if not is_foreign or status.st_size > min(MAX_FILE_BYTES, self._bytes_left) or not Path(path).is_file():
+                return
+            self._bytes_left -= status.st_size
+            place = self._place(path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, place, follow_symlinks=False)
+
+    def _place(self, path: str) -> Path:
+        return self._top / path.lstrip("/")

@@ -1,0 +1,1 @@
+"""Replacements of Python's path functions for systems without overlay mounts. Standard library only."""

@@ -1,0 +1,48 @@
+"""Starts the server of the imports inside its layers: not even its interpreter's start runs outside of them.
+
+Run with `python -I -S`; standard library only. It hands the tuner a descriptor of the mount namespace that it leaves,
+in which the wardens of the server's trials work, and executes the script's interpreter with the rights to mount the
+layers of its trials.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.sandbox import namespaces, overlay
+from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl
+
+HOME = b"home"
+"""Message that the descriptor comes with."""
+
+
+def main(spec_path: str, descriptor: int, command: Sequence[str]) -> None:
+    """Enters the layers and executes the command; says why where that cannot be done.
+
+    Args:
+        spec_path: JSON with `layers`, a plan.
+        descriptor: The socket to the tuner.
+        command: What to execute.
+    """
+    tuner = socket.socket(fileno=descriptor)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        spec = json.loads(Path(spec_path).read_text())
+        if not namespaces.can_mount():
+            namespaces.own_users()
+            namespaces.unshare(namespaces.CLONE_NEWNS)
+        home = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+        socket.send_fds(tuner, [HOME], [home])
+        os.close(home)
+        overlay.enter(spec["layers"])
+        namespaces.keep_rights_in_next_program()
+        os.set_inheritable(descriptor, True)
+        os.execvp(command[0], list(command))
+    except (OSError, LookupError, ValueError) as error:
+        tuner.sendall(json.dumps({"reason": f"its layers cannot be mounted: {error}"}).encode())
+        os._exit(1)

@@ -1,0 +1,288 @@
+"""The search of one study: what to try next, what came of it, when to stop, and what may win."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from optuna.storages import BaseStorage
+
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.search.after_plan import AfterPlan
+from autotune.search.blame import Guilt, Investigation, investigate, without
+from autotune.search.forecast import forecast
+from autotune.search.history import FinishedTrial, History
+from autotune.search.memory_model import MemoryModel
+from autotune.search.optuna_values import verdict
+from autotune.search.plan import PlanFinished, plan, smallest_memory_fraction
+from autotune.search.plan_state import Candidate, PlanLimits
+from autotune.search.sampler import TpeSampler
+from autotune.search.search_stopping import finalists, why_nothing_to_gain, why_patience_ends
+from autotune.search.study_trials import NATURAL, StudySnapshot, StudyTrials
+from autotune.settings import Settings
+from autotune.space.search_space import SearchSpace
+
+NUM_LAST = 4
+"""Trials at the end of a budget that go to the winner's smallest memory, where that was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """A running trial: settings to measure now."""
+
+    number: int
+    """Optuna's trial number; the result is told under it."""
+    settings: Settings
+    stage: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchExhausted:
+    """There is nothing more to try."""
+
+    reason: str
+    is_limit: bool = False
+    """The number of trials ended the search, and not a lack of settings worth a trial."""
+
+
+class Search:
+    """The search of one study: the plan while it lasts, then what should gain most, under the memory model.
+
+    Several tuners may have one of these on the same study.
+
+    Args:
+        storage: Where the study is; None keeps it in memory.
+        study_name: Made when there is none of that name, resumed otherwise.
+        space: What may be tried.
+        limits: The machine.
+        seed: Of the sampler; the plan has none.
+        max_trials: Trials with an ending that counts, at least 1.
+        spend_all: Whether the trials are spent in full, rather than until nothing more is to be expected.
+    """
+
+    def __init__(
+        self,
+        storage: BaseStorage | None,
+        study_name: str,
+        space: SearchSpace,
+        limits: PlanLimits,
+        *,
+        seed: int,
+        max_trials: int,
+        spend_all: bool,
+    ) -> None:
+        self._storage, self._study_name, self._seed = storage, study_name, seed
+        self._limits = limits
+        self._max_trials = max_trials
+        self._spend_all = spend_all
+        self._open(space)
+
+    def _open(self, space: SearchSpace) -> None:
+        self._whole_space = self._space = space
+        """What may be tried at all, and what is left of it without guilty settings."""
+        self._natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
+        about = {"memory_cap_bytes": self._limits.cap_bytes, NATURAL: self._natural.to_dict()}
+        self._trials = StudyTrials(self._storage, self._study_name, space, {"made_by": "autotune", **about})
+        self._guilts: tuple[Guilt, ...] = ()
+        self._after_plan = AfterPlan(self._trials, TpeSampler(space, self._seed), space, self._limits)
+        self._finished_plan: PlanFinished | None = None
+
+    @property
+    def natural(self) -> Settings:
+        """The script's own settings, canonical."""
+        return self._natural
+
+    def can_begin_anew(self, number: int) -> bool:
+        """Whether nothing was measured or queued yet, and nothing runs but the trial of that number."""
+        return not self._trials.holds_others(number)
+
+    def begin_anew(self, space: SearchSpace) -> None:
+        """Goes on with another baseline, in a study without a trial; asked only where `can_begin_anew`."""
+        self._open(space)
+
+    def ask(self, attrs: Mapping[str, Any] | None = None) -> Proposal | SearchExhausted:
+        """The next trial, started in the database.
+
+        Queued settings come first, then what takes a failed trial apart, then the plan, then what should gain most.
+
+        Args:
+            attrs: What else the trial's user attributes should hold: its owner and lease.
+        """
+        attrs = attrs or {}
+        while True:
+            snapshot = self._trials.snapshot()
+            if self._num_left(snapshot) <= 0:
+                return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.", is_limit=True)
+            investigation = self._investigate(snapshot)
+            queued = self._trials.start_queued(attrs, self._max_trials)
+            if queued is not None:
+                number, candidate = queued
+                return Proposal(number=number, settings=candidate.settings, stage=candidate.stage)
+            next_candidate = investigation.next_trial or self._next(snapshot)
+            if isinstance(next_candidate, SearchExhausted):
+                return next_candidate
+            started = self._trials.start(next_candidate, attrs, self._max_trials)
+            if started is not None:
+                return Proposal(number=started, settings=next_candidate.settings, stage=next_candidate.stage)
+
+    def tell(self, number: int, result: TrialResult, *, is_host_fault: bool = False) -> None:
+        """Records how a trial ended; one that was interrupted is queued again.
+
+        Args:
+            number: Of the proposal. A trial that was reaped meanwhile is left as it is.
+            result: Its ending.
+            is_host_fault: An interruption was the host's fault and not the tuner's own end; after the third the
+                settings are given up.
+        """
+        told = verdict(result, self._limits.cap_bytes)
+        if told is None:
+            self._trials.fail(number, result.reason, is_host_fault=is_host_fault)
+        else:
+            self._trials.finish(number, result, told)
+
+    def reap(self, is_dead: Callable[[dict[str, Any]], bool]) -> tuple[int, ...]:
+        """Fails the running trials whose owner is dead and queues their settings again.
+
+        Args:
+            is_dead: Whether the owner named in a trial's user attributes is dead. A trial whose tuner was killed while
+                it took it from the queue names none.
+
+        Returns:
+            Numbers of the trials that were reaped.
+        """
+        return self._trials.reap(is_dead)
+
+    def take_over(self, settings: Settings, stage: str, result: TrialResult, *, source: str) -> int | None:
+        """The number of a finished trial of another study, added to this one; None where it does not fit.
+
+        Args:
+            settings: What was measured.
+            stage: Why it was.
+            result: How it ended, judged by this study's cap.
+            source: Names the trial: one that was added before is not added again.
+        """
+        told = verdict(result, self._limits.cap_bytes)
+        canonical = settings.canonical(device_is_cpu=self._space.device_is_cpu)
+        if told is None or self._whole_space.why_not(canonical) is not None:
+            return None
+        return self._trials.add_finished(Candidate(settings=canonical, stage=stage), result, told, source)
+
+    def is_held(self, number: int, is_dead: Callable[[dict[str, Any]], bool]) -> bool:
+        """Whether a trial is running, and its owner is not dead; otherwise as in `reap`."""
+        return self._trials.is_held(number, is_dead)
+
+    @property
+    def history(self) -> History:
+        """Finished trials, read from the database; gated ones are not among them."""
+        return self._history(self._trials.snapshot())
+
+    @property
+    def num_finished(self) -> int:
+        """Trials with an ending that counts."""
+        return _num_finished(self._trials.snapshot())
+
+    @property
+    def num_gated(self) -> int:
+        """Suggestions that were not run, because they need too much memory by what is known."""
+        snapshot = self._trials.snapshot()
+        tried = {trial.settings for trial in snapshot.finished}
+        return sum(settings not in tried for settings in snapshot.gated.values())
+
+    @property
+    def baseline(self) -> FinishedTrial | None:
+        """The trial of the script's own settings."""
+        return self.history.baseline
+
+    def fits(self, settings: Settings) -> bool:
+        """Whether settings, in the space or not, are likely to stay under the cap; True while nothing is known."""
+        model = MemoryModel(self.history, self._space, self._limits.cap_bytes, self._limits.fixed_bytes)
+        return (model.ruled_out(settings) or model.unlikely(settings)) is None
+
+    def finalists(self, num: int) -> tuple[FinishedTrial, ...]:
+        """At most `num` trials that may be the fastest, the fastest first, without the baseline."""
+        history = self.history
+        if history.best is None:
+            return ()
+        expected = forecast(history).rates(history.feasible)
+        found = finalists(history, expected, noise_ratio=self._limits.noise_ratio)
+        # What somebody else wrote into Optuna's tables is data: only what may be tried is run.
+        return tuple(trial for trial in found if self._space.why_not(trial.settings) is None)[:num]
+
+    def _investigate(self, snapshot: StudySnapshot) -> Investigation:
+        """What is known of the failed trials; the space is what is left without the guilty."""
+        workers = [int(value) for value in self._whole_space.allowed.get("num_workers", ()) if value]
+        found = investigate(
+            self._history(snapshot),
+            device_is_cpu=self._whole_space.device_is_cpu,
+            running=snapshot.running,
+            may_be_tried=lambda settings: self._whole_space.why_not(settings) is None,
+            least_workers=min(workers, default=None),
+        )
+        if found.guilts != self._guilts:
+            self._guilts, self._finished_plan = found.guilts, None
+            self._space = self._trials.space = without(self._whole_space, found.guilts)
+            self._after_plan = AfterPlan(self._trials, TpeSampler(self._space, self._seed), self._space, self._limits)
+        return found
+
+    def _history(self, snapshot: StudySnapshot) -> History:
+        return History(snapshot.finished, self._natural)
+
+    def _with_running(self, snapshot: StudySnapshot) -> History:
+        """The history in which what another tuner measures at this moment counts as tried and failed."""
+        last = max((trial.number for trial in snapshot.finished), default=0)
+        elsewhere = [_unmeasured(settings, last + 1) for settings in snapshot.running]
+        return self._history(snapshot).with_trials(elsewhere)
+
+    def _planned(self, snapshot: StudySnapshot) -> Candidate | PlanFinished:
+        """The plan's next step."""
+        history = self._with_running(snapshot)
+        if self._finished_plan is None or not self._finished_plan.holds_for(history):
+            step = plan(history, self._space, self._limits)
+            self._finished_plan = step if isinstance(step, PlanFinished) else None
+            return step
+        return self._finished_plan
+
+    def _next(self, snapshot: StudySnapshot) -> Candidate | SearchExhausted:
+        """What comes next of these trials."""
+        history = self._history(snapshot)
+        device_is_cpu, noise_ratio = self._space.device_is_cpu, self._limits.noise_ratio
+        outlook = cache(lambda: self._after_plan.outlook(snapshot, history.telling))
+        if not self._spend_all:
+            reason = why_nothing_to_gain(
+                history, lambda: _expected_gain(outlook()), device_is_cpu=device_is_cpu, noise_ratio=noise_ratio
+            )
+            if reason is not None:
+                return SearchExhausted(reason=reason)
+        planned = self._planned(snapshot)
+        if isinstance(planned, Candidate):
+            return planned
+        candidate = outlook()
+        gain_ratio = _expected_gain(candidate)
+        is_ending = gain_ratio is not None and gain_ratio < noise_ratio
+        if is_ending or self._num_left(snapshot) <= NUM_LAST:
+            memory = smallest_memory_fraction(self._with_running(snapshot), self._space, self._limits)
+            if memory is not None:
+                return memory
+        if candidate is None:
+            return SearchExhausted(reason="Every setting that fits was tried.")
+        reason = None if self._spend_all else why_patience_ends(history, gain_ratio, noise_ratio=noise_ratio)
+        return candidate if reason is None else SearchExhausted(reason=reason)
+
+    def _num_left(self, snapshot: StudySnapshot) -> int:
+        return self._max_trials - len(snapshot.running) - _num_finished(snapshot)
+
+
+def _num_finished(snapshot: StudySnapshot) -> int:
+    return sum(trial.outcome is not Outcome.INTERRUPTED for trial in snapshot.finished)
+
+
+def _expected_gain(candidate: Candidate | None) -> float | None:
+    """What the best of all trials should gain; nothing where none is left."""
+    return 0.0 if candidate is None else candidate.expected_gain_ratio
+
+
+def _unmeasured(settings: Settings, number: int) -> FinishedTrial:
+    return FinishedTrial(number=number, settings=settings, stage="", outcome=Outcome.INTERRUPTED)

@@ -1,0 +1,1 @@
+"""One study from probe to published result: probe, plan, trials, finals, publish."""

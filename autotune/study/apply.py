@@ -1,0 +1,143 @@
+"""A tuned config applied to an unedited script for real training."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.emit.tuned_config import TunedConfig
+from autotune.errors import ConfigError, HostError, UsageError
+from autotune.host import DeviceInfo
+from autotune.measure.window_stopping import SCREENING_HALF_WIDTH_RATIO, WindowRule
+from autotune.model.maps import mapped_arguments, mapped_settings
+from autotune.model.own_lines import own_lines
+from autotune.plain import to_plain
+from autotune.protocol.job import Mode, TrialJob
+from autotune.runner.cold_runner import INJECT
+from autotune.runner.devices import choose_device, choose_devices, cuda_devices
+from autotune.settings import GROUP_OF_FIELD
+from autotune.space.refusals import why_not_unedited
+from autotune.spec import DEFAULT_CONFIG, without_ours
+from autotune.study.jobs import environment_for
+
+
+def run_command(
+    config: TunedConfig,
+    command: tuple[str, ...],
+    cwd: Path,
+    *,
+    share: bool,
+    path: str = DEFAULT_CONFIG,
+    device: str = "auto",
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Arguments and environment that start the user's script under the tuned settings.
+
+    It is real training: it writes where the script writes, and is never ended by us.
+
+    Args:
+        config: The tuned config.
+        command: What starts the script.
+        cwd: Where it is started.
+        share: Leave the rest of the device's memory to others.
+        path: The config's file, as it is to be named in a script.
+        device: Where to train, as `autotune search --device` takes it; inert for a script that trains on the CPU.
+
+    Raises:
+        HostError: This machine has not the devices that the config was measured on.
+        UsageError: The text names no device.
+        ConfigError: The config does not say how to apply itself to an unedited script, or has a setting that cannot be
+            applied to this one soundly.
+    """
+    facts, natural = config.script.facts, config.script.natural
+    if facts is None:
+        raise ConfigError(
+            "The config was not measured on an unedited script, so it cannot be applied to one.",
+            "Load it in the script with autotune.load.",
+        )
+    shown = _devices(config, device) if facts.device == "cuda" else ()
+    _check_can_be_applied(config, path)
+    job = TrialJob(
+        mode=Mode.RUN,
+        command=(*command, *mapped_arguments(config.settings, natural, config.script.maps.items())),
+        cwd=str(cwd),
+        settings=config.settings,
+        natural=natural,
+        facts=facts,
+        mapped=tuple(sorted(mapped_settings(config.script.maps.items()))),
+        device=facts.device,
+        world_size=config.provenance.world_size,
+        cap_bytes=config.memory_cap_bytes,
+        cap_fraction=_fraction(config, shown, share=share) if facts.device == "cuda" else 1.0,
+        window=WindowRule(half_width_ratio=SCREENING_HALF_WIDTH_RATIO),
+        config=path,
+        start_limit_s=1.0,
+        total_limit_s=1.0,
+    )
+    environment = without_ours(os.environ, GROUP_OF_FIELD)
+    environment.update(environment_for(config.settings, natural))
+    if 0 < len(shown) < len(cuda_devices()):
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(each.uuid for each in shown)
+    environment["AUTOTUNE_JOB"] = json.dumps(to_plain(job))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(INJECT), os.environ.get("PYTHONPATH", "")]))
+    return job.command, environment
+
+
+def _check_can_be_applied(config: TunedConfig, path: str) -> None:
+    """Refuses what a search would have refused: a file may have been written or changed by anybody.
+
+    Raises:
+        ConfigError: A setting cannot be applied soundly from outside; the hint has the lines to add to the script.
+    """
+    script = config.script
+    assert script.facts is not None
+    is_cpu = script.facts.device == "cpu"
+    settings = config.settings.canonical(device_is_cpu=is_cpu)
+    reasons = why_not_unedited(
+        settings,
+        script.natural.canonical(device_is_cpu=is_cpu),
+        script.facts,
+        mapped=frozenset(mapped_settings(script.maps.items())),
+        splits_batch_norm=script.splits_batch_norm,
+    )
+    if reasons:
+        refused = "; ".join(f"{name} {getattr(settings, name)}: {reason}" for name, reason in reasons.items())
+        lines = "\n  ".join(own_lines((GROUP_OF_FIELD[name] for name in reasons), path))
+        raise ConfigError(
+            f"{path} cannot be applied to {script.path} as it is: {refused}.",
+            f"Let the script do it, with these lines where they belong, and start it without autotune:\n  {lines}",
+        )
+
+
+def _devices(config: TunedConfig, asked: str) -> tuple[DeviceInfo, ...]:
+    """The devices to train on: as many as trials were shown, chosen as a search chooses them; empty for all of them.
+
+    Raises:
+        HostError: There are fewer than the script starts processes for, or not the one that is named.
+        UsageError: The text names no device, or one that the config was not measured on.
+    """
+    num_devices, visible = config.provenance.host.num_devices, cuda_devices()
+    if asked != "auto" and (num_devices > 1 or choose_device(asked).is_cpu):
+        measured = f"{num_devices} GPUs" if num_devices > 1 else "a GPU"
+        raise UsageError(
+            f"--device {asked}: the config was measured on {measured}.", "Search again for another device."
+        )
+    if num_devices <= len(visible):
+        return choose_devices(asked, num_devices)
+    if visible and config.script.num_processes_per_node == 1:
+        raise HostError(
+            f"The script starts {config.provenance.world_size} processes by itself, for {num_devices} GPUs, and this "
+            f"machine shows {len(visible)}.",
+            "Search again on this machine.",
+        )
+    return ()
+
+
+def _fraction(config: TunedConfig, devices: Sequence[DeviceInfo], *, share: bool) -> float:
+    """The allocator's share of the device that trains now."""
+    devices = devices or cuda_devices()
+    total_bytes = devices[0].total_bytes if devices else 0
+    if total_bytes == 0:
+        return config.memory.fraction or 1.0
+    return config.memory.in_force(config.settings.memory_fraction, total_bytes=total_bytes, share=share)

@@ -1,0 +1,186 @@
+"""Comparing what two searches found, and refusing where the figures do not mean the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.emit.tuned_config import TunedConfig
+from autotune.errors import UsageError
+from autotune.host import HostFingerprint
+from autotune.measure.apart import Estimate, compare_apart
+from autotune.model.search_result import Contender, SearchResult
+from autotune.model.study_comparison import Contrast, Side, Yardstick
+from autotune.plain import from_plain
+from autotune.settings import Settings
+from autotune.store.records import StudyRecord
+from autotune.study.status import is_final
+
+NOTHING_GAINED = Estimate(value=1.0, low=1.0, high=1.0)
+"""What the baseline gains over itself."""
+STORED_FIELDS = {
+    "script": "script",
+    "arguments": "arguments",
+    "--map": "maps",
+    "--samples-per-step": "samples_per_step",
+    "modules": "modules",
+}
+"""Of a study's fingerprint, by the name under which they are told."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """One side with its circumstances."""
+
+    side: Side
+    host: HostFingerprint | None
+    natural: Settings | None
+    """The script's own settings: what a gain is over."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What must be equal, by the name under which it is told; without what is not known."""
+
+
+def found_by_study(name: str, record: StudyRecord) -> Found:
+    """What a study found.
+
+    Raises:
+        UsageError: It has not ended, or found nothing that could be measured.
+    """
+    result = SearchResult.from_document(record.result) if record.result is not None else None
+    if result is None or not is_final(record):
+        hint = f"Go on with it: autotune resume {record.name}"
+        raise UsageError(
+            f"Study {record.name!r} ({record.status}) has no finals yet, so there is no figure of it.", hint
+        )
+    best = result.best
+    rate = _rate(best) if best is not None else None
+    if best is None or rate is None:
+        hint = f"Why each of its trials ended: autotune studies show {record.name}"
+        raise UsageError(f"Study {record.name!r} ({record.status}) found nothing that could be measured.", hint)
+    is_own = result.baseline is not None and best.settings == result.baseline.settings
+    stored = record.fingerprint
+    world_size = record.facts.world_size if record.facts is not None else 1
+    host = from_plain(HostFingerprint, stored["host"]) if stored.get("host") else None
+    return Found(
+        side=Side(
+            name=name,
+            settings=best.settings,
+            rate=rate,
+            gain=NOTHING_GAINED if is_own else _estimate(*result.speedup) if result.speedup is not None else None,
+            samples_unit=result.samples_unit,
+            peak_memory_bytes=best.peak_memory_bytes,
+            memory_cap_bytes=result.memory_cap_bytes,
+        ),
+        host=host,
+        natural=record.natural,
+        fields={
+            **{name: stored[key] for name, key in STORED_FIELDS.items() if stored.get(key, "") != ""},
+            **stored.get("versions", {}),
+            "unit": result.samples_unit,
+            **_batch(best.settings, world_size),
+        },
+    )
+
+
+def found_by_config(name: str, config: TunedConfig) -> Found:
+    """What the search found that wrote a tuned config; its file knows less than its study.
+
+    Raises:
+        UsageError: Its figures make no interval.
+    """
+    low, high = config.interval
+    rate = _estimate(config.samples_per_second, low, high)
+    if rate is None:
+        raise UsageError(
+            f"{name} has no figure to compare: {config.samples_per_second} is not within [{low}, {high}].",
+            "Compare its study by name, or search again: the file is not as a search writes it.",
+        )
+    is_own = config.settings == config.script.natural
+    gain = _estimate(*config.speedup) if config.speedup is not None else None
+    return Found(
+        side=Side(
+            name=name,
+            settings=config.settings,
+            rate=rate,
+            gain=NOTHING_GAINED if is_own else gain,
+            samples_unit=config.samples_unit,
+            peak_memory_bytes=config.peak_memory_bytes,
+            memory_cap_bytes=config.memory_cap_bytes,
+        ),
+        host=config.provenance.host,
+        natural=config.script.natural,
+        fields={
+            **({"script": config.script.digest} if config.script.digest else {}),
+            "autotune": config.provenance.autotune,
+            "unit": config.samples_unit,
+            **_batch(config.settings, config.provenance.world_size),
+        },
+    )
+
+
+def contrast(first: Found, second: Found) -> Contrast:
+    """How many times as fast the second is.
+
+    By the gains over the baseline, where both have one over the same settings: what slowed the machine during one of
+    the searches slowed its baseline too. Otherwise by the rates.
+
+    Raises:
+        UsageError: They are not comparable; says by which fields.
+    """
+    differences = tuple(why_not(first, second))
+    if differences:
+        raise UsageError(
+            f"{first.side.name} and {second.side.name} cannot be compared: {'; '.join(differences)}.",
+            "A figure holds for one script, machine and effective batch; search again where they are the same.",
+        )
+    gains = (second.side.gain, first.side.gain)
+    by = Yardstick.GAIN if all(gains) and first.natural == second.natural else Yardstick.RATE
+    ours, theirs = gains if by is Yardstick.GAIN else (second.side.rate, first.side.rate)
+    assert ours is not None and theirs is not None
+    return Contrast(first=first.side, second=second.side, ratio=compare_apart(ours, theirs), by=by)
+
+
+def why_not(first: Found, second: Found) -> Iterator[str]:
+    """What differs although it must be equal, as `field: here, there`; what one side does not know is not compared."""
+    if first.host is not None and second.host is not None:
+        yield from (line.replace(", was ", ", not ") for line in first.host.differences(second.host))
+        pythons = (first.host.python, second.host.python)
+        if all(pythons) and pythons[0] != pythons[1]:
+            yield f"python: {pythons[0]}, not {pythons[1]}"
+    for name, here in first.fields.items():
+        if name in second.fields and here != second.fields[name]:
+            yield f"{name}: {_WORDS.get(name, _plain)(here, second.fields[name])}"
+
+
+def _plain(here: Any, there: Any) -> str:
+    return f"{here}, not {there}"
+
+
+def _modules(here: Mapping[str, str], there: Mapping[str, str]) -> str:
+    changed = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
+    return f"{', '.join(changed)}, which the script imports, changed between them"
+
+
+_WORDS: Mapping[str, Callable[[Any, Any], str]] = {
+    "script": lambda here, there: "its file changed between them, or it is another",
+    "arguments": lambda here, there: "the command changed between them",
+    "modules": _modules,
+}
+"""Of fields whose values say nothing to people."""
+
+
+def _batch(settings: Settings, world_size: int) -> dict[str, Any]:
+    return {"processes": world_size, "effective batch": settings.effective_batch(world_size)}
+
+
+def _rate(contender: Contender) -> Estimate | None:
+    if contender.samples_per_second is None or contender.interval is None:
+        return None
+    return _estimate(contender.samples_per_second, *contender.interval)
+
+
+def _estimate(value: float, low: float, high: float) -> Estimate | None:
+    """None where the three make no estimate: a stored document or a file may have been edited."""
+    return Estimate(value=value, low=low, high=high) if 0 < low <= value <= high < math.inf else None

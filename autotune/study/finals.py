@@ -1,0 +1,333 @@
+"""Runs the finals: the best few and the baseline once more, interleaved, in fresh processes.
+
+All published figures come from the finals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from autotune.measure.interval import mean_and_half_width
+from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
+from autotune.model.events import Event, FinalFinished, FinalsStarted, FinalStarted
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.search.history import FinishedTrial
+from autotune.settings import Precision
+from autotune.store.records import FinalRecord
+from autotune.store.repository import Repository
+from autotune.study.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
+from autotune.study.stop import StopRequest
+from autotune.units import format_seconds
+
+if TYPE_CHECKING:  # commands that only report import this module too, and must not load Optuna
+    from autotune.study.trial_loop import TrialLoop
+
+TOLD_OVERRUN_SHARE = 0.02
+"""Share of the given time above which an overrun is told to the user."""
+CONFIDENCE = 0.95
+"""Confidence of the interval of a published rate."""
+PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinalsResult:
+    """The winner of the finals, compared with the baseline."""
+
+    winner: FinishedTrial
+    baseline: FinishedTrial | None
+    comparison: Comparison | None
+    """Winner against baseline; None when the baseline wins, or failed, or was not measured."""
+    records: tuple[FinalRecord, ...]
+    is_compared: bool = True
+    """True when the rounds were enough to compare the contenders, or nothing had to be compared."""
+    shortened: str = ""
+    """How the finals were cut short for want of time, as a sentence or two; empty when the finals are complete."""
+
+
+class Finals:
+    """Runs the finals of one study, and continues after the last whole round of a killed tuner."""
+
+    def __init__(
+        self,
+        *,
+        study: str,
+        loop: TrialLoop,
+        repository: Repository,
+        budget: Budget,
+        stop: StopRequest,
+        on_event: Callable[[Event], None],
+        seed: int,
+    ) -> None:
+        self._study, self._loop, self._repository = study, loop, repository
+        self._budget, self._stop, self._on_event, self._seed = budget, stop, on_event, seed
+
+    def run(
+        self,
+        finalists: Sequence[FinishedTrial],
+        baseline: FinishedTrial | None,
+        unselected: Mapping[int, TrialResult] | None = None,
+    ) -> FinalsResult | None:
+        """Measures until the winner is known.
+
+        Args:
+            finalists: The best trials, the fastest first.
+            baseline: The trial of the script's own settings.
+            unselected: Results of the trials themselves, by number, when no trial was chosen among several. A chosen
+                trial looks faster than its settings are; without a choice the trials are as good as a round of finals,
+                and count as the first round.
+
+        Returns:
+            None when the search was asked to stop before the winner was known, or no contender can be measured.
+        """
+        contenders = {trial.number: trial for trial in finalists[: self._budget.affordable_finalists()]}
+        if baseline is not None and baseline.is_feasible:
+            contenders[baseline.number] = baseline
+        if not contenders:
+            return None
+        self._count_trials_as_round(contenders, unselected or {})
+        num_rounds = self._num_planned(contenders, unselected or {})
+        num_left = sum(not self._is_whole(index, contenders) for index in range(num_rounds))
+        if num_left:
+            self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_left))
+        running, num_late, num_whole = dict(contenders), 0, 0
+        for round_index in range(MAX_ROUNDS):
+            if round_index >= num_rounds and not self._needs_more(running, baseline):
+                break
+            able = self._able(running, baseline)
+            running = self._affordable(able, baseline, num_rounds - round_index)
+            num_late += len(able) - len(running)
+            if not self._is_whole(round_index, running) and not self._budget.affords_last_round(running):
+                break
+            self._round(round_index, running, num_rounds)
+            num_whole += self._is_whole(round_index, running)
+            if self._stop.level:
+                if num_whole < num_rounds:
+                    return None
+                break
+        # A dropped contender has fewer rounds than an interval needs.
+        result = self._result(running, baseline) if self._records(contenders) else _without_runs(contenders, baseline)
+        if result is None:
+            return None
+        is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS
+        return replace(
+            result, is_compared=is_compared, shortened=self._shortened(num_late, len(running), num_rounds, num_whole)
+        )
+
+    def _num_planned(self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]) -> int:
+        """Planned rounds: a single measured contender is compared with nothing, and needs no round beyond the trial."""
+        if len(contenders) > 1:
+            return NUM_ROUNDS
+        return 1 if contenders.keys() <= unselected.keys() else ROUNDS_ALONE
+
+    def _count_trials_as_round(
+        self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]
+    ) -> None:
+        """Records the trials as the first round, unless a run of the finals exists already or a result is missing."""
+        if not contenders.keys() <= unselected.keys() or self._records(dict(contenders)):
+            return
+        for number, trial in contenders.items():
+            record = FinalRecord(
+                round=0,
+                number=number,
+                settings=trial.settings,
+                result=unselected[number],
+                finished_at=datetime.now(UTC),
+            )
+            self._repository.record_final(self._study, record)
+
+    def _is_whole(self, round_index: int, contenders: dict[int, FinishedTrial]) -> bool:
+        """Whether every contender has been measured in a round."""
+        return self._done(round_index, contenders) == contenders.keys()
+
+    def _able(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
+        """The contenders still able to win: a contender that failed in a round need not run again.
+
+        The script's own settings stay in any case, and all contenders stay when every contender has failed.
+        """
+        failed = {record.number for record in self._records(running) if record.result.outcome is not Outcome.OK}
+        failed -= {baseline.number} if baseline is not None else set()
+        return {number: trial for number, trial in running.items() if number not in failed} or running
+
+    def _affordable(
+        self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None, num_rounds: int
+    ) -> dict[int, FinishedTrial]:
+        """The contenders that go on; the slowest are dropped while the given number of rounds does not fit the time."""
+        kept = dict(running)
+        while len(kept) > 2 and not self._budget.affords_rounds(max(1, num_rounds), kept):
+            others = [number for number in kept if baseline is None or number != baseline.number]
+            del kept[min(others, key=lambda number: self._latest_rate(kept[number]))]
+        return kept
+
+    def _latest_rate(self, trial: FinishedTrial) -> float:
+        """Mean rate of a contender's finals, in samples per second; before the first final, the rate of the trial."""
+        rates = [_rate(record.result) for record in self._records({trial.number: trial})]
+        return sum(rates) / len(rates) if rates else trial.samples_per_second or 0.0
+
+    def _shortened(self, num_late: int, num_kept: int, num_planned: int, num_whole: int) -> str:
+        kept = f"The time allowed only {num_kept} contenders to the last round." if num_late else ""
+        if num_whole < num_planned:
+            rounds = f"The time allowed {num_whole} of {num_planned} rounds of finals."
+            kept = f"{kept} {rounds}".strip()
+        over_s = self._budget.spent_s - self._budget.total_s
+        if over_s <= TOLD_OVERRUN_SHARE * self._budget.total_s:
+            return kept
+        over = format_seconds(over_s)
+        return f"{kept} Even so the finals took {over} more.".strip()
+
+    def _round(self, round_index: int, contenders: dict[int, FinishedTrial], num_rounds: int) -> None:
+        done = self._done(round_index, contenders)
+        if done == contenders.keys():
+            return
+        # All runs of a round must be from the same hours: a half round of an earlier session is run anew. Numbers with
+        # an old run come first, so that the round stays a half round until all old runs are replaced.
+        order = sorted(round_order(sorted(contenders), round_index, self._seed), key=lambda number: number not in done)
+        num_later = max(0, num_rounds - round_index - 1) * len(contenders)
+        for position, number in enumerate(order):
+            if self._stop.level:
+                return
+            limit_s = self._budget.final_window_s(len(order) - position + num_later)
+            self._on_event(FinalStarted(round=round_index, number=number))
+            result = self._loop.measure(contenders[number].settings, is_final=True, window_limit_s=limit_s)
+            if result.outcome is Outcome.INTERRUPTED:
+                return
+            if result.measurement is not None:
+                self._budget.final_took(result.wall_s, window_s=result.measurement.window_s, number=number)
+            record = FinalRecord(
+                round=round_index,
+                number=number,
+                settings=contenders[number].settings,
+                result=result,
+                finished_at=datetime.now(UTC),
+            )
+            self._repository.record_final(self._study, record)
+            self._repository.add_spent(self._study, self._budget.unsaved_s())
+            self._on_event(FinalFinished(round=round_index, number=number, result=result))
+
+    def _done(self, round_index: int, contenders: dict[int, FinishedTrial]) -> set[int]:
+        """The numbers of the contenders measured in a round."""
+        return {record.number for record in self._records(contenders) if record.round == round_index}
+
+    def _records(self, contenders: dict[int, FinishedTrial]) -> tuple[FinalRecord, ...]:
+        return tuple(record for record in self._repository.finals(self._study) if record.number in contenders)
+
+    def _needs_more(self, contenders: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> bool:
+        """Whether the best looks faster than the baseline, but not beyond doubt, and another round can be afforded."""
+        if baseline is None or not baseline.is_feasible or len(contenders) < 2:
+            return False
+        if self._budget.left_s < len(contenders) * self._budget.final_s:
+            return False
+        finals = _as_finals(self._records(contenders))
+        ratios = [_compare(finals, number, baseline.number) for number in contenders if number != baseline.number]
+        known = [comparison for comparison in ratios if comparison is not None]
+        best = max(known, key=lambda comparison: comparison.ratio, default=None)
+        return best is not None and best.ratio > 1.0 and not best.is_gain
+
+    def _result(self, contenders: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult | None:
+        records = self._records(contenders)
+        finals = _as_finals(records)
+        if not any(final.feasible for final in finals):
+            return None
+        numbers = {final.candidate for final in finals}
+        against = baseline.number if baseline is not None and baseline.number in numbers else None
+        if against is None or numbers == {final.candidate for final in finals if not final.feasible}:
+            number = _fastest(finals, against)
+            return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=records)
+        number, comparisons = _winner(finals, against, contenders, records)
+        if number not in comparisons and fits(records, against):
+            number = against  # The script's own settings failed in a round: the gain over the script is unknown.
+        comparison = comparisons.get(number) if number != against else None
+        return FinalsResult(winner=contenders[number], baseline=baseline, comparison=comparison, records=records)
+
+
+def _without_runs(contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult:
+    """The result when no run fitted the time: the script's own settings, or the best trial when these do not fit."""
+    number = baseline.number if baseline is not None and baseline.number in contenders else next(iter(contenders))
+    return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=())
+
+
+def _winner(
+    finals: Sequence[Final], against: int, contenders: dict[int, FinishedTrial], records: Sequence[FinalRecord]
+) -> tuple[int, dict[int, Comparison]]:
+    """The winner and all comparisons; a contender that thrashed at the cap wins only without a gain elsewhere."""
+
+    def tie_key(number: int) -> tuple[float, int, int, int]:
+        return _tie_key(contenders[number], records)
+
+    thrashing = {record.number for record in records if record.result.is_near_cap} - {against}
+    if thrashing:
+        calm = [final for final in finals if final.candidate not in thrashing]
+        number, comparisons = choose_winner(calm, against, tie_key)
+        if number != against:
+            return number, comparisons
+    return choose_winner(finals, against, tie_key)
+
+
+def _as_finals(records: Sequence[FinalRecord]) -> list[Final]:
+    return [
+        Final(
+            candidate=record.number,
+            round=record.round,
+            samples_per_second=_rate(record.result),
+            peak_memory_bytes=record.result.peak_memory_bytes or 0,
+            feasible=record.result.outcome is Outcome.OK,
+        )
+        for record in records
+    ]
+
+
+def _rate(result: TrialResult) -> float:
+    return result.measurement.samples_per_second if result.measurement is not None else 0.0
+
+
+def _compare(finals: Sequence[Final], candidate: int, against: int) -> Comparison | None:
+    feasible = [final for final in finals if final.feasible]
+    try:
+        return compare(feasible, candidate, against)
+    except ValueError:
+        return None
+
+
+def _fastest(finals: Sequence[Final], against: int | None) -> int:
+    """The fastest candidate among candidates feasible in every round; without any, the baseline if ever feasible."""
+    failed = {final.candidate for final in finals if not final.feasible}
+    rates: dict[int, list[float]] = {}
+    for final in finals:
+        if final.candidate not in failed:
+            rates.setdefault(final.candidate, []).append(final.samples_per_second)
+    if not rates:
+        feasible = [final.candidate for final in finals if final.feasible]
+        return against if against in feasible else feasible[0]
+    return max(rates, key=lambda number: sum(rates[number]) / len(rates[number]))
+
+
+def _tie_key(trial: FinishedTrial, records: Sequence[FinalRecord]) -> tuple[float, int, int, int]:
+    """Order of ties: less memory (in steps of a tenth: less is chance), fewer workers, higher precision, age."""
+    peaks = [record.result.peak_memory_bytes or 0 for record in records if record.number == trial.number]
+    peak = round(math.log(max(peaks, default=1) or 1) / math.log(1.1))
+    return (peak, trial.settings.num_workers, PRECISION_ORDER.index(trial.settings.precision), trial.number)
+
+
+def fits(records: Sequence[FinalRecord], number: int) -> bool:
+    """Whether a finalist stayed within the memory limits in every final."""
+    return not any(record.result.outcome.is_infeasible for record in records if record.number == number)
+
+
+def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, tuple[float, float]] | None:
+    """Geometric mean of a finalist's rates over the rounds, in samples per second, with the interval at 95 %.
+
+    None when the finalist was never measured. The interval is a t-interval over the rounds; with a single round, the
+    interval is the round's own.
+    """
+    looks = [record.result.measurement for record in records if record.number == number]
+    measured = [look for look in looks if look is not None]
+    if not measured:
+        return None
+    if len(measured) == 1:
+        return measured[0].samples_per_second, (measured[0].low, measured[0].high)
+    mean, half = mean_and_half_width([math.log(look.samples_per_second) for look in measured], CONFIDENCE)
+    return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))

@@ -1,0 +1,161 @@
+"""From settings to the job that runs them: command, environment and limits. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from autotune.measure.window_stopping import FINALS_HALF_WIDTH_RATIO, SCREENING_HALF_WIDTH_RATIO, WindowRule
+from autotune.model.facts import LossReduction, ScriptFacts
+from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
+from autotune.protocol.job import Mode, TrialJob
+from autotune.settings import OmpWaitPolicy, Settings
+from autotune.spec import SearchSpec
+from autotune.study.budget import LEAST_FINAL_WINDOW_S
+from autotune.study.target import Site
+
+PROBE_START_LIMIT_S = 900.0
+"""A probe may download its dataset."""
+PROBE_STEPS_LIMIT_S = 300.0
+"""Longest time from a probe's first step to its end."""
+START_SLACK_S = 60.0
+START_FACTOR = 5.0
+"""A trial may take so many times as long as the probe to its first step, plus a slack: compilation, a busy disk."""
+TOTAL_SLACK_S = 60.0
+STEPS_IN_TRIAL = 150
+"""Optimizer steps that a trial may need, at a few times the baseline's duration each."""
+WINDOW_S = 8.0
+STEPS_IN_WINDOW = 12
+"""A window of long steps lasts at least so many of them."""
+FINAL_WINDOW_FACTOR = 1.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Jobs:
+    """Makes the jobs of one study."""
+
+    spec: SearchSpec
+    site: Site
+    facts: ScriptFacts | None = None
+    natural: Settings | None = None
+
+    @property
+    def maps(self) -> tuple[tuple[str, str], ...]:
+        """Settings that reach the script through its own arguments."""
+        return all_maps(self.spec.maps, self.facts)
+
+    def probe(self) -> TrialJob:
+        """The script as it is."""
+        start_limit_s = min(PROBE_START_LIMIT_S, self.spec.budget_s)
+        return self._job(
+            mode=Mode.PROBE,
+            command=self.spec.command,
+            settings=None,
+            start_limit_s=start_limit_s,
+            total_limit_s=start_limit_s + PROBE_STEPS_LIMIT_S,
+        )
+
+    def split_probe(self, settings: Settings) -> TrialJob:
+        """One step with the batch in parts, the loss taken for a mean."""
+        assert self.facts is not None
+        facts = replace(self.facts, loss_reduction=LossReduction.MEAN)
+        return replace(self.trial(settings), mode=Mode.SPLIT_PROBE, facts=facts)
+
+    def trial(
+        self,
+        settings: Settings,
+        *,
+        incumbent: float | None = None,
+        is_final: bool = False,
+        window_limit_s: float = math.inf,
+    ) -> TrialJob:
+        """A measurement under these settings; finals measure longer and never race, within the time that is left."""
+        assert self.facts is not None and self.natural is not None
+        start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s
+        arguments = mapped_arguments(settings, self.natural, self.maps)
+        return self._job(
+            mode=Mode.TRIAL,
+            command=(*self.spec.command, *arguments),
+            settings=settings,
+            environment=tuple(environment_for(settings, self.natural).items()),
+            window=self._window(is_final=is_final, limit_s=window_limit_s),
+            incumbent=None if is_final else incumbent,
+            start_limit_s=start_limit_s,
+            total_limit_s=start_limit_s + TOTAL_SLACK_S + STEPS_IN_TRIAL * self.facts.step_s,
+        )
+
+    def batch_probe(self, settings: Settings, factor: int) -> TrialJob:
+        """The compute-only rate under these settings with a batch so many times as large."""
+        job = self.trial(settings)
+        limit_s = job.start_limit_s + factor * (job.total_limit_s - job.start_limit_s)
+        return replace(job, batch_probe_factor=factor, total_limit_s=limit_s)
+
+    def _facts_of_trials(self) -> ScriptFacts | None:
+        """The facts with the answer to a script's question for devices as trials are to hear it: of those shown."""
+        facts, shown = self.facts, self.site.devices
+        known = facts.cuda_devices if facts is not None else None
+        if facts is None or known is None or not shown or known.asked_for != ",".join(self.site.probe_devices):
+            return facts
+        return replace(facts, cuda_devices=replace(known, asked_for=",".join(shown), num_devices=len(shown)))
+
+    def _window(self, *, is_final: bool, limit_s: float = math.inf) -> WindowRule:
+        step_s = self.facts.step_s if self.facts is not None else 0.0
+        longest_s = max(WINDOW_S, STEPS_IN_WINDOW * step_s)
+        if is_final:
+            least_s = max(LEAST_FINAL_WINDOW_S, STEPS_IN_WINDOW / 2 * step_s)
+            return WindowRule(
+                half_width_ratio=FINALS_HALF_WIDTH_RATIO,
+                max_window_s=min(FINAL_WINDOW_FACTOR * longest_s, max(limit_s, least_s)),
+                min_window_s=LEAST_FINAL_WINDOW_S,
+            )
+        return WindowRule(half_width_ratio=SCREENING_HALF_WIDTH_RATIO, max_window_s=longest_s)
+
+    def _job(
+        self,
+        *,
+        mode: Mode,
+        command: tuple[str, ...],
+        settings: Settings | None,
+        start_limit_s: float,
+        total_limit_s: float,
+        environment: tuple[tuple[str, str], ...] = (),
+        window: WindowRule | None = None,
+        incumbent: float | None = None,
+    ) -> TrialJob:
+        return TrialJob(
+            mode=mode,
+            command=command,
+            cwd=self.spec.cwd,
+            settings=settings,
+            natural=self.natural,
+            facts=self._facts_of_trials(),
+            mapped=tuple(sorted(mapped_settings(self.maps))),
+            environment=environment,
+            device=self.site.device.kind,
+            devices=self.site.probe_devices if mode is Mode.PROBE else self.site.devices,
+            world_size=self.spec.num_processes_per_node,
+            seed=self.spec.seed,
+            cap_bytes=self.site.cap_bytes,
+            cap_fraction=self.site.cap_fraction,
+            host_cap_bytes=self.site.host_cap_bytes,
+            outside_allocator_bytes=self.facts.outside_allocator_bytes if self.facts is not None else None,
+            window=window or self._window(is_final=False),
+            incumbent_samples_per_second=incumbent,
+            samples_per_step=self.spec.samples_per_step,
+            start_limit_s=start_limit_s,
+            total_limit_s=total_limit_s,
+        )
+
+
+def environment_for(settings: Settings, natural: Settings) -> Mapping[str, str]:
+    """Variables that must be set before the interpreter starts; none for what the script does by itself."""
+    environment: dict[str, str] = {}
+    if settings.intra_op_threads != natural.intra_op_threads:
+        environment["OMP_NUM_THREADS"] = str(settings.intra_op_threads)
+        environment["MKL_NUM_THREADS"] = str(settings.intra_op_threads)
+    if settings.omp_wait_policy is OmpWaitPolicy.PASSIVE and natural.omp_wait_policy is not OmpWaitPolicy.PASSIVE:
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"
+    if settings.expandable_segments and not natural.expandable_segments:
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    return environment

@@ -1,0 +1,100 @@
+"""What a larger effective batch would bring: the search holds it fixed, and only says what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from autotune.model.facts import ScriptFacts
+from autotune.search.history import FinishedTrial
+from autotune.settings import Settings
+from autotune.spec import SearchSpec
+from autotune.study.budget import Budget
+
+FACTORS = (2, 4)
+LEAST_GAIN = 0.05
+"""Less than this is not worth another learning rate."""
+LEAST_TRIALS = 4
+"""A search of fewer has no time for what it was not asked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchGain:
+    """The compute-only rate of a larger effective batch."""
+
+    factor: int
+    effective_batch: int
+    ratio: float
+    """To the rate of the batch as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchProbe:
+    """Probes of one search, which are no trials of it.
+
+    Args:
+        spec: The search.
+        facts: What its probe learned.
+        budget: Its time.
+        fits: Whether settings are likely to stay under the cap.
+        compute_rate: Measures the compute-only rate of settings with so many times the batch.
+        is_stopped: Whether the search was asked to end.
+    """
+
+    spec: SearchSpec
+    facts: ScriptFacts
+    budget: Budget
+    fits: Callable[[Settings], bool]
+    compute_rate: Callable[[Settings, int], float | None]
+    is_stopped: Callable[[], bool]
+
+    def run(self, best: FinishedTrial | None, num_trials: int) -> tuple[BatchGain, ...]:
+        """Rates at twice and four times the batch under the best settings, where they fit and there is time.
+
+        The finals' time is left alone. What cannot be measured is left out without a word: not every script takes a
+        batch of another size.
+        """
+        if best is None or num_trials < LEAST_TRIALS or self.spec.effective_batch != "fixed":
+            return ()
+        batch, base = best.settings.effective_batch(), best.compute_samples_per_second
+        size = best.settings.batch_size
+        if self.facts.loader is None or batch is None or size is None or not base:
+            return ()
+        gains = []
+        for factor in FACTORS:
+            if self.is_stopped() or self.budget.left_s < self.budget.reserve_s + self.budget.around_s:
+                break
+            if not self.fits(replace(best.settings, batch_size=factor * size)):
+                break
+            rate = self.compute_rate(best.settings, factor)
+            if rate is None:
+                break
+            effective_batch = factor * batch * self.facts.world_size
+            gains.append(BatchGain(factor=factor, effective_batch=effective_batch, ratio=rate / base))
+        return tuple(gains)
+
+
+def describe(gains: tuple[BatchGain, ...], *, can_search: bool = True) -> str:
+    """The gains as one note for the user; empty where a larger batch brings nothing worth mentioning.
+
+    Args:
+        gains: The rates at larger batches.
+        can_search: True when a search may choose the effective batch of this script.
+    """
+    best = max(gains, key=lambda gain: gain.ratio, default=None)
+    if best is None or best.ratio < 1 + LEAST_GAIN:
+        return ""
+    own = best.effective_batch // best.factor
+    others = [f"{gain.factor}x {gain.ratio - 1:+.0%}" for gain in gains if gain is not best]
+    beside = f" ({', '.join(others)})" if others else ""
+    how = (
+        f"--effective-batch {own}..{best.effective_batch}"
+        if can_search
+        else "such a batch in the script's own settings"
+    )
+    return (
+        f"At {best.factor}x the batch your device would do {best.ratio - 1:+.0%}, by its compute alone{beside}. "
+        f"If training allows it: {how}, and another learning rate: as a rule "
+        f"{best.factor} times as large for SGD, with a warm-up, {best.factor**0.5:.3g} times for Adam and its kin. "
+        "Check what the model reaches in the end."
+    )

@@ -1,0 +1,49 @@
+"""Lists the settings left out of a study because trials have failed, from the records of the trials. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.model.search_result import LeftOut
+from autotune.search.blame import BATCH, Guilt, investigate
+from autotune.search.history import FinishedTrial, History
+from autotune.settings import text_of
+from autotune.store.records import StudyRecord, TrialRecord
+
+
+def left_out_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> tuple[LeftOut, ...]:
+    """The settings left out of a study, each with the reason given by a trial.
+
+    Args:
+        record: The study; before the probe of the study, nothing is left out.
+        trials: All trials of the study.
+    """
+    if record.natural is None:
+        return ()
+    device_is_cpu = record.facts is not None and record.facts.device == "cpu"
+    natural = record.natural.canonical(device_is_cpu=device_is_cpu)
+    history = History([_finished(trial) for trial in trials if trial.result.outcome.is_finished], natural)
+    found = investigate(history, device_is_cpu=device_is_cpu)
+    return tuple(_left_out(guilt) for guilt in found.guilts)
+
+
+def _finished(trial: TrialRecord) -> FinishedTrial:
+    return FinishedTrial(
+        number=trial.number,
+        settings=trial.settings,
+        stage=trial.stage,
+        outcome=trial.result.outcome,
+        reason=trial.result.why,
+        missed=trial.result.missed,
+        is_inconclusive=trial.result.is_inconclusive,
+    )
+
+
+def _left_out(guilt: Guilt) -> LeftOut:
+    settings: dict[str, str] = {}
+    for name, value in guilt.changes:
+        if name == BATCH:
+            settings["batch_size"], settings["grad_accum_steps"] = map(text_of, value)
+        else:
+            settings[name] = text_of(value)
+    return LeftOut(settings=tuple(settings.items()), reason=guilt.trial.reason, trial=guilt.trial.number)

@@ -1,0 +1,201 @@
+"""What of this machine stands in the way of a sound search: checked, named, with the remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import HostError
+from autotune.host import available_memory_bytes, cpu_model, shared_memory_free_bytes, total_memory_bytes, usable_cpus
+from autotune.protocol.protection import SENTENCES, Protection, ProtectionWish
+from autotune.runner import devices
+from autotune.sandbox.protection_choice import IN_A_CONTAINER, choose
+from autotune.units import GIB, format_bytes
+
+LITTLE_SHARED_MEMORY_BYTES = GIB
+"""Containers have 64 MiB by default, in which one queue of image batches does not fit."""
+LITTLE_DISK_BYTES = 5 * GIB
+"""Checkpoints of a trial, and a copy of what it changes, go to the temporary space."""
+LITTLE_MEMORY_SHARE = 0.25
+BUSY_SHARE = 0.25
+"""Of the usable cores: what others take of them is in every measurement."""
+ASK_LIMIT_S = 120.0
+ASK_TORCH = """
+import json, sys
+import torch
+print(json.dumps({
+    "torch": str(torch.__version__), "cuda_build": torch.version.cuda or "", "python": sys.version.split()[0],
+    "num_devices": torch.cuda.device_count(), "is_available": torch.cuda.is_available(),
+}))
+"""
+
+
+class Status(StrEnum):
+    """How much a finding matters."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """A search works; its figures, or its speed, may suffer."""
+    PROBLEM = "problem"
+    """A search on this machine, or on its device, does not work."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    status: Status
+    text: str
+    """What was found, in a few words."""
+    remedy: str = ""
+    """What to do about it; empty where all is well."""
+
+
+def examine() -> Iterator[Finding]:
+    """Findings, one after the other: those of torch take a few seconds."""
+    yield _system()
+    yield _cores()
+    yield _load()
+    yield _memory()
+    yield _shared_memory()
+    yield _disk()
+    yield _protection()
+    yield from _devices()
+
+
+def _system() -> Finding:
+    text = f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {cpu_model()}"
+    if platform.system() == "Linux":
+        return Finding(name="system", status=Status.OK, text=text)
+    remedy = "Search on Linux: trials are watched through /proc. A tuned config loads everywhere."
+    return Finding(name="system", status=Status.PROBLEM, text=text, remedy=remedy)
+
+
+def _cores() -> Finding:
+    usable, present = usable_cpus(), os.cpu_count() or 1
+    text = f"{usable:g} of {present} cores are usable"
+    if usable >= present:
+        return Finding(name="cores", status=Status.OK, text=text)
+    remedy = "An affinity mask or a quota (container, job scheduler) keeps the others. More of them feed more workers."
+    return Finding(name="cores", status=Status.WARNING, text=text, remedy=remedy)
+
+
+def _load() -> Finding:
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    text = f"{load:.1f} tasks ran or waited in the last minute"
+    if load <= BUSY_SHARE * usable_cpus():
+        return Finding(name="load", status=Status.OK, text=text)
+    remedy = "End what else runs here, or wait for it: rates are measured beside it otherwise."
+    return Finding(name="load", status=Status.WARNING, text=text, remedy=remedy)
+
+
+def _memory() -> Finding:
+    available, total = available_memory_bytes(), total_memory_bytes()
+    text = f"{format_bytes(available)} of {format_bytes(total)} are available"
+    if available >= LITTLE_MEMORY_SHARE * total:
+        return Finding(name="memory", status=Status.OK, text=text)
+    return Finding(name="memory", status=Status.WARNING, text=text, remedy="End programs that hold much of it.")
+
+
+def _shared_memory() -> Finding:
+    free = shared_memory_free_bytes()
+    if free is None:
+        remedy = "Loader workers cannot hand over batches without it; mount a tmpfs there."
+        return Finding(name="/dev/shm", status=Status.WARNING, text="there is none", remedy=remedy)
+    text = f"{format_bytes(free)} are free"
+    if free >= LITTLE_SHARED_MEMORY_BYTES:
+        return Finding(name="/dev/shm", status=Status.OK, text=text)
+    remedy = "Loader workers put their batches there. In a container give it more, as in docker run --shm-size=8g."
+    return Finding(name="/dev/shm", status=Status.WARNING, text=text, remedy=remedy)
+
+
+def _disk() -> Finding:
+    try:
+        place = tempfile.gettempdir()
+    except FileNotFoundError:
+        remedy = "What trials write goes there. Set TMPDIR to a folder on a local disk that you may write to."
+        return Finding(name="disk", status=Status.PROBLEM, text="no temporary folder can be written to", remedy=remedy)
+    free = shutil.disk_usage(place).free
+    text = f"{format_bytes(free)} are free in {place}"
+    if free >= LITTLE_DISK_BYTES:
+        return Finding(name="disk", status=Status.OK, text=text)
+    remedy = "What trials write goes there. Free some of it, or set TMPDIR to another local disk."
+    return Finding(name="disk", status=Status.WARNING, text=text, remedy=remedy)
+
+
+def _protection() -> Finding:
+    """What keeps the user's files from what trials write."""
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            found = choose(ProtectionWish(), Path(scratch) / "layers")
+    except HostError as error:
+        return Finding(name="protection", status=Status.PROBLEM, text=error.message.rstrip("."), remedy=error.hint)
+    except OSError as error:
+        text = f"it cannot be tried: {error}"
+        return Finding(name="protection", status=Status.WARNING, text=text, remedy="Set TMPDIR to a writable folder.")
+    if found is Protection.LAYERS:
+        return Finding(name="protection", status=Status.OK, text=SENTENCES[found])
+    remedy = (
+        "A script that writes past Python (HDF5, LMDB, a shell) is refused that: name the place by --writable, or "
+        f"permit overlay mounts; in a container by {IN_A_CONTAINER}."
+    )
+    return Finding(name="protection", status=Status.WARNING, text=SENTENCES[found], remedy=remedy)
+
+
+def _devices() -> Iterator[Finding]:
+    found, torch = devices.cuda_devices(), _ask_torch()
+    yield _torch(torch, num_devices=len(found))
+    if not found:
+        yield Finding(name="device", status=Status.OK, text="no NVIDIA device; searches run on the CPU")
+    for info in found:
+        text = f"{info.name}, {format_bytes(info.free_bytes)} of {format_bytes(info.total_bytes)} free"
+        state = devices.state(info)
+        reasons = ", ".join(state.reasons) if state is not None else ""
+        if info.num_other_processes:
+            remedy = "Wait for them, choose another with --device cuda:N, or accept it with --share-gpu."
+            text = f"{text}; other processes on it: {info.num_other_processes}"
+            yield Finding(name="device", status=Status.WARNING, text=text, remedy=remedy)
+        elif reasons:
+            remedy = "Its clock is held down now; see to cooling or power, or measure later."
+            yield Finding(name="device", status=Status.WARNING, text=f"{text}; {reasons}", remedy=remedy)
+        else:
+            yield Finding(name="device", status=Status.OK, text=text)
+
+
+def _torch(answer: dict[str, Any], *, num_devices: int) -> Finding:
+    """Whether torch can use what the driver shows."""
+    if "error" in answer:
+        remedy = f"Install torch for {sys.executable}, or run autotune from the environment of your script."
+        return Finding(name="torch", status=Status.PROBLEM, text=str(answer["error"]), remedy=remedy)
+    text = f"torch {answer['torch']} sees {answer['num_devices']} CUDA devices, the driver {num_devices}"
+    if num_devices and not answer["cuda_build"]:
+        remedy = "This torch was built for the CPU alone. Install a CUDA build: see pytorch.org/get-started."
+        return Finding(name="torch", status=Status.PROBLEM, text=text, remedy=remedy)
+    if num_devices and not answer["is_available"]:
+        remedy = f"The driver is probably too old for CUDA {answer['cuda_build']}: update it, or take an older torch."
+        return Finding(name="torch", status=Status.PROBLEM, text=text, remedy=remedy)
+    return Finding(name="torch", status=Status.OK, text=text)
+
+
+def _ask_torch() -> dict[str, Any]:
+    """What torch says of itself in a process of its own: this one must not import it."""
+    command = [sys.executable, "-P", "-c", ASK_TORCH]  # Not ./torch.py, which may be anybody's.
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"error": f"torch does not answer: {error}"}
+    if ended.returncode:
+        lines = ended.stderr.strip().splitlines()
+        return {"error": f"torch cannot be imported: {lines[-1] if lines else ended.returncode}"}
+    return dict(json.loads(ended.stdout.splitlines()[-1]))

@@ -1,0 +1,134 @@
+"""What the user should know of a search beside its result, each with what to do about it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from autotune.measure.paired import Comparison
+from autotune.model.search_result import Status
+from autotune.search.history import FinishedTrial, History
+from autotune.store.records import FinalRecord, TrialRecord
+from autotune.study.compile_cost import compile_note
+from autotune.study.finals import FinalsResult
+from autotune.study.protection_record import changed_words
+from autotune.units import format_rate
+from autotune.verdict.format_parity import NOT_CLAIMED
+
+DISTURBED_SHARE = 0.25
+"""More disturbed trials than this are worth a note: single ones are what the finals are for."""
+TRACKERS = {
+    "wandb": "Weights & Biases",
+    "mlflow": "MLflow",
+    "comet_ml": "Comet",
+    "neptune": "Neptune",
+    "clearml": "ClearML",
+    "swanlab": "SwanLab",
+    "trackio": "Trackio",
+}
+"""Packages that report runs to a server."""
+WIDE_RATIO = 1.25
+"""From this ratio of its two ends on an interval is worth a note."""
+
+
+def notes_of(
+    status: Status,
+    history: History,
+    winner: FinishedTrial | None,
+    trials: Sequence[TrialRecord],
+    finals: FinalsResult | None,
+    escaped: Sequence[str] = (),
+    imports: Sequence[str] = (),
+    *,
+    has_choice: bool = True,
+) -> tuple[str, ...]:
+    """The notes of a search, as sentences.
+
+    Args:
+        status: How it ended.
+        history: Its finished trials.
+        winner: Of the finals; the best where there were none.
+        trials: All of them, as recorded.
+        finals: How they came out.
+        escaped: User's files that were changed or removed while the script ran.
+        imports: Modules that the script imported.
+        has_choice: True when the space has settings beside the script's own.
+    """
+    records = finals.records if finals is not None else ()
+    return (
+        *_on_files(escaped),
+        *_on_trackers(imports),
+        *_on_trials(status, history.best, trials, has_choice=has_choice),
+        *_on_ratio(finals.comparison if finals is not None else None),
+        *_on_winner(winner, history.baseline, trials, records),
+    )
+
+
+def _on_files(escaped: Sequence[str]) -> Iterator[str]:
+    if escaped:
+        yield (
+            f"{changed_words(escaped)}. Look whether they are as they should be; autotune doctor says how they can be "
+            "protected here."
+        )
+
+
+def _on_trackers(imports: Sequence[str]) -> Iterator[str]:
+    """What trials may have sent to others, by the experiment trackers that the script imports."""
+    found = sorted({TRACKERS[name] for name in imports if name in TRACKERS})
+    if found:
+        yield (
+            f"The script imports {', '.join(found)}. In trials it is put offline by its own variables; a mode that the "
+            'script sets itself, as in wandb.init(mode="online"), wins over those: look there for runs of this search.'
+        )
+
+
+def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
+    """What there is to say of a ratio that is known too badly to be of much use."""
+    if comparison is not None and comparison.high > WIDE_RATIO * comparison.low:
+        yield (
+            f"The {comparison.num_rounds} rounds of the finals differ, so the interval is wide. On a quiet machine, or "
+            "with more --time, it is narrower."
+        )
+
+
+def _on_winner(
+    winner: FinishedTrial | None,
+    baseline: FinishedTrial | None,
+    trials: Sequence[TrialRecord],
+    records: Sequence[FinalRecord],
+) -> Iterator[str]:
+    compiling = compile_note(winner, baseline, trials, records)
+    if compiling:
+        yield compiling
+    finals = [record.result for record in records if winner is not None and record.number == winner.number]
+    yield from dict.fromkeys(note for result in finals for note in result.notes if note.startswith(NOT_CLAIMED))
+
+
+def _on_trials(
+    status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord], *, has_choice: bool
+) -> Iterator[str]:
+    is_unconfirmed = status is Status.INTERRUPTED or (status is Status.TOO_SHORT and len(trials) > 1)
+    if is_unconfirmed and best is not None and best.samples_per_second:
+        rate = format_rate(best.samples_per_second)
+        yield f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second."
+    if status is Status.NO_GAIN and not has_choice:
+        yield "There was nothing to search: every setting is left out here, each for the reason that the probe gave."
+    if any(record.result.measurement and record.result.measurement.is_primed for record in trials):
+        yield (
+            "Some trials were measured with loader queues that may have been full at the start, and may look too fast. "
+            "A torch DataLoader that is built once, before the first epoch, is measured without that doubt."
+        )
+    watched = [record.result.surroundings for record in trials if record.result.surroundings is not None]
+    disturbed = [found.disturbances for found in watched if found.disturbances]
+    if len(disturbed) > DISTURBED_SHARE * len(watched):
+        often = Counter(kind for found in disturbed for kind in found).most_common(1)[0][0]
+        were = "was" if len(disturbed) == 1 else "were"
+        yield (
+            f"{len(disturbed)} of {len(watched)} trials {were} disturbed, for instance: {often} Single rates are off "
+            "by that; a ratio of finals less so, since their runs take turns. Search again when the machine is quiet."
+        )
+    if any(record.result.is_near_cap for record in trials):
+        yield (
+            "Some trials held all that the cap allows, and lost time by giving memory back and asking again. "
+            "A higher --memory-cap may be faster."
+        )

@@ -1,0 +1,189 @@
+"""What `autotune.search` and `autotune.resume` are: a search asked for from Python, as the command asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.model.events import Event
+from autotune.model.search_result import SearchResult
+from autotune.study import searching as tuner
+from autotune.study.stop import StopRequest
+from autotune.study_file.agreed_values import check_storage_agreed
+from autotune.study_file.asked import asked
+from autotune.study_file.study_toml import resolve_storage
+
+Value = str | int | float | bool
+
+
+def search(
+    script: str | os.PathLike[str] | None = None,
+    args: Sequence[str] | None = None,
+    *,
+    module: str | None = None,
+    command: Sequence[str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    nproc_per_node: int | None = None,
+    study: str | None = None,
+    study_file: str | os.PathLike[str] | None = None,
+    storage: str | None = None,
+    memory_cap: str | None = None,
+    trials: int | None = None,
+    time: str | float | None = None,
+    effective_batch: str | None = None,
+    set: Mapping[str, str | Sequence[Value]] | None = None,  # noqa: A002 - as the option is called
+    fix: Mapping[str, Value] | None = None,
+    map: Mapping[str, str] | None = None,  # noqa: A002 - as the option is called
+    samples_per_step: float | None = None,
+    take_over: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    seed: int | None = None,
+    device: str | None = None,
+    share_gpu: bool = False,
+    protection: str | None = None,
+    unprotected: bool = False,
+    allow_batchnorm_accumulation: bool = False,
+    writable: Sequence[str | os.PathLike[str]] = (),
+    on_event: Callable[[Event], None] | None = None,
+    stop: StopRequest | None = None,
+) -> SearchResult:
+    """The result of a search for the fastest settings of a training script, under a memory cap.
+
+    The script runs many times for a few seconds each, in processes of its own; what it writes then is thrown away. The
+    best settings go into a tuned config, whose path is `config` of the result. `result.document()` is the document that
+    `autotune search --json` prints. What is not given here holds as on the command line: AUTOTUNE_* variables first,
+    then `study.toml`, then the defaults. An interrupt (KeyboardInterrupt) ends the running trial; what is finished is
+    stored, and `resume` goes on.
+
+    Args:
+        script: The training script; relative to `cwd`.
+        args: Arguments of the script.
+        module: The script as a module, as after `python -m`, in place of `script`.
+        command: A whole command, such as `("torchrun", "--nproc-per-node", "2", "train.py")`, in place of `script`.
+        cwd: Where the script is started and the study file is looked for; None = the working directory.
+        nproc_per_node: Processes that train together on this machine, at least 1; torchrun starts them.
+        study: Name of the study; None = the script's.
+        study_file: Read this instead of `study.toml`.
+        storage: Database: a path or a URL; None = `studies/autotune.db` below `cwd`.
+        memory_cap: Most device memory that training may take: `16GiB`, or `80%` of the device's total. None = 90 % of
+            what is free; on a CPU 80 % of what is available.
+        trials: Trials to spend, at least 1, the baseline included; None = at most 40.
+        time: Longest wall time with probe and finals, in seconds above 0, or text such as `15m`; None = 15 minutes.
+        effective_batch: `fixed` (the default), `free`, or samples per optimizer step as `64..1024`.
+        set: Search only these values: setting or knob -> `a,b,c`, `low..high`, or a sequence.
+        fix: Do not search: setting or knob -> value.
+        map: Setting or knob -> the script's own argument for it, such as `--workers={}`.
+        samples_per_step: Samples per optimizer step, above 0, where they cannot be counted.
+        take_over: A study whose trials count too, where they fit.
+        out: Where the tuned config goes, `.yaml`, `.toml` or `.json`; None = `autotune.yaml` below `cwd`.
+        force: Overwrite whatever is at `out`.
+        seed: Of the search, 0 to 4294967295.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        share_gpu: Measure although other processes use the device.
+        protection: What keeps the user's files from what trials write: `auto` (the best that the system permits),
+            `layers`, `landlock` or `none`.
+        unprotected: With `auto`, go on where the system permits neither layers nor Landlock.
+        allow_batchnorm_accumulation: Split batches although BatchNorm then sees smaller ones.
+        writable: Files and folders that trials write for real; relative to `cwd`. All else is left as it is.
+        on_event: Told of everything that happens, as `autotune.model.events`; it must not raise.
+        stop: Asks for an end from another thread: once after the running trial, twice at once.
+
+    Raises:
+        UsageError: An argument is impossible, or the script is not there (its subclasses: StudyExistsError,
+            SearchSpaceError, ConfigError of the study file or of `out`).
+        NoFeasibleSettingsError: The script under its own settings needs more than all the memory that is free.
+        EveryTrialFailedError: The script failed, or never trained.
+        StoreError: The database cannot be used.
+        HostError: The device is not there, or others use it; or nothing protects the user's files.
+        TypeError: None or several of `script`, `module` and `command` were given with what excludes it.
+
+    Example:
+        ```python
+        result = autotune.search("train.py", ["--epochs", "90"], time="10m", set={"num_workers": "0..8"})
+        print(result.status, result.speedup, result.config)
+        ```
+    """
+    if command is not None and (script is not None or module is not None or args is not None):
+        raise TypeError("command goes without script, module and args")
+    options: dict[str, Any] = {
+        "script": script,
+        "module": module,
+        "nproc_per_node": nproc_per_node,
+        "study": study,
+        "study_file": study_file,
+        "storage": storage,
+        "memory_cap": memory_cap,
+        "trials": trials,
+        "time": time,
+        "effective_batch": effective_batch,
+        "samples_per_step": samples_per_step,
+        "take_over": take_over,
+        "out": out,
+        "seed": seed,
+        "device": device,
+        "protection": protection,
+    }
+    flags: dict[str, Any] = {
+        name: None if value is None else os.fspath(_text(value)) for name, value in options.items()
+    }
+    flags |= {"force": force, "share_gpu": share_gpu, "unprotected": unprotected}
+    flags["allow_batchnorm_accumulation"] = allow_batchnorm_accumulation
+    flags["writable"] = [os.fspath(path) for path in writable]
+    for name, table in (("set", set), ("fix", fix), ("map", map)):
+        flags[name] = [f"{key}={_text(value)}" for key, value in (table or {}).items()]
+    here = Path.cwd() if cwd is None else Path(cwd).absolute()
+    words = command if command is not None else args
+    spec = asked(flags, list(words) if words is not None else None, here).spec
+    return tuner.search(spec, on_event=on_event or _nobody, stop=stop)
+
+
+def resume(
+    study: str,
+    *,
+    storage: str | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    unprotected: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+    stop: StopRequest | None = None,
+) -> SearchResult:
+    """The result of a stored study, after going on with it under what is left of its budget.
+
+    No finished trial is run again; a study that is finished gives its result once more.
+
+    Args:
+        study: Name of the study.
+        storage: Its database, as for `search`; None = the one that holds in `cwd`.
+        cwd: Where the database and the study file are looked for; None = the working directory.
+        unprotected: As for `search`.
+        on_event: As for `search`.
+        stop: As for `search`.
+
+    Raises:
+        StudyNotFoundError: There is no such study.
+        StudyExistsError: Another tuner of this machine is searching it.
+        UsageError: Its script, its command or the machine has changed.
+        AutotuneError: As for `search`.
+    """
+    here = Path.cwd() if cwd is None else Path(cwd).absolute()
+    in_use = resolve_storage(storage, environ=os.environ, cwd=here, check=check_storage_agreed)
+    return tuner.resume(
+        study, storage=in_use, cwd=here, on_event=on_event or _nobody, stop=stop, unprotected=unprotected
+    )
+
+
+def _nobody(_: Event) -> None:
+    """Hears nothing."""
+
+
+def _text(value: Any) -> Any:
+    """A value as it is written on the command line; a sequence as `a,b,c`."""
+    if isinstance(value, (str, os.PathLike)):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Sequence):
+        return ",".join(str(_text(item)) for item in value)
+    return str(value)

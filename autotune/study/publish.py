@@ -1,0 +1,261 @@
+"""From finished trials and finals to the published result and the tuned config."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import autotune
+from autotune.emit.agreed_arguments import note_written
+from autotune.emit.tuned_config import MemoryShares, Provenance, TunedConfig, TunedScript
+from autotune.emit.writing import check_overwrite, write_config
+from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
+from autotune.model.facts import samples_unit
+from autotune.model.maps import all_maps
+from autotune.model.result import Measurement, TrialResult
+from autotune.model.search_result import Contender, SearchResult, Status, TrialCounts
+from autotune.search.contributions import contributions
+from autotune.search.history import FinishedTrial, History
+from autotune.space.derive import derive_space
+from autotune.spec import SearchSpec
+from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.study.finals import FinalsResult, fits, published_rate
+from autotune.study.left_out import left_out_of
+from autotune.study.notes import notes_of
+from autotune.study.protection_record import weakest
+from autotune.study.target import Site, script_digest
+
+UNKNOWN = Bottleneck(
+    kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
+)
+MEASURING_PARTS = ("warm_up", "compute", "ramp", "window")
+
+
+def make_result(
+    *,
+    study: StudyRecord,
+    site: Site,
+    status: Status,
+    trials: Sequence[TrialRecord],
+    history: History,
+    num_gated: int,
+    finals: FinalsResult | None,
+    wall_s: float,
+    reason: str,
+) -> SearchResult:
+    """The result to publish; figures come from the finals alone, but for what each change was worth."""
+    best, baseline = history.best, history.baseline
+    records = finals.records if finals is not None else ()
+    winner = finals.winner if finals is not None else best
+    before = _bottleneck(baseline, records, trials, site)
+    after = _bottleneck(winner, records, trials, site)
+    comparison = finals.comparison if finals is not None else None
+    assert study.facts is not None
+    results = [*(trial.result for trial in trials), *(record.result for record in records)]
+    paths = {*study.facts.escaped, *(path for result in results for path in result.escaped)}
+    escaped = sorted(paths, key=lambda path: (path.startswith("("), path))
+    has_choice = bool(derive_space(study.facts, site.machine, study.spec).searched)
+    return SearchResult(
+        study=study.name,
+        status=status,
+        baseline=_contender(baseline, records, site) if baseline is not None else None,
+        best=_contender(winner, records, site) if winner is not None else None,
+        speedup=(comparison.ratio, comparison.low, comparison.high) if comparison is not None else None,
+        bottleneck=before.kind.value,
+        bottleneck_after=after.kind.value,
+        data_wait_fraction=before.data_wait_fraction,
+        ceiling_samples_per_second=before.ceiling_samples_per_second,
+        ceiling_fraction=before.ceiling_fraction,
+        trials=count_trials(trials, num_gated),
+        memory_cap_bytes=site.cap_bytes,
+        wall_s=wall_s,
+        measuring_s=sum(map(_measuring_s, results)),
+        config=None,
+        samples_unit=samples_unit(study.facts, study.spec.samples_per_step),
+        reason=reason,
+        notes=notes_of(status, history, winner, trials, finals, escaped, study.facts.imports, has_choice=has_choice),
+        contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
+        left_out=left_out_of(study, trials),
+        protection=weakest(results),
+        escaped=tuple(escaped),
+    )
+
+
+def interrupted_result(study: StudyRecord, site: Site, *, wall_s: float) -> SearchResult:
+    """The result of a search that was asked to stop before its first trial."""
+    return SearchResult(
+        study=study.name,
+        status=Status.INTERRUPTED,
+        baseline=None,
+        best=None,
+        speedup=None,
+        bottleneck="unknown",
+        bottleneck_after="unknown",
+        data_wait_fraction=None,
+        ceiling_samples_per_second=None,
+        trials=count_trials((), 0),
+        memory_cap_bytes=site.cap_bytes,
+        wall_s=wall_s,
+        measuring_s=0.0,
+        config=None,
+        reason="It was asked to stop.",
+    )
+
+
+def status_of(
+    *, finals: FinalsResult | None, baseline: FinishedTrial | None, trials: Sequence[TrialRecord], is_stopped: bool
+) -> Status:
+    """How the search ended."""
+    if finals is not None:
+        if baseline is not None and finals.winner.number != baseline.number and not _fits(baseline, finals):
+            return Status.BASELINE_INFEASIBLE
+        if not finals.is_compared:
+            return Status.TOO_SHORT
+        return Status.IMPROVED if finals.comparison is not None and finals.comparison.is_gain else Status.NO_GAIN
+    if is_stopped:
+        return Status.INTERRUPTED
+    outcomes = [record.result.outcome for record in trials]
+    return Status.NO_FEASIBLE if any(outcome.is_infeasible for outcome in outcomes) else Status.ALL_FAILED
+
+
+def _fits(trial: FinishedTrial, finals: FinalsResult) -> bool:
+    """Whether a trial needed no more memory than it may have, in the finals neither."""
+    return not trial.outcome.is_infeasible and fits(finals.records, trial.number)
+
+
+def count_trials(trials: Sequence[TrialRecord], num_gated: int) -> TrialCounts:
+    """How the trials ended."""
+    outcomes = [record.result.outcome for record in trials]
+    return TrialCounts(
+        complete=sum(outcome.is_complete for outcome in outcomes),
+        infeasible=sum(outcome.is_infeasible for outcome in outcomes),
+        failed=sum(outcome.is_failed for outcome in outcomes),
+        gated=num_gated,
+    )
+
+
+def config_path(spec: SearchSpec) -> Path:
+    """Where the tuned config goes."""
+    return Path(spec.cwd, spec.out)
+
+
+def check_config_path(spec: SearchSpec) -> None:
+    """Refuses, before anything was run, a place where no config can be written.
+
+    Raises:
+        ConfigError: There is a file that autotune did not write for the same script, or none can be made there.
+    """
+    check_overwrite(config_path(spec), script=spec.script, digest=script_digest(spec), force=spec.force)
+
+
+def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> Path:
+    """Writes the tuned config of a result that has a best."""
+    best, baseline = result.best, result.baseline
+    assert best is not None and best.samples_per_second is not None and best.interval is not None
+    assert study.facts is not None and study.natural is not None
+    spec = study.spec
+    config = TunedConfig(
+        settings=best.settings,
+        samples_per_second=best.samples_per_second,
+        interval=best.interval,
+        baseline_samples_per_second=baseline.samples_per_second if baseline is not None else None,
+        speedup=result.speedup,
+        samples_unit=result.samples_unit,
+        peak_memory_bytes=best.peak_memory_bytes,
+        memory_cap_bytes=site.cap_bytes,
+        bottleneck=result.bottleneck,
+        memory=MemoryShares(fraction=None if site.device.is_cpu else site.cap_fraction),
+        provenance=Provenance(
+            study=study.name,
+            trial=best.trial or 0,
+            host=site.host,
+            world_size=study.facts.world_size,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            autotune=autotune.__version__,
+        ),
+        script=TunedScript(
+            path=spec.script,
+            digest=study.fingerprint.get("script", ""),
+            natural=study.natural,
+            maps=dict(all_maps(spec.maps, study.facts)),
+            # Hundreds of lines that trials alone need, to be forked with the imports done.
+            facts=replace(study.facts, imports=(), escaped=()),
+            splits_batch_norm=spec.allow_batchnorm_accumulation,
+            num_processes_per_node=spec.num_processes_per_node,
+        ),
+    )
+    path = config_path(spec)
+    write_config(path, config, force=spec.force)
+    note_written(path, config)
+    return path
+
+
+def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], site: Site) -> Contender:
+    rate = published_rate(records, trial.number)
+    peaks = [r.result.peak_memory_bytes for r in records if r.number == trial.number and r.result.peak_memory_bytes]
+    peak = max([*peaks, *([trial.peak_memory_bytes] if trial.peak_memory_bytes else [])], default=None)
+    looks = _measurements([r.result for r in records if r.number == trial.number])
+    return Contender(
+        trial=trial.number,
+        settings=trial.settings,
+        feasible=not trial.outcome.is_infeasible and (peak is None or peak <= site.cap_bytes),
+        samples_per_second=rate[0] if rate else None,
+        interval=rate[1] if rate else None,
+        steady_samples_per_second=_steady(looks) if rate else None,
+        peak_memory_bytes=peak,
+    )
+
+
+def _bottleneck(
+    trial: FinishedTrial | None, records: Sequence[FinalRecord], trials: Sequence[TrialRecord], site: Site
+) -> Bottleneck:
+    if trial is None:
+        return UNKNOWN
+    return bottleneck_of(trial.number, records, trials, device_is_cpu=site.device.is_cpu)
+
+
+def bottleneck_of(
+    number: int, records: Sequence[FinalRecord], trials: Sequence[TrialRecord], *, device_is_cpu: bool
+) -> Bottleneck:
+    """What binds a trial, over its finals where it has been through them, otherwise over its own measurement."""
+    results = [record.result for record in records if record.number == number]
+    results = results or [record.result for record in trials if record.number == number]
+    looks = _measurements(results)
+    if not looks:
+        return UNKNOWN
+    # Within an epoch: what an epoch's start costs is no bottleneck of the steps.
+    rate = statistics.fmean(look.steady_samples_per_second for look in looks)
+    ceilings = [look.compute_samples_per_second for look in looks if look.compute_samples_per_second is not None]
+    return diagnose(
+        rate,
+        # A disturbed moment can only lower what a device was seen to do, so the highest reading is the ceiling.
+        max([*ceilings, rate]) if ceilings else None,
+        statistics.fmean(look.data_wait_fraction for look in looks),
+        device_is_cpu=device_is_cpu,
+        device_busy_fraction=_busy_fraction(results),
+    )
+
+
+def _busy_fraction(results: Sequence[TrialResult]) -> float | None:
+    """Mean share of the windows in which the device ran some kernel; None where nobody saw it."""
+    seen = [result.surroundings.device_utilization for result in results if result.surroundings is not None]
+    known = [fraction for fraction in seen if fraction is not None]
+    return min(1.0, statistics.fmean(known)) if known else None
+
+
+def _steady(looks: Sequence[Measurement]) -> float | None:
+    """The rate within an epoch, where an epoch's start makes a difference to it."""
+    if all(look.restart_s is None for look in looks):
+        return None
+    return statistics.geometric_mean(look.steady_samples_per_second for look in looks)
+
+
+def _measurements(results: Sequence[TrialResult]) -> list[Measurement]:
+    return [result.measurement for result in results if result.measurement is not None]
+
+
+def _measuring_s(result: TrialResult) -> float:
+    return sum(result.durations_s.get(part, 0.0) for part in MEASURING_PARTS)

@@ -1,0 +1,110 @@
+"""A search from beginning to end: open, probe, trials, finals, config. `resume` goes on with a stored one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autotune.errors import UsageError
+from autotune.model.events import Notice
+from autotune.model.search_result import SearchResult
+from autotune.spec import SearchSpec
+from autotune.store.records import StudyRecord
+from autotune.store.repository import Repository
+from autotune.store.retry import Patience
+from autotune.store.secrets import remember_arguments
+from autotune.store.url import mask_url, network_file_system, resolve_url
+from autotune.study import trust_record
+from autotune.study.fingerprint import check_unchanged, module_digests, study_fingerprint, what_changed
+from autotune.study.open_study import Session
+from autotune.study.publish import check_config_path
+from autotune.study.stop import StopRequest
+from autotune.study.study import OnEvent
+from autotune.study.take_over import check_can_be_taken_over
+from autotune.study.target import open_site
+from autotune.study.together import is_final
+
+
+def search(spec: SearchSpec, *, on_event: OnEvent, stop: StopRequest | None = None) -> SearchResult:
+    """Searches as asked, from a new study to the tuned config.
+
+    Raises:
+        StudyExistsError: There is a study of that name already.
+        AutotuneError: Whatever the user, the machine or the database caused; its exit code says which.
+    """
+    check_config_path(spec)
+    site = open_site(spec)
+    with _open_repository(spec.storage, Path(spec.cwd), on_event) as repository:
+        study = StudyRecord(
+            name=spec.study,
+            spec=spec,
+            fingerprint=study_fingerprint(spec, site),
+            created_at=datetime.now(UTC),
+            memory_cap_bytes=site.cap_bytes,
+        )
+        if spec.take_over:
+            check_can_be_taken_over(repository.study(spec.take_over), study.fingerprint)
+        remember_arguments(spec.command)
+        repository.create_study(study)
+        study = replace(study, spec=replace(spec, storage=repository.url))
+        trust_record.keep(study)
+        return Session(study, site, repository, on_event, stop or StopRequest()).run()
+
+
+def resume(
+    study: str,
+    *,
+    storage: str,
+    cwd: Path,
+    on_event: OnEvent,
+    stop: StopRequest | None = None,
+    unprotected: bool = False,
+) -> SearchResult:
+    """Goes on with a stored study, under its own budget; a finished one gives its result again.
+
+    Tuners of several machines of one class may go on with a study together; the last one measures the finals.
+
+    Args:
+        study: Name of the study.
+        storage: Database of the study.
+        cwd: Working directory, for a relative path of the database.
+        on_event: Told of everything.
+        stop: May end the search.
+        unprotected: Go on where the system permits neither layers nor Landlock, as the study itself may say too.
+
+    Raises:
+        StudyNotFoundError: There is no such study.
+        StudyExistsError: Another tuner of this machine is searching it.
+        UsageError: Its script, its command or the machine has changed; or it is not as this user started it, and this
+            user has not agreed to it.
+    """
+    with _open_repository(storage, cwd, on_event, must_exist=True) as repository:
+        record = repository.study(study)
+        if is_final(record) and record.result is not None:
+            return SearchResult.from_document(record.result)
+        record = trust_record.with_whole_command(record)
+        trust_record.check_trusted(record)
+        record = replace(record, spec=replace(record.spec, unprotected=record.spec.unprotected or unprotected))
+        spec = record.spec
+        if not Path(spec.cwd).is_dir():
+            raise UsageError(f"The folder {spec.cwd} of study {study!r} is not there.", "Resume it where it is.")
+        site = open_site(spec)
+        site = site if record.memory_cap_bytes is None else replace(site, cap_bytes=record.memory_cap_bytes)
+        now = {"modules": module_digests(spec, record.facts.modules)} if record.facts is not None else {}
+        # The study's host was noted with the machine's device, or with the one that trains.
+        trains_on_cpu = record.facts is not None and record.facts.device == "cpu" and not site.device.is_cpu
+        if trains_on_cpu and what_changed(record.fingerprint, study_fingerprint(spec, site)):
+            site = site.on_cpu(spec)
+        check_unchanged(study, record.fingerprint, {**study_fingerprint(spec, site), **now})
+        return Session(record, site, repository, on_event, stop or StopRequest()).run()
+
+
+def _open_repository(storage: str, cwd: Path, on_event: OnEvent, *, must_exist: bool = False) -> Repository:
+    url = resolve_url(storage, cwd)
+    file_system = network_file_system(url)
+    if file_system is not None:
+        on_event(Notice(message=f"The database {mask_url(url)} lies on {file_system}, where SQLite may lose data."))
+    message = f"The database {mask_url(url)} is locked or cannot be reached; it is waited for."
+    patience = Patience(on_wait=lambda: on_event(Notice(message=message)))
+    return Repository.open(url, must_exist=must_exist, patience=patience)

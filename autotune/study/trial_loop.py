@@ -1,0 +1,330 @@
+"""Runs the loop over trials: ask, run, record, tell; every trial is in the database before the next trial begins."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from autotune.errors import StoreError
+from autotune.measure.loss_parity import LossReference
+from autotune.model.events import Event, LargerBatchStarted, Notice, TrialFinished, TrialStarted
+from autotune.model.outcome import Outcome
+from autotune.model.result import PAST_ITS_EPOCH, RankStatus, TrialResult
+from autotune.plain import to_plain
+from autotune.protocol.job import TrialJob
+from autotune.runner.quiet_wait import Quiet, QuietWait
+from autotune.runner.runner import Run, Runner
+from autotune.search.study_search import Proposal, Search, SearchExhausted
+from autotune.settings import Settings
+from autotune.store.records import Owner, TrialRecord
+from autotune.store.repository import Repository
+from autotune.store.secrets import allowed_environment, mask_text
+from autotune.study.budget import Budget
+from autotune.study.correction import Correction
+from autotune.study.jobs import Jobs
+from autotune.study.progress import ProgressTeller
+from autotune.study.stop import StopRequest, wait_for
+from autotune.units import format_seconds
+from autotune.verdict.format_parity import references_of
+from autotune.verdict.judge import ENDED_EARLY
+
+RENEW_EVERY_S = 30.0
+FINAL_PATIENCE = 2.0
+"""Time allowed to a final after the time of the search is spent, as a multiple of a final's usual time."""
+MAX_REPEATS = 3
+"""Most runs that a search throws away because the device was disturbed: a permanently disturbed device must be measured
+as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopEnd:
+    """The reason for the end of a study's trials."""
+
+    reason: str
+    """One sentence."""
+    is_limit: bool = False
+    """True when the time or the number of trials ran out: a larger limit would have allowed more trials."""
+
+
+class TrialLoop:
+    """Runs the trials of one study until the search, the budget or the user ends the trials."""
+
+    def __init__(
+        self,
+        *,
+        study: str,
+        search: Search,
+        jobs: Jobs,
+        runner: Runner,
+        repository: Repository,
+        budget: Budget,
+        stop: StopRequest,
+        on_event: Callable[[Event], None],
+        quiet: QuietWait | None = None,
+        correct: Callable[[TrialResult, Jobs], Correction | None] = lambda result, jobs: None,
+        start_afresh: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._start_afresh: Callable[[], bool] = start_afresh
+        """Lets trials start without the probe's outputs, when the baseline fails; whether that makes a difference."""
+        self._quiet, self._correct = quiet, correct
+        self._progress = ProgressTeller(on_event)
+        self._num_repeats = 0
+        self._references: dict[str, LossReference] = {}
+        """First losses in fp32, by the digest of the initial weights and the first batch."""
+        self._keeps_epochs = False
+        """True after the script failed in an epoch that was prolonged past the script's own end."""
+        self._script_steps: int | None = None
+        """Optimizer steps until the script ended by itself, when a trial needed more steps; None when unknown."""
+        self._study, self._search, self._jobs, self._runner = study, search, jobs, runner
+        self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
+        self._owner = Owner.this_process()
+        self._renewed_at = time.monotonic()
+        self._others: frozenset[Owner] = frozenset()
+
+    def recover(self) -> None:
+        """Finishes the work of a killed tuner.
+
+        Every result is told to Optuna exactly once, and only interrupted trials are run again.
+        """
+        for record in self._repository.trials(self._study):
+            self._learn_losses(record.result)
+            if record.result.outcome.is_finished:
+                self._learn_duration(record.result, record.number)
+        self._others = self._live_others()
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Takes over from dead tuners: tells recorded results to Optuna, and queues interrupted trials again.
+
+        The call belongs between two trials of this process.
+        """
+        for record in self._repository.trials(self._study):
+            if not record.optuna_told and not self._search.is_held(record.number, self._is_dead):
+                self._search.tell(record.number, record.result)
+                self._repository.mark_told(self._study, record.number)
+        self._search.reap(self._is_dead)
+
+    def run(self) -> LoopEnd:
+        """Runs trials until the search, the budget or the user ends them."""
+        while not self._stop.level:
+            known, self._others = self._others, self._live_others()
+            if known - self._others:
+                self._adopt()
+            if not self._budget.left_to_trials_s or not self._budget.allows_trial():
+                return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
+            proposal = self._search.ask({"owner": to_plain(self._owner)})
+            if isinstance(proposal, SearchExhausted):
+                return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
+            if self._is_hopeless(self._trial(proposal)):
+                return LoopEnd(reason="The script's own settings cannot be measured.")
+        return LoopEnd(reason="It was asked to stop.")
+
+    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
+        """Runs the script under the settings, and once more when the settings may not be the cause of a failure.
+
+        Args:
+            settings: Settings to measure.
+            is_final: Whether to measure longer, and never to race.
+            window_limit_s: Longest window of a final, in seconds.
+        """
+        job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
+        # Settings to be published have met the time limit in a trial: a final may take as long, even after the time is
+        # spent.
+        least_s = FINAL_PATIENCE * self._budget.final_s if is_final else 0.0
+        first = self._undisturbed(job, least_s)
+        is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
+        if not is_again or self._stop.level or not self._budget.left_to_trials_s:
+            return first
+        note = f"A first run ended {first.outcome}: {first.why}"
+        if first.start == "prepared":
+            took = format_seconds(first.wall_s)
+            note = f"A first run, from the script's own beginning on, ended {first.outcome} after {took}: {first.why}"
+        self._on_event(Notice(message=f"The trial is run again. {note}", is_warning=False))
+        if first.outcome.is_failed and job.settings == job.natural and self._search.history.best is None:
+            self._start_afresh()
+        second = self._undisturbed(job, least_s)
+        return replace(second, notes=(*second.notes, note))
+
+    def _undisturbed(self, job: TrialJob, least_s: float) -> TrialResult:
+        """Runs the script on a quiet machine, and once more when the device was disturbed during the run."""
+        result = self._run(job, least_s)
+        disturbed = result.surroundings.device_disturbances if result.surroundings is not None else ()
+        if not disturbed or not self._may_repeat(result):
+            return result
+        self._num_repeats += 1
+        second = self._run(job, least_s)
+        return replace(second, notes=(*second.notes, f"A first run was thrown away: {' '.join(disturbed)}"))
+
+    def compute_rate(self, settings: Settings, factor: int) -> float | None:
+        """Compute-only samples per second with a batch `factor` times as large; None when no rate was measured."""
+        self._on_event(LargerBatchStarted(factor=factor))
+        measurement = self._run(self._jobs.batch_probe(settings, factor)).measurement
+        return measurement.compute_samples_per_second if measurement is not None else None
+
+    def _run(self, job: TrialJob, least_s: float = 0.0) -> TrialResult:
+        """Runs the script until the end of the search's time, but for at least `least_s` seconds when needed."""
+        references = tuple(self._references.values())
+        job = replace(job, references=references, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
+        found = self._wait_for_quiet()
+        job = replace(job, ends_by=time.monotonic() + max(least_s, self._budget.left_to_trials_s))
+        handle = self._runner.start(job)
+        wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
+        result = handle.result()
+        # The script's error message goes to the terminal, into notes, and into Optuna's tables.
+        result = replace(result, reason=mask_text(result.reason))
+        return found.written_with(result) if found is not None else result
+
+    def _wait_for_quiet(self) -> Quiet | None:
+        """The state of the machine after a wait for quiet; None when no wait was asked for."""
+        if self._quiet is None:
+            return None
+        self._progress.waits()
+        return self._quiet.wait(lambda: bool(self._stop.level))
+
+    def _look(self, run: Run) -> None:
+        """Renews the lease and tells the progress of a running trial."""
+        self._renew()
+        self._progress.look(run)
+
+    def _may_repeat(self, result: TrialResult) -> bool:
+        """Whether a disturbed run may be repeated: only a limited number of times, and not at the finals' cost."""
+        has_time = self._budget.left_s > self._budget.reserve_s + result.wall_s
+        return result.outcome is Outcome.OK and self._num_repeats < MAX_REPEATS and has_time and not self._stop.level
+
+    def _has_learned_its_end(self, result: TrialResult) -> bool:
+        """Learns the script's end from a run; true when a second run can make use of this.
+
+        A script may fail past the end of its epoch, or end by itself after too few steps.
+        """
+        if any(PAST_ITS_EPOCH in rank.notes for rank in result.ranks) and not self._keeps_epochs:
+            self._keeps_epochs = True
+            return True
+        num_steps = min((rank.num_steps for rank in result.ranks), default=0)
+        if result.reason != ENDED_EARLY or not 0 < num_steps < (self._script_steps or math.inf):
+            return False
+        self._script_steps = num_steps
+        return True
+
+    def _learn_losses(self, result: TrialResult) -> None:
+        """Keeps the losses of runs in fp32 as references for runs in reduced formats."""
+        for reference in references_of(result):
+            self._references.setdefault(reference.start_digest, reference)
+
+    def _learn_duration(self, result: TrialResult, number: int) -> None:
+        is_whole = result.outcome is Outcome.OK and result.measurement is not None
+        window_s = result.measurement.window_s if is_whole and result.measurement is not None else None
+        self._budget.trial_took(result.wall_s, window_s=window_s, number=number)
+
+    def _trial(self, proposal: Proposal) -> Proposal:
+        """Measures and records a trial; returns the proposal under which the trial was recorded."""
+        self._on_event(TrialStarted(number=proposal.number, settings=proposal.settings, stage=proposal.stage))
+        started_at = datetime.now(UTC)
+        best_before = self._incumbent()
+        result = self.measure(proposal.settings, is_final=False)
+        if proposal.settings == self._search.natural:
+            proposal, result = self._as_it_ran(proposal, result)
+        record = TrialRecord(
+            number=proposal.number,
+            settings=proposal.settings,
+            stage=proposal.stage,
+            result=result,
+            started_at=started_at,
+            finished_at=datetime.now(UTC),
+            environment=allowed_environment(os.environ),
+            optuna_told=False,
+        )
+        self._repository.record_trial(self._study, record)
+        # An interruption without a request from here is the host's fault: the trial is queued again, a limited number
+        # of times.
+        is_host_fault = not self._stop.level and self._budget.left_to_trials_s > 0
+        self._search.tell(proposal.number, result, is_host_fault=is_host_fault)
+        self._repository.mark_told(self._study, proposal.number)
+        self._repository.add_spent(self._study, self._budget.unsaved_s())
+        self._learn_duration(result, proposal.number)
+        self._learn_losses(result)
+        rate = result.measurement.samples_per_second if result.measurement else 0.0
+        is_best = result.outcome is Outcome.OK and rate > (best_before or 0.0)
+        self._on_event(
+            TrialFinished(
+                number=proposal.number,
+                settings=proposal.settings,
+                stage=proposal.stage,
+                result=result,
+                is_best=is_best,
+            )
+        )
+        return proposal
+
+    def _as_it_ran(self, proposal: Proposal, result: TrialResult) -> tuple[Proposal, TrialResult]:
+        """Gives the baseline the settings seen in its own run, when the probe had read different settings."""
+        can_begin_anew = not self._others and self._search.can_begin_anew(proposal.number)
+        correction = self._correct(result, self._jobs) if can_begin_anew else None
+        if correction is None:
+            return proposal, result
+        self._jobs = correction.jobs
+        self._search.begin_anew(correction.space)
+        self._on_event(Notice(message=correction.message, is_warning=False))
+        anew = self._search.ask({"owner": to_plain(self._owner)})
+        assert isinstance(anew, Proposal), "the baseline comes first in a study without a trial"
+        return anew, replace(result, notes=(*result.notes, correction.message))
+
+    def _why_time_is_spent(self) -> str:
+        if self._search.history.baseline is not None:
+            return "The time is spent, but for the finals."
+        given = format_seconds(self._budget.total_s)
+        return (
+            f"The time of {given} was spent before the script's own settings were measured once: give the search "
+            "more --time."
+        )
+
+    def _incumbent(self) -> float | None:
+        best = self._search.history.best
+        return best.samples_per_second if best is not None else None
+
+    def _is_hopeless(self, proposal: Proposal) -> bool:
+        """Whether the trial was the baseline, and failed for another reason than memory.
+
+        Without a baseline nothing can be compared.
+        """
+        baseline = self._search.history.baseline
+        return baseline is not None and baseline.number == proposal.number and baseline.outcome.is_failed
+
+    def _live_others(self) -> frozenset[Owner]:
+        """Living tuners of the same study, this process excepted."""
+        return frozenset(self._repository.live_owners(self._study, now=datetime.now(UTC))) - {self._owner}
+
+    def _is_dead(self, attributes: dict[str, object]) -> bool:
+        """Whether the tuner that began a trial is gone; between two trials, this process counts as gone.
+
+        A trial without an owner was just taken from the queue, by a killed tuner unless further tuners live.
+        """
+        owner = attributes.get("owner")
+        if owner is None:
+            return not self._others
+        return owner not in [to_plain(other) for other in self._others]
+
+    def _renew(self) -> None:
+        if time.monotonic() - self._renewed_at >= RENEW_EVERY_S:
+            self._renewed_at = time.monotonic()
+            # An unreachable database does not end the trial: the result waits for the database.
+            with suppress(StoreError):
+                self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
+
+
+def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:
+    """Whether a failure may come from the start or the host, so that a second run tells more.
+
+    An error of the script under tuned settings is taken apart by the search, and not run a second time.
+    """
+    if is_final and result.outcome is Outcome.INTERRUPTED:
+        return True  # The search queues a trial again that was ended from outside, but not a final.
+    if result.outcome not in (Outcome.CRASHED, Outcome.TIMED_OUT):
+        return False
+    has_raised = any(rank.status is RankStatus.RAISED for rank in result.ranks)
+    is_told = has_raised or result.outcome is Outcome.TIMED_OUT
+    return is_final or job.settings == job.natural or result.start == "prepared" or not is_told

@@ -1,0 +1,205 @@
+"""The keys of a study file, which are also the long options of a search: their types, checked by pydantic.
+
+Loaded only when a search is asked for; values from flags and the environment are text and are read by the same rules.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from autotune.errors import AutotuneError, UsageError
+from autotune.protocol.protection import BEST, Protection
+from autotune.space.ranges import parse_range
+from autotune.units import parse_memory_cap, parse_seconds
+
+_EFFECTIVE_BATCH = "A range is written from the smaller number to the larger, like 64..256."
+_BATCH_RANGE = re.compile(r"[0-9]+\.\.[0-9]+")
+_DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
+_WORDS_OF_TYPE = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a table",
+}
+_WORDS_OF_BOUND = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "less_than_equal": ("at most", "le"),
+}
+MAX_SEED = (1 << 32) - 1
+"""The largest that NumPy takes; a trial seeds it too."""
+
+
+def _refuse(error: AutotuneError) -> PydanticCustomError:
+    # The message goes in as a value: pydantic would take braces in it for places to fill in.
+    return PydanticCustomError("ours", "{text}", {"text": f"{error.message.rstrip('.')}. {error.hint}".rstrip(" .")})
+
+
+def _seconds(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_seconds(value)
+    except AutotuneError as error:
+        raise _refuse(error) from error
+
+
+def _memory_cap(value: str) -> str:
+    try:
+        parse_memory_cap(value, total_bytes=1 << 40)  # whether it is one; how much it is, the device tells
+    except AutotuneError as error:
+        raise _refuse(error) from error
+    return value
+
+
+def _effective_batch(value: str) -> str:
+    if _BATCH_RANGE.fullmatch(value):
+        try:
+            parse_range("batch_size", value)
+        except AutotuneError as error:
+            raise _refuse(UsageError(error.message, _EFFECTIVE_BATCH)) from error
+    elif value not in ("fixed", "free"):
+        raise _refuse(UsageError(f"{value!r} is none of fixed, free and LOW..HIGH.", _EFFECTIVE_BATCH))
+    return value
+
+
+def _device(value: str) -> str:
+    if not _DEVICE.fullmatch(value):
+        raise _refuse(
+            UsageError(
+                f"{value!r} is none of auto, cpu, cuda and cuda:N.", "Leave it away to train where the script trains."
+            )
+        )
+    return value
+
+
+def _protection(value: str) -> str:
+    modes = (BEST, *Protection)
+    if value not in modes:
+        words = f"{value!r} is none of {', '.join(modes)}."
+        raise _refuse(UsageError(words, "Leave it away to have the best that the system permits."))
+    return value
+
+
+def _text(value: object) -> object:
+    """A value of a setting as it is written on the command line; lists become `a,b,c`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, list):
+        return ",".join(str(_text(item)) for item in value)
+    return value
+
+
+def _words(value: object) -> object:
+    if not isinstance(value, str):
+        raise _refuse(UsageError(f"{value!r} is not text", "Write it in quotes."))
+    return value
+
+
+def _some_words(value: object) -> object:
+    if _words(value) == "":
+        raise _refuse(UsageError("is empty", "Leave it away instead."))
+    return value
+
+
+# Not str, of which pydantic takes only Unicode: paths and arguments may hold any bytes, as Python disguises them.
+Words = Annotated[Any, AfterValidator(_words)]
+Text = Annotated[Any, AfterValidator(_some_words)]
+SettingText = Annotated[str, BeforeValidator(_text)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class Wishes(BaseModel):
+    """What one source (flags, environment or file) says of a search; None where it says nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    script: Text | None = None
+    module: Text | None = None
+    command: Annotated[list[Words], Field(min_length=1)] | None = None
+    args: list[Words] | None = None
+    nproc_per_node: Annotated[int, Field(ge=1)] | None = None
+    study: Text | None = None
+    storage: Text | None = None
+    take_over: Text | None = None
+    memory_cap: Annotated[str, AfterValidator(_memory_cap)] | None = None
+    trials: Annotated[int, Field(ge=1)] | None = None
+    time: Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)] | None = None
+    effective_batch: Annotated[str, AfterValidator(_effective_batch)] | None = None
+    set: dict[Name, SettingText] | None = None
+    fix: dict[Name, SettingText] | None = None
+    map: dict[Name, SettingText] | None = None
+    samples_per_step: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    out: Text | None = None
+    force: bool | None = None
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
+    device: Annotated[str, AfterValidator(_device)] | None = None
+    require_gain: bool | None = None
+    share_gpu: bool | None = None
+    allow_batchnorm_accumulation: bool | None = None
+    protection: Annotated[str, AfterValidator(_protection)] | None = None
+    unprotected: bool | None = None
+    writable: Annotated[list[Text], Field(min_length=1)] | None = None
+
+    def given(self) -> dict[str, Any]:
+        """The keys that the source names, with their values."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+
+KEYS = tuple(Wishes.model_fields)
+TABLES = ("set", "fix", "map")
+
+
+def read_wishes(values: Mapping[str, object], *, is_text: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """The valid values of one source, and what is wrong with the others.
+
+    Args:
+        values: Values by key.
+        is_text: Numbers and booleans are written as text, as flags and variables are.
+
+    Returns:
+        Values by key, and a pair of key and sentence for every value that cannot be used.
+    """
+    problems: dict[str, str] = {}
+    wrong: set[str] = set()
+    try:
+        return Wishes.model_validate(dict(values), strict=not is_text).given(), []
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            first, *inner = map(str, details["loc"])
+            wrong.add(first)  # not read off the joined path: a key may hold a dot
+            path = [first, *(part for part in inner if part != "[key]")]
+            problems.setdefault(".".join(path), _sentence(path, details))
+    valid, _ = read_wishes({name: value for name, value in values.items() if name not in wrong}, is_text=is_text)
+    return valid, list(problems.items())
+
+
+def _sentence(path: list[str], details: ErrorDetails) -> str:
+    kind, value = details["type"], details["input"]
+    if kind == "extra_forbidden":
+        close = difflib.get_close_matches(path[-1], KEYS, n=1)
+        return "is no key of a study" + (f"; did you mean {close[0]}?" if close else "")
+    if kind == "ours":
+        return details["msg"]
+    if kind in _WORDS_OF_TYPE:
+        return f"{value!r} is not {_WORDS_OF_TYPE[kind]}"
+    if kind in _WORDS_OF_BOUND:
+        word, bound = _WORDS_OF_BOUND[kind]
+        return f"{value!r} is not {word} {details['ctx'][bound]}"
+    if kind in ("string_too_short", "too_short"):
+        return "is empty"
+    return f"{value!r}: {details['msg'][:1].lower()}{details['msg'][1:]}"

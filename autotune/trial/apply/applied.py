@@ -1,0 +1,164 @@
+"""Settings put in force at torch's seams: the part that a trial and a real run share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autotune.protocol.job import TrialJob
+from autotune.settings import GROUP_OF_FIELD, LOADER_FIELDS, Group, Precision, Settings
+from autotune.trial.apply import environment_seams, observed
+from autotune.trial.loader.loaders import Loaders, override_arguments
+from autotune.trial.step.autocast import AutocastRegion, use_tf32
+from autotune.trial.step.gradients import Gradients
+from autotune.trial.step.operand_formats import OperandWitness
+from autotune.trial.step.roots import Roots
+from autotune.trial.step.steps import Steps
+
+ROOT_SEARCH_STEPS = 8
+"""Optimizer steps after which no more root modules are looked for: models that train in turn have all been called, and
+nothing stays on the hot path while the clock runs."""
+
+
+UNSEEN_FORMAT = "unknown, since no layer of the model has shown it"
+"""Observed in place of the number format when one was put in force and nothing could be read back."""
+
+
+class AppliedSettings:
+    """Installs the seams for one job, and says afterwards what is in force.
+
+    A field that equals what the script does by itself is left alone; so is every group that the script claims (it
+    applies these through `autotune.load`) and every field that is mapped to an argument of the script.
+
+    Args:
+        job: What they are of.
+        steps: Where it watches the optimizers already.
+    """
+
+    def __init__(self, job: TrialJob, steps: Steps | None = None) -> None:
+        assert job.settings is not None and job.natural is not None and job.facts is not None
+        self.loaders, self.roots = Loaders(), Roots()
+        self.steps = steps if steps is not None else Steps()
+        self.claims: set[Group] = set(job.facts.claims)
+        self._loader_settings: dict[str, str] = {}
+        self._job, self._facts = job, job.facts
+        self._is_cpu = job.device == "cpu"
+        self._natural = job.natural.canonical(device_is_cpu=self._is_cpu)
+        self._asked = self._without_mapped(job.settings.canonical(device_is_cpu=self._is_cpu))
+        self.steps.is_by_hand = job.facts.num_optimizers == 0
+        self._operands = OperandWitness(lambda: self._asked.compile or self._natural.compile)
+        self._changes_format = False
+        self._region: AutocastRegion | None = None
+        self._gradients: Gradients | None = None
+
+    def install(self) -> None:
+        """Attaches everything that the settings need; nothing for settings that are the script's own."""
+        self.loaders.override = self._override
+        self.loaders.install()
+        self.roots.around_first.append(self._operands.look)
+        self.steps.on_step.append(self._end_search)
+        self._install_precision_and_gradients()
+        # Last, so that it is the outermost: losses are seen as the script gave them, before scaling.
+        self.steps.install()
+        if Group.THREADS not in self.claims:
+            environment_seams.apply_threads(self._asked, self._natural)
+        if Group.KERNELS not in self.claims:
+            environment_seams.apply_kernels(self._asked, self._natural, self.roots)
+        if not self._is_cpu:
+            environment_seams.apply_memory(self._asked, self._job.cap_fraction)
+            if Group.TRANSFER not in self.claims:
+                environment_seams.apply_transfer(self._asked, self._natural)
+        self.roots.install()
+
+    def is_training(self, key: str) -> bool:
+        """Whether a loader built at this place is the one that trains."""
+        loader = self._facts.loader
+        return loader is not None and key in loader.keys
+
+    def note_loader(self, loader: Any) -> None:
+        """Reads back what the training loader is, when the script begins to iterate over it."""
+        self._loader_settings = observed.loader_settings(loader)
+
+    @property
+    def before_batch(self) -> tuple[Callable[[], None], ...]:
+        """What ends with the micro-step before."""
+        return (self._region.close,) if self._region is not None else ()
+
+    def epoch_ends(self) -> None:
+        """Steps what is pending, before the script goes on."""
+        if self._gradients is not None:
+            self._gradients.epoch_ends()
+
+    def observed(self) -> dict[str, str]:
+        """Settings in force, by field; what cannot be seen is missing."""
+        result = observed.settings_in_force(self._job.device, self.roots.modules, self._operands.precision)
+        result.update(self._loader_settings)
+        if self._changes_format and self._operands.dtype is None:
+            result["precision"] = UNSEEN_FORMAT
+        if self._natural.compile and self._job.settings is not None and self._job.settings.compile:
+            # Of what a script compiles by itself, in place, a part of its model or a function, its roots show nothing.
+            result.pop("compile", None)
+        if self._gradients is not None and self._gradients.are_changed_by_script:
+            result["grad_accum_steps"] = "1, since the script clears or changes its gradients by hand"
+        return result
+
+    def counted(self) -> dict[str, str]:
+        """Accumulation, where it is ours, by backward passes per step: whichever batches were taken for which step."""
+        if not self.steps.num_updates or not self._differs("grad_accum_steps"):
+            return {}
+        num_micro_batches = (
+            self.steps.num_backwards * self._natural.grad_accum_steps / self._facts.num_backwards_per_step
+        )
+        num_micro_batches += self._gradients.num_missing if self._gradients is not None else 0
+        return {"grad_accum_steps": str(max(1, round(num_micro_batches / self.steps.num_updates)))}
+
+    def _end_search(self, _: torch.optim.Optimizer | None) -> None:
+        if self.steps.num_steps >= ROOT_SEARCH_STEPS:
+            self.roots.stop()
+            self.steps.forget(self._end_search)
+
+    def _override(self, key: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if not self.is_training(key):
+            return arguments
+        changes: dict[str, Any] = {}
+        if Group.LOADER not in self.claims and self._differs(*LOADER_FIELDS):
+            changes = {name: getattr(self._asked, name) for name in LOADER_FIELDS if name not in self._job.mapped}
+            if self._is_cpu:
+                changes.pop("pin_memory")
+        if Group.BATCH not in self.claims and self._differs("batch_size"):
+            changes["batch_size"] = self._asked.batch_size
+        return override_arguments(arguments, changes) if changes else arguments
+
+    def _install_precision_and_gradients(self) -> None:
+        precision = self._asked.precision if self._differs("precision") else Precision.FP32
+        if Group.PRECISION in self.claims:
+            precision = Precision.FP32
+        self._changes_format = precision is not Precision.FP32
+        is_scaled = precision is Precision.FP16
+        accumulation = self._asked.grad_accum_steps if self._differs("grad_accum_steps") else 1
+        if Group.BATCH in self.claims:
+            accumulation = 1
+        if accumulation > 1 or is_scaled:
+            self._gradients = Gradients(
+                self.steps,
+                grad_accum_steps=accumulation,
+                reduction=self._facts.loss_reduction,
+                scaled_on=self._job.device if is_scaled else None,
+            )
+            self._gradients.install()
+        if precision is Precision.TF32:
+            use_tf32()
+        elif precision in (Precision.BF16, Precision.FP16):
+            self._region = AutocastRegion(self._job.device, precision)
+            self._region.install(self.roots)
+
+    def _differs(self, *names: str) -> bool:
+        return any(getattr(self._asked, name) != getattr(self._natural, name) for name in names)
+
+    def _without_mapped(self, asked: Settings) -> Settings:
+        """Mapped fields reach the script through its own arguments; the seams treat them as the script's own."""
+        plain, natural = asked.to_dict(), self._natural.to_dict()
+        plain.update({name: natural[name] for name in self._job.mapped if name in GROUP_OF_FIELD})
+        return Settings.from_dict(plain)

@@ -1,0 +1,311 @@
+"""What the training loader gives the script during a trial: one cached batch while compute warms up, then real ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from autotune.measure.block import Phase
+from autotune.trial.loader.gate import WorkerGates
+from autotune.trial.loader.larger_batch import repeated
+from autotune.trial.loader.loaders import LoaderRecord
+from autotune.trial.loader.read_passes import Looks
+from autotune.trial.loader.running_epoch import RunningEpoch
+from autotune.trial.meter.build_log import Built
+from autotune.trial.meter.counters import Tally
+from autotune.trial.meter.meter import Meter
+from autotune.trial.step.steps import Steps
+from autotune.trial.torch.batch_structure import SampleCount, clone_batch, lengthen
+
+MAX_AHEAD = 2
+"""Batches that a script that trains takes before it uses the first: one more than it needs, to know the last one."""
+
+
+class Feed:
+    """Stands between the training loader and the script.
+
+    Args:
+        steps: Counts of backward passes and steps.
+        start_meter: Makes the meter after the first optimizer step, for so many workers and batches ahead.
+        num_passes_before_training: How often the script is known to begin an iteration over its loader before the
+            one it trains in: a look at the first batch, or a run for statistics.
+    """
+
+    def __init__(
+        self, steps: Steps, start_meter: Callable[[int, int], Meter], *, num_passes_before_training: int
+    ) -> None:
+        self.is_primed = False
+        """Whether workers may have filled their queues before the clock started."""
+        self.is_read_ahead = False
+        """Whether the script reads its loader in a thread of its own, and so has a queue of its own."""
+        self.has_fed = False
+        """Whether the training loader has given a batch."""
+        self.first_batch_s = 0.0
+        """From asking for the iteration that trains first until its first batch: the workers were started in it."""
+        self._pass_began = 0.0
+        self.epoch, self._looks = RunningEpoch(), Looks(steps)
+        self._steps = steps
+        self._start_meter = start_meter
+        self._num_passes_before_training = num_passes_before_training
+        self._num_passes = 0
+        self._meter: Meter | None = None
+        self._gates = WorkerGates()
+        self._tally: Tally | None = None
+        """The meter's, while nothing but real batches is given: then they are counted there and then."""
+        self._given: Any = None
+        """A batch that takes the place of all others."""
+        self.given_s = 0.0
+        """Time that handing that one out took."""
+        self.batch_factor = 1
+        """Samples of the cached batch, as a multiple of a real one's."""
+        self._token: Any = None
+        self._token_samples = 0.0
+        self._num_backwards = 0
+        self._num_ahead = 0
+        """Batches that the script has taken since the pass began, or since the last backward pass."""
+        self._num_owed = 0
+        """Of these, cached ones that took the place of real ones."""
+        self._num_workers = self._num_queued = 0
+        self._samples = SampleCount()
+        self._on_next: list[Callable[[], None]] = []
+        self._on_epoch_end: list[Callable[[], None]] = []
+        self._on_first_batch: list[Callable[[Any], None]] = []
+
+    def install(self) -> None:
+        """Attaches to torch, beyond what the loaders' seam is attached to."""
+        self._gates.install()
+
+    def before_next(self, *actions: Callable[[], None]) -> None:
+        """Runs actions before every batch."""
+        self._on_next.extend(actions)
+
+    def at_epoch_end(self, action: Callable[[], None]) -> None:
+        """Runs an action when the training loader has no more batches."""
+        self._on_epoch_end.append(action)
+
+    def at_first_batch(self, action: Callable[[Any], None]) -> None:
+        """Runs an action with the batch that the first step is made with, before the script has it."""
+        self._on_first_batch.append(action)
+
+    def lengthen(self, loader: Any, least_batches: int) -> None:
+        """Makes the epoch of a built loader so many batches long at least, and `len(loader)` with it."""
+        lengthen(
+            loader,
+            least_batches=least_batches,
+            may_repeat=self._may_repeat,
+            num_backwards=lambda: self._steps.num_backwards,
+        )
+
+    def iterates(self, record: LoaderRecord, loader: Any) -> None:
+        """Prepares the gate for the workers of an iteration that begins."""
+        self._pass_began = perf_counter()
+        self._num_passes += 1
+        if self._meter is not None:
+            if self._meter.phase is not Phase.RESTART:  # which begins an iteration in place of the script
+                self._looks.begins(self.epoch, self._meter.tally)
+                self.epoch.left()
+            self._meter.pass_begins()
+        self.epoch.begins(loader)
+        self._gates.iteration_begins(
+            loader,
+            is_early=self._is_early,
+            is_closed=self._holds_back,
+            has_workers=loader.persistent_workers and record.is_iterated,
+        )
+
+    def iterated(self, _: LoaderRecord, loader: Any, iterator: Any) -> None:
+        """Notes what belongs to an iteration that has begun."""
+        self._gates.iteration_began(iterator, is_closed=self._holds_back)
+        self._num_workers = loader.num_workers
+        self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
+        self._samples.batch_size = loader.batch_size
+        self._num_ahead = self._num_owed = 0
+        self.epoch.began(loader, iterator, is_held_back=self._holds_back)
+        if self._meter is not None:
+            self.phase_began(self._meter.phase)
+
+    def phase_began(self, phase: Phase) -> None:
+        """Takes the short way while nothing but real batches is given."""
+        is_real = phase in (Phase.RAMP, Phase.WINDOW)
+        is_plain = is_real and not self._on_next and self._looks.waiting is None
+        self._tally = self._meter.tally if is_plain and self._meter is not None else None
+
+    def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """The next batch of the training loader; in the window the path of every step, hence short and in one piece."""
+        tally = self._tally
+        if tally is not None:
+            tally.arrive()
+            tally = self._tally  # with the step a phase may have ended, of several ranks within a block, too
+        if tally is None or self.epoch.num_given >= self.epoch.num_until_end:
+            return self._next_of_any(iterator, original)
+        began = perf_counter()
+        try:
+            batch = original(iterator)
+        except StopIteration:
+            self._epoch_ends()
+            raise
+        except Exception:
+            self._comes_not(iterator)
+            raise
+        tally.wait_s += perf_counter() - began
+        sizes = iterator._autotune_sizes
+        tally.latest_num_samples = num_samples = sizes.popleft() if sizes else self._samples.of(batch)
+        tally.samples_taken += num_samples
+        tally.num_taken += 1
+        self.epoch.num_given += 1
+        return batch
+
+    def give(self, batch: Any) -> None:
+        """Gives the script this batch from now on, at the end of a diagnosis; None = real ones again."""
+        self._given = batch
+
+    def open_gate(self) -> bool:
+        """Lets the workers build: the window is near; whether nothing was built before but what is being built now."""
+        gate = self._gates.gate
+        self.is_read_ahead = self._steps.thread != threading.get_ident()
+        has_queue = self._num_workers > 0 or self.is_read_ahead
+        self.is_primed = has_queue and (self.is_primed or gate is None or self.is_read_ahead)
+        if gate is not None:
+            gate.open()
+        self._token = None
+        return not self.is_primed
+
+    def built(self) -> Built | None:
+        """What the running iteration's workers have built; None where nobody sees them."""
+        gate = self._gates.gate
+        return gate.log.built() if gate is not None else None
+
+    def end_epoch(self, num_needed: int) -> float | None:
+        """Ends the running epoch here; seconds that the end itself took, None where it cannot be done from outside.
+
+        Args:
+            num_needed: Batches of the next epoch that the script will take for more of this one.
+        """
+        return None if self.is_read_ahead else self.epoch.end(num_needed)
+
+    @property
+    def _is_early(self) -> bool:
+        """Whether the clock may not start yet."""
+        return self._meter is None or self._meter.uses_token
+
+    @property
+    def _holds_back(self) -> bool:
+        """Whether the script is given the cached batch, while the workers wait."""
+        return self._num_passes > self._num_passes_before_training and self._is_early
+
+    def _may_repeat(self, num_backwards_before: int) -> bool:
+        """Whether a pass that came to its end goes on: while it trains, and not where it only reads.
+
+        Workers ask for batches long before the script has the first of them in hand.
+        """
+        is_read_ahead = self._steps.thread not in (0, threading.get_ident())
+        has_trained = self._steps.num_backwards > num_backwards_before
+        return has_trained or is_read_ahead or self.epoch.num_taken <= MAX_AHEAD
+
+    def _next_of_any(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """The next batch of whatever kind the phase wants: the cached one, a real one, or what takes their place."""
+        for action in self._on_next:
+            action()
+        meter = self._meter
+        if meter is not None and self._looks.waiting is not None:
+            self.epoch = self._looks.taken_from(iterator, self.epoch, meter.tally)
+            self.phase_began(meter.phase)
+        epoch = self.epoch
+        try:
+            if epoch.num_given >= epoch.num_until_end:
+                raise StopIteration
+            if meter is None or meter.uses_token:
+                return self._early(iterator, original)
+            meter.arrive()
+            if self._given is not None:
+                return self._give()
+            began = perf_counter()
+            batch, num_samples = self._taken(iterator if epoch.successor is None else epoch.successor, original)
+            meter.tally.delivered(num_samples, perf_counter() - began)
+            epoch.num_given += 1
+            return batch
+        except StopIteration:
+            self._epoch_ends()
+            raise
+
+    def _early(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """A batch before the clock may start: the cached one for training, real ones for everything else."""
+        if self._meter is not None:
+            self._meter.arrive()
+        elif self._steps.num_updates:
+            self._meter = self._start_meter(self._num_workers, self._num_queued)
+        if self._steps.num_backwards != self._num_backwards:
+            self._num_backwards = self._steps.num_backwards
+            self._num_ahead = self._num_owed = 0
+        self.epoch.taken_by(original)
+        began = perf_counter()
+        if self._token is not None and self._holds_back and self._num_ahead < MAX_AHEAD:
+            batch, num_samples = self._cached(), self._token_samples
+        else:
+            if self._num_owed:
+                self._let_through(iterator, original)
+            batch, num_samples = self._taken(iterator, original)
+        self._num_ahead += 1
+        self.epoch.num_given += 1
+        if self._token is None and self._is_early:
+            self.has_fed = True
+            self.first_batch_s = perf_counter() - self._pass_began
+            self._token = clone_batch(repeated(batch, self.batch_factor))
+            self._token_samples = num_samples * self.batch_factor
+            for action in self._on_first_batch:
+                action(batch)
+        if self._meter is not None:
+            self._meter.tally.delivered(num_samples, perf_counter() - began)
+        return batch
+
+    def _give(self) -> Any:
+        assert self._meter is not None
+        began = perf_counter()
+        batch = clone_batch(self._given)
+        self.given_s += (elapsed_s := perf_counter() - began)
+        self._meter.tally.delivered(self._samples.of(batch), elapsed_s)
+        return batch
+
+    def _cached(self) -> Any:
+        gate = self._gates.gate
+        if gate is not None and gate.is_open:
+            # Some batches of this very pass were only read, so the workers are ahead by now.
+            self.is_primed = True
+        self._num_owed += 1
+        return clone_batch(self._token)
+
+    def _let_through(self, iterator: Any, original: Callable[[Any], Any]) -> None:
+        """Opens the gate for a script that only reads, and makes up for the cached batches that it was given."""
+        if self._gates.gate is not None:
+            self._gates.gate.open()
+        while self._num_owed:
+            self._num_owed -= 1
+            self._taken(iterator, original)
+
+    def _taken(self, iterator: Any, original: Callable[[Any], Any]) -> tuple[Any, float]:
+        """The loader's next batch, and its samples: as many as indices were asked for, or its leading size."""
+        sizes = iterator._autotune_sizes
+        try:
+            batch = original(iterator)
+        except StopIteration:
+            raise
+        except Exception:
+            self._comes_not(iterator)
+            raise
+        return batch, sizes.popleft() if sizes else self._samples.of(batch)
+
+    def _comes_not(self, iterator: Any) -> None:
+        """A script that leaves such a batch out asks for the next one, which may be of a worker that waits."""
+        if self._gates.gate is not None:
+            self._gates.gate.open()
+        if iterator._autotune_sizes:
+            iterator._autotune_sizes.popleft()
+
+    def _epoch_ends(self) -> None:
+        for action in self._on_epoch_end:
+            action()
+        if self._meter is not None:
+            self._looks.end(self._meter.tally)
+            self._meter.epoch_ended()

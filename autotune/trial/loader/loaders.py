@@ -1,0 +1,239 @@
+"""Finding the training loader, and building it with other arguments.
+
+A loader's role is unknown when it is built. The probe watches which loader has a backward pass between two of its
+batches and learns where it was built; later trials override by that place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader
+
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.batch_structure import LongBatchSampler, length_of
+from autotune.trial.torch.patching import unwrap_all, wrap
+
+CHAIN_FRAMES = 8
+"""Callers that tell two loaders of one helper function apart."""
+UNKNOWN_WORKERS = "unknown, since no loader was built where the training one was in the probe"
+"""Observed in place of the workers when the loader that trained in the probe does not appear."""
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
+_TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
+_STANDARD_LIBRARY = str(Path(inspect.__file__).resolve().parent) + os.sep
+
+
+NextBatch = Callable[[Any, Callable[[Any], Any]], Any]
+"""The next batch of an iterator: (iterator, original `__next__`)."""
+
+
+class LoaderRecord:
+    """One DataLoader of the script: where it was built. Never holds the loader, which scripts may drop at any time."""
+
+    __slots__ = ("_place", "is_iterated", "key")
+
+    def __init__(self, key: str, place: _Place) -> None:
+        self.key = key
+        self.is_iterated = False
+        """Whether the script has begun to iterate over it."""
+        self._place = place
+
+    def iterated(self) -> None:
+        """Notes that the loader is in use: a later one like it takes its place."""
+        self.is_iterated = self._place.is_used = True
+
+
+class _Place:
+    """One dataset that a construction site builds loaders over."""
+
+    __slots__ = ("dataset_id", "is_used", "last_built", "likeness")
+
+    def __init__(self, dataset: Any, likeness: object) -> None:
+        self.dataset_id = id(dataset)
+        self.likeness = likeness
+        self.is_used = False
+        self.last_built = 0
+        """Number of the last loader of this place among all that were built."""
+
+
+class Loaders:
+    """All DataLoaders of this process, and what happens at each batch of one."""
+
+    def __init__(self) -> None:
+        self.override: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
+        """Given key and bound arguments, the arguments to build with."""
+        self.built: Callable[[LoaderRecord, Any], None] | None = None
+        """Told of every loader that was built: (record, loader)."""
+        self.iterates: Callable[[LoaderRecord, Any], None] | None = None
+        """Told that a loader is about to be iterated: (record, loader)."""
+        self.iterated: Callable[[LoaderRecord, Any, Any], None] | None = None
+        """Told of what it gave, a new iterator or that of its persistent workers again: (record, loader, iterator)."""
+        self.taker: Callable[[LoaderRecord], NextBatch | None] | None = None
+        """Asked once per iteration for what takes the place of its `__next__`; None for nothing."""
+        self.length_asked: Callable[[LoaderRecord], None] | None = None
+        """Told that somebody asked for a loader's length."""
+        self._places: dict[str, list[_Place]] = {}
+        self._num_built = 0
+        self._signature = inspect.signature(DataLoader.__init__)
+
+    def install(self) -> None:
+        """Attaches to the construction and the iteration of loaders."""
+        wrap(DataLoader, "__init__", self._wrap_init)
+        wrap(DataLoader, "__iter__", self._wrap_iter)
+        if torch_names.ITERATOR is not None:
+            wrap(torch_names.ITERATOR, "__next__", self._wrap_next)
+        if self.length_asked is not None:
+            wrap(DataLoader, "__len__", self._wrap_len)
+        if torch_names.WORKER_MODULE is not None:
+            wrap(torch_names.WORKER_MODULE, torch_names.WORKER_LOOP, _standing_down)
+
+    def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(loader: Any, *args: Any, **kwargs: Any) -> None:
+            bound = self._signature.bind(loader, *args, **kwargs)
+            arguments = dict(bound.arguments)
+            arguments.pop("self")
+            key, place = self._key(arguments.get("dataset"))
+            if self.override is not None:
+                arguments = self.override(key, arguments)
+            original(loader, **arguments)
+            record = LoaderRecord(key, place)
+            loader._autotune_record = record
+            if self.built is not None:
+                self.built(record, loader)
+
+        return init
+
+    def _wrap_iter(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def iterate(loader: Any) -> Any:
+            record = getattr(loader, "_autotune_record", None)
+            if record is None:
+                return original(loader)
+            if self.iterates is not None:
+                self.iterates(record, loader)
+            iterator = original(loader)
+            iterator._autotune_take = self.taker(record) if self.taker is not None else None
+            record.iterated()
+            if self.iterated is not None:
+                self.iterated(record, loader, iterator)
+            return iterator
+
+        return iterate
+
+    def _wrap_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def next_batch(iterator: Any) -> Any:
+            take = getattr(iterator, "_autotune_take", None)
+            return original(iterator) if take is None else take(iterator, original)
+
+        return next_batch
+
+    def _wrap_len(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def length(loader: Any) -> Any:
+            record = getattr(loader, "_autotune_record", None)
+            if record is not None and self.length_asked is not None:
+                self.length_asked(record)
+            return original(loader)
+
+        return length
+
+    def _key(self, dataset: Any) -> tuple[str, _Place]:
+        """`file:line~callers#ordinal`, and what the ordinal stands for.
+
+        The ordinal counts distinct datasets, so a loader per epoch keeps its key. A dataset that is built anew each
+        time is taken for the one before when it is of the same class and length, and that one was in use; of several,
+        as of two loaders side by side, for the one that was built longest ago.
+        """
+        nearest, chain = _site()
+        site = f"{nearest}~{zlib.crc32(chain.encode()):08x}"
+        places = self._places.setdefault(site, [])
+        likeness = (type(dataset), length_of(dataset))
+        same = (n for n, place in enumerate(places) if place.dataset_id == id(dataset) and place.likeness == likeness)
+        alike = [n for n, place in enumerate(places) if place.is_used and place.likeness == likeness]
+        oldest = min(alike, key=lambda n: places[n].last_built, default=len(places))
+        ordinal = next(same, oldest)
+        if ordinal == len(places):
+            places.append(_Place(dataset, likeness))
+        self._num_built += 1
+        places[ordinal].dataset_id, places[ordinal].last_built = id(dataset), self._num_built
+        return f"{site}#{ordinal}", places[ordinal]
+
+
+def _standing_down(worker_loop: Callable[..., Any]) -> Callable[..., Any]:
+    """The loop of a worker in which nothing of ours is attached; spawned workers find it by its name.
+
+    A dataset converts tensors and calls modules that no setting is meant for, and a forked worker cannot ask CUDA. What
+    a trial watches in workers it attaches later, in their `worker_init_fn`.
+    """
+
+    def loop(*args: Any, **kwargs: Any) -> Any:
+        unwrap_all()
+        return worker_loop(*args, **kwargs)
+
+    return loop
+
+
+def user_frames() -> Iterator[FrameType]:
+    """Frames that are neither ours, nor torch's, nor the standard library's, the nearest first."""
+    current: FrameType | None = sys._getframe(1)
+    while current is not None:
+        if is_users(current.f_code.co_filename):
+            yield current
+        current = current.f_back
+
+
+def is_users(name: str) -> bool:
+    """Whether a file is neither ours, nor torch's, nor the standard library's."""
+    return not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name)
+
+
+def _site() -> tuple[str, str]:
+    """The place in the user's code where something is built, and the chain of its callers."""
+    frames = islice(user_frames(), CHAIN_FRAMES)
+    places = [f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" for frame in frames]
+    return (places[0] if places else "unknown:0"), "<".join(places)
+
+
+def _is_standard_library(name: str) -> bool:
+    return name.startswith(_STANDARD_LIBRARY) and "site-packages" not in name and "dist-packages" not in name
+
+
+def override_arguments(arguments: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A loader's arguments with our changes: what torch refuses without workers is dropped.
+
+    Args:
+        arguments: Bound arguments of `DataLoader.__init__`, by name, without defaults.
+        changes: Any of num_workers, prefetch_factor, pin_memory, persistent_workers, batch_size.
+    """
+    result = dict(arguments)
+    batch_size = changes.get("batch_size")
+    result.update({name: value for name, value in changes.items() if name != "batch_size"})
+    if batch_size is not None:
+        sampler = result.get("batch_sampler")
+        if sampler is None:
+            result["batch_size"] = batch_size
+        else:
+            result["batch_sampler"] = resized_batch_sampler(sampler, batch_size)
+    if result.get("num_workers", 0) == 0:
+        for name in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
+            result.pop(name, None)
+    return result
+
+
+def resized_batch_sampler(sampler: Any, batch_size: int) -> Any:
+    """A torch BatchSampler over the same indices with another size.
+
+    Any other class is left as it is: a framework's shard of a sampler whose size was changed already, or one of the
+    script's own, whose size is compared with what was asked at the end.
+    """
+    inner = sampler.inner if isinstance(sampler, LongBatchSampler) else sampler
+    if type(inner) is not BatchSampler:
+        return sampler
+    return BatchSampler(inner.sampler, batch_size, inner.drop_last)

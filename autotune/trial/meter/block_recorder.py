@@ -1,0 +1,180 @@
+"""Steps and blocks as they end: marks on the device's clock, turned into durations once the device has come to them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autotune.measure.block import Block, Phase
+from autotune.measure.build_times import BuildTimes
+from autotune.trial.meter.build_log import Built
+from autotune.trial.torch.device_clock import Clock
+
+
+class Count:
+    """What the running block holds so far, and how long it took once the device has come to its end."""
+
+    __slots__ = (
+        "build_times",
+        "duration_s",
+        "longest_step_s",
+        "num_built",
+        "num_micro_batches",
+        "num_samples",
+        "num_skipped_steps",
+        "num_steps",
+        "wait_s",
+    )
+
+    def __init__(self) -> None:
+        self.num_built: float | None = None
+        self.build_times: BuildTimes | None = None
+        self.num_steps = 0
+        self.num_micro_batches = 0
+        self.num_samples = 0.0
+        self.num_skipped_steps = 0
+        self.wait_s = 0.0
+        self.duration_s = 0.0
+        self.longest_step_s: float | None = None
+
+
+class Recorder:
+    """All blocks of a trial in order, raw, warm-up included.
+
+    Args:
+        clock: The clock of the device that trains.
+        built: What the loader's workers have built until now; None where nobody sees them.
+        max_steps_ahead: Steps that the host may have queued beyond what the device has done; None does not bound it.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        built: Callable[[], Built | None] = lambda: None,
+        *,
+        max_steps_ahead: int | None = None,
+    ) -> None:
+        self.count = Count()
+        self.phase = Phase.WARMUP
+        self.num_blocks = dict.fromkeys(Phase, 0)
+        self.elapsed_s = dict.fromkeys(Phase, 0.0)
+        """Blocks that the device has finished and the sum of their durations, by phase."""
+        self._clock, self._mark = clock, clock.mark
+        self._built = built
+        self._max_steps_ahead = max_steps_ahead
+        self._last_built: Built | None = None
+        self._pending: deque[Any] = deque()
+        """Marks of the steps that the device had not come to when it was asked last."""
+        self._ending: deque[tuple[Any, Count]] = deque()
+        """Those of them that end a block, and what that holds."""
+        self._block_mark: Any = None
+        """Where the oldest block begins that is not settled."""
+        self._step_mark: Any = None
+        """The last mark that the device has come to."""
+        self._longest_step_s = 0.0
+        self._finished: list[tuple[Phase, Count]] = []
+        """What blocks hold that the device has finished, until somebody asks for these."""
+        self._blocks: list[Block] = []
+        self._of_phase: dict[Phase, list[Block]] = {phase: [] for phase in Phase}
+
+    def begin(self, phase: Phase) -> None:
+        """Starts a phase here, once the device is there; a block that was not ended is dropped."""
+        self.finish()
+        self.phase = phase
+        self.count = Count()
+        self._last_built = self._seen_built()
+        self._begin_block(self._mark())
+
+    def end_step(self) -> None:
+        """Ends a step here that ends no block; waits for the device where the host is too far ahead of it.
+
+        Need not be called where the clock does not mark steps.
+        """
+        self._pending.append(self._mark())
+        if self._max_steps_ahead is not None:
+            self._settle()
+            self._keep_up(self._max_steps_ahead)
+
+    def end_block(self) -> None:
+        """Ends a step here, and with it the running block."""
+        built = self._seen_built()
+        if built is not None and self._last_built is not None:
+            self.count.num_built = built.num - self._last_built.num
+            self.count.build_times = built.times.since(self._last_built.times)
+        self._last_built = built
+        mark = self._mark()
+        self._pending.append(mark)
+        self._ending.append((mark, self.count))
+        self.count = Count()
+        self._settle()
+        if self._max_steps_ahead is not None:
+            self._keep_up(self._max_steps_ahead)
+
+    def blocks(self, phase: Phase) -> Sequence[Block]:
+        """Blocks of a phase that the device has finished; asked for at the end of many a block, so never copied."""
+        self._make_blocks()
+        return self._of_phase[phase]
+
+    def finish(self) -> tuple[Block, ...]:
+        """All blocks; waits for the device."""
+        self._clock.finish()
+        self._settle()
+        self._make_blocks()
+        return tuple(self._blocks)
+
+    def _seen_built(self) -> Built | None:
+        """In the window alone: the blocks before it may be single steps, and nothing is concluded from them."""
+        return self._built() if self.phase is Phase.WINDOW else None
+
+    def _keep_up(self, max_steps_ahead: int) -> None:
+        if len(self._pending) > max_steps_ahead:
+            self._clock.wait(self._pending[-1 - max_steps_ahead])
+            self._settle()
+
+    def _settle(self) -> None:
+        """Turns the marks that the device has come to into durations, and gives them back to the clock."""
+        clock, pending, ending = self._clock, self._pending, self._ending
+        while pending and clock.is_reached(pending[0]):
+            mark = pending.popleft()
+            if clock.marks_steps:
+                self._longest_step_s = max(self._longest_step_s, clock.seconds(self._step_mark, mark))
+            if self._step_mark is not self._block_mark:
+                clock.release(self._step_mark)
+            self._step_mark = mark
+            if ending and ending[0][0] is mark:
+                self._add(ending.popleft()[1], clock.seconds(self._block_mark, mark))
+                clock.release(self._block_mark)
+                self._begin_block(mark)
+
+    def _begin_block(self, mark: Any) -> None:
+        self._block_mark = self._step_mark = mark
+        self._longest_step_s = 0.0
+
+    def _add(self, count: Count, duration_s: float) -> None:
+        if count.num_steps and count.num_samples:
+            count.duration_s = max(duration_s, 1e-9)
+            if self._clock.marks_steps:
+                count.longest_step_s = max(self._longest_step_s, 1e-9)
+            self._finished.append((self.phase, count))
+            self.num_blocks[self.phase] += 1
+            self.elapsed_s[self.phase] += count.duration_s
+
+    def _make_blocks(self) -> None:
+        """When they are asked for, and not in the window's steps: to make one takes longer than all else at its end."""
+        for phase, count in self._finished:
+            block = Block(
+                phase=phase,
+                num_steps=count.num_steps,
+                num_micro_batches=max(1, count.num_micro_batches),
+                num_samples=count.num_samples,
+                duration_s=count.duration_s,
+                data_wait_s=count.wait_s,
+                num_skipped_steps=count.num_skipped_steps,
+                num_built=count.num_built,
+                build_times=count.build_times,
+                longest_step_s=count.longest_step_s,
+            )
+            self._blocks.append(block)
+            self._of_phase[phase].append(block)
+        self._finished.clear()

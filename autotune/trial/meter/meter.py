@@ -1,0 +1,298 @@
+"""The meter: phases of a trial, its blocks, and when it has seen enough.
+
+A micro-step runs from one `next()` of the training loader to the next; where the script has no loader, from one
+optimizer step to the next. Blocks end and phases change only where no gradients are pending.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from autotune.measure.block import Block, Phase
+from autotune.measure.epoch import restart_micro_batches
+from autotune.measure.window_stopping import StopReason, block_size, decide, may_end
+from autotune.trial.meter import phase_rules
+from autotune.trial.meter.block_recorder import Recorder
+from autotune.trial.meter.build_log import Built
+from autotune.trial.meter.counters import Tally
+from autotune.trial.meter.measuring_plan import Epochs, Plan, Watcher
+from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
+from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement, Mark
+from autotune.trial.step.steps import Steps
+from autotune.trial.torch.device_clock import Clock
+
+
+class Meter:
+    """Counts micro-steps into blocks, one phase after the other; made when the first optimizer step is done.
+
+    Args:
+        plan: What it must know of the trial.
+        steps: Counts of backward passes and steps.
+        clock: The clock of the device that trains.
+        agreement: How the ranks change phase together.
+        open_gate: Lets the loader's workers build, and says whether they had not done so before.
+        finish: Ends the trial; returns in tests alone.
+        measured: Called when the window is over and an epoch is to be begun after it, before anything else happens.
+        at_phase: Called whenever a phase begins.
+        at_block_end: Called whenever a block has ended on the host.
+        built: What the loader's workers have built until now; None where nobody sees them.
+        epochs: Begins a new epoch after the window; None where nothing is to be learned from one.
+        watcher: Looks at the loop at the very end; None where nobody wants to know more than the rate.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        steps: Steps,
+        clock: Clock,
+        agreement: Agreement,
+        open_gate: Callable[[], bool],
+        finish: Callable[[StopReason], None],
+        measured: Callable[[StopReason], None] = lambda reason: None,
+        at_phase: Callable[[Phase], None] = lambda phase: None,
+        at_block_end: Callable[[Phase], None] = lambda phase: None,
+        built: Callable[[], Built | None] = lambda: None,
+        epochs: Epochs | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.compute_samples_per_second: float | None = None
+        self.entered_at: dict[Phase, float] = {}
+        """Monotonic time at which each phase began, for the accounting."""
+        self.phase = Phase.WARMUP
+        self.uses_token = plan.has_loader
+        """Whether the script is given the cached batch now."""
+        self._plan, self._steps, self._agreement = plan, steps, agreement
+        self._open_gate, self._finish, self._measured = open_gate, finish, measured
+        self._at_phase, self._at_block_end = at_phase, at_block_end
+        self._epochs, self._watcher = epochs, watcher
+        self._reason = StopReason.TIME_LIMIT
+        """Why the window ended."""
+        self.epoch_end_s: float | None = None
+        """What the end of an epoch took, where one was begun on purpose."""
+        self._recorder = Recorder(clock, built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
+        self._is_queue_empty = plan.has_loader or plan.num_queued == 0
+        self.num_epoch_ends = 0
+        """Epochs that ended since real batches are trained on; from the second one on they are a part of the window."""
+        self._is_between_epochs = False
+        self._num_restart_left = 0
+        """Micro-batches of the restart after its first block."""
+        end_step = self._recorder.end_step if clock.marks_steps else None
+        self.tally = Tally(
+            steps,
+            has_loader=plan.has_loader,
+            samples_per_step=plan.samples_per_step,
+            micro_batches_per_step=plan.micro_batches_per_step,
+            end_step=self._end_step_of_rank if agreement.is_shared else end_step,
+            end_block=self._end_block,
+        )
+        """Whoever gives the script its batches counts them here."""
+        self._entered_step = steps.num_updates
+        self._num_samples_done, self._waited_s = 0.0, 0.0
+        """Of all blocks that have ended."""
+        self._after_step_of: dict[Phase, Callable[[bool], None]] = {
+            Phase.WARMUP: self._after_warm_up,
+            Phase.COMPUTE: self._after_compute,
+            Phase.RAMP: self._after_ramp,
+            Phase.WINDOW: self._after_window,
+            Phase.RESTART: self._after_restart,
+            Phase.OBSERVED: self._after_observed,
+        }
+        """Changes the phase where it is time, told whether a block has ended, at which rank 0 decides."""
+        self._enter(Phase.WARMUP)
+
+    def arrive(self) -> None:
+        """A micro-step ended; may change the phase, and may end the trial."""
+        self.tally.arrive()
+
+    def pass_begins(self) -> None:
+        """The script begins to iterate anew: batches of the pass before that it only read do not count.
+
+        Whoever leaves an epoch by counting its batches never comes to its end: it ends here.
+        """
+        self.tally.arrive()
+        is_read_ahead = self._steps.thread != threading.get_ident()
+        # Of an epoch that was begun from outside the script knows nothing, and uses what it holds.
+        is_left = not self._is_between_epochs and self.phase is not Phase.RESTART
+        self.tally.begin_pass(is_left=is_left, is_read_ahead=is_read_ahead)
+        if not self._is_between_epochs:
+            self.epoch_ended()
+        self._is_between_epochs = False
+
+    def blocks(self) -> tuple[Block, ...]:
+        """All blocks in order; waits for the device."""
+        return self._recorder.finish()
+
+    def epoch_ended(self) -> None:
+        """An epoch ended in spite of all.
+
+        The first time the block that holds its end is dropped, and the queue fills anew. Where epochs are so short
+        that the next end comes before enough was measured, ends are a part of training like any other, and stay in.
+        """
+        if self.phase not in (Phase.RAMP, Phase.WINDOW):
+            return
+        self._is_between_epochs = True
+        self.num_epoch_ends += 1
+        if self.num_epoch_ends == 1:
+            self._enter(Phase.RAMP)
+
+    def _end_step_of_rank(self) -> None:
+        """A step ended, and no block: those of other ranks end elsewhere, so what rank 0 has decided is looked for."""
+        self._recorder.end_step()
+        self._after_step_of[self.phase](False)
+
+    def _end_block(self) -> None:
+        count = self._recorder.count
+        self.tally.fill(count)
+        self._num_samples_done += count.num_samples
+        self._waited_s += count.wait_s
+        self._recorder.end_block()
+        self._at_block_end(self.phase)
+        self._agreement.done(self._steps.num_steps, num_samples=self._num_samples_done, wait_s=self._waited_s)
+        self._after_step_of[self.phase](True)
+
+    def _enter(self, phase: Phase, num_micro_batches: int = 1) -> None:
+        """Begins a phase, with blocks of so many micro-batches."""
+        self._recorder.begin(phase)
+        self.phase = phase
+        self.uses_token = self._plan.has_loader and phase in (Phase.WARMUP, Phase.COMPUTE)
+        self.tally.begin_block(num_micro_batches)
+        self._entered_step = self.tally.num_updates
+        self._phase_began = time.monotonic()
+        self.entered_at.setdefault(phase, self._phase_began)
+        self._at_phase(phase)
+
+    def _after_warm_up(self, is_block_end: bool) -> None:
+        if self._changes(Mark.COMPUTE, is_block_end and self._is_over()):
+            self._leave_warm_up()
+
+    def _after_compute(self, is_block_end: bool) -> None:
+        is_over = is_block_end and self._is_over()
+        if is_over and self._is_open(Mark.OPEN):
+            self._recorder.finish()
+            if phase_rules.is_compute_too_slow(self._recorder.blocks(Phase.COMPUTE), self._plan):
+                self._agreement.tell(Mark.RACED)
+        if self._changes(Mark.OPEN, is_over):
+            self._leave_compute()
+
+    def _after_ramp(self, is_block_end: bool) -> None:
+        if self._changes(Mark.WINDOW, is_block_end and self._is_over()):
+            self._enter_window()
+
+    def _after_window(self, is_block_end: bool) -> None:
+        recorder, phase = self._recorder, self.phase
+        is_look = is_block_end and may_end(recorder.num_blocks[phase], recorder.elapsed_s[phase], self._plan.rule)
+        if self._changes(Mark.STOP, is_look and self._is_open(Mark.STOP) and self._decides()):
+            self._leave_window()
+
+    def _after_restart(self, is_block_end: bool) -> None:
+        if is_block_end and self._num_restart_left > 0:
+            self.tally.begin_block(self._num_restart_left)
+            self._num_restart_left = 0
+        elif is_block_end:
+            self._end()
+
+    def _after_observed(self, is_block_end: bool) -> None:
+        if self._changes(Mark.OBSERVED, is_block_end and self._watcher is not None and self._watcher.stepped()):
+            self._finish(self._reason)
+
+    def _decides(self) -> bool:
+        """Whether the window ends now, and why, which all ranks are told."""
+        reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._plan.incumbent_samples_per_second)
+        if reason is StopReason.CONVERGED:
+            self._agreement.tell(Mark.CONVERGED)
+        if reason is StopReason.RACED_OUT:
+            self._agreement.tell(Mark.RACED)
+        elif reason is not None and self._is_restart_of_use():
+            self._agreement.tell(Mark.RESTART)
+        return reason is not None
+
+    def _is_restart_of_use(self) -> bool:
+        """Whether the cost of an epoch's start is worth a look; rank 0 decides for all."""
+        if self._epochs is None or self.num_epoch_ends > 1:
+            return False
+        return phase_rules.is_restart_of_use(self._recorder.blocks(Phase.WINDOW), self._plan)
+
+    def _leave_window(self) -> None:
+        """Begins an epoch on purpose, once the window is over, or ends the trial."""
+        if self._agreement.is_told(Mark.CONVERGED):
+            self._reason = StopReason.CONVERGED
+        elif self._agreement.is_told(Mark.RACED):
+            self._reason = StopReason.RACED_OUT
+        is_wanted = self._agreement.is_told(Mark.RESTART)
+        if is_wanted:
+            self._measured(self._reason)
+            self.entered_at[Phase.RESTART] = time.monotonic()  # what the loader has ready is taken out before its clock
+        num_watched = restart_micro_batches(self._plan.num_workers, self._plan.micro_batches_per_step)
+        self.epoch_end_s = self._epochs.end_epoch(num_watched) if is_wanted and self._epochs is not None else None
+        if self._epochs is None or self.epoch_end_s is None:
+            self._end()
+            return
+        self._enter(Phase.RESTART)
+        self._epochs.begin_epoch()
+        # The first step is a block of its own: it tells how long before the last worker the first one began.
+        self._num_restart_left = num_watched - self._plan.micro_batches_per_step
+
+    def _end(self) -> None:
+        """All is measured: ends the trial, or lets it be looked at."""
+        if self._watcher is None:
+            self._finish(self._reason)
+            return
+        self._enter(Phase.OBSERVED)
+        self._watcher.begin()
+
+    def _changes(self, mark: Mark, wanted: bool) -> bool:
+        return self._agreement.reached(mark, wanted=wanted, num_steps=self.tally.num_updates, since=self._entered_step)
+
+    def _is_open(self, mark: Mark) -> bool:
+        """Whether its step is still to be found: what is told later may come too late for other ranks."""
+        return not self._agreement.is_agreed(mark, since=self._entered_step)
+
+    def _is_over(self) -> bool:
+        """Whether the phase before the window is."""
+        blocks, plan = self._recorder.blocks(self.phase), self._plan
+        elapsed_s = time.monotonic() - self._phase_began
+        if self.phase is Phase.WARMUP:
+            return phase_rules.is_warm(blocks, elapsed_s, plan, self._steps.num_updates)
+        if self.phase is Phase.COMPUTE:
+            return phase_rules.has_ceiling(len(blocks), elapsed_s, plan, self._steps.num_updates)
+        return phase_rules.is_steady(blocks, plan, self._steps.num_updates, is_queue_empty=self._is_queue_empty)
+
+    def _leave_warm_up(self) -> None:
+        plan = self._plan
+        if not plan.has_loader:
+            self._enter(Phase.RAMP)
+            return
+        if plan.batches_vary and not plan.is_compute_only:
+            self._begin_real_batches()
+            return
+        self._recorder.finish()
+        last = self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:]
+        step_s = phase_rules.busy_micro_step_s(last)
+        self._enter(Phase.COMPUTE, block_size(0, plan.micro_batches_per_step, step_s, COMPUTE_BLOCK_S))
+
+    def _leave_compute(self) -> None:
+        self._recorder.finish()
+        self.compute_samples_per_second = phase_rules.ceiling(self._recorder.blocks(Phase.COMPUTE))
+        if self._agreement.is_told(Mark.RACED) or self._plan.is_compute_only:
+            self._finish(StopReason.RACED_OUT)
+            return
+        self._begin_real_batches()
+
+    def _begin_real_batches(self) -> None:
+        self._is_queue_empty = self._open_gate()
+        self._enter(Phase.RAMP)
+
+    def _enter_window(self) -> None:
+        # The whole ramp: its first batch takes a worker's full time and the others then come at once, so that its last
+        # ones alone look like a loader that is many times as fast. On another rank than the first the decision may come
+        # before a block has ended here.
+        self._recorder.finish()
+        plan = self._plan
+        last = self._recorder.blocks(Phase.RAMP) or self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:]
+        step_s = phase_rules.micro_step_s(last)
+        self._enter(
+            Phase.WINDOW, block_size(plan.num_workers, plan.micro_batches_per_step, step_s, plan.rule.min_block_s)
+        )

@@ -1,0 +1,107 @@
+"""When a phase of a trial is over: rules on its blocks and its time alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.measure.block import Block
+from autotune.measure.epoch import is_worth_restarting
+from autotune.measure.window_stopping import warmed_up
+from autotune.trial.meter.measuring_plan import Plan
+
+MIN_WARMUP_STEPS = 3
+MAX_WARMUP_S = 10.0
+"""A warm-up that does not settle ends here: the job is unsteady by nature."""
+STEADY_WARMUP_S = 1.5
+STEADY_WARMUP_STEPS = 10
+"""After so long and so many steps nothing is left to warm; the noise of a shared host alone keeps it from settling."""
+LAST_WARMUP_STEPS = 6
+"""Steps of the warm-up that tell whether it has settled, and how long a step takes."""
+COMPUTE_BLOCK_S = 0.02
+"""Shortest block of the compute-only rate: ended after every step, the meter's own work would slow down small steps."""
+MIN_COMPUTE_BLOCKS = 5
+MIN_COMPUTE_S = 0.4
+MAX_COMPUTE_S = 3.0
+DRAIN_QUEUES = 2
+"""Without a gate the queue is drained this many times over before the clock starts, and the result is `primed`."""
+WARM_UP_SHARE, EARLY_SHARE = 0.125, 0.25
+"""Of the steps of a script that ends by itself: what the warm-up, and all before the real batches, may take."""
+LEAST_QUEUED = 4
+"""Batches taken for the queue of a script that reads its loader ahead by itself."""
+
+
+def is_warm(blocks: Sequence[Block], elapsed_s: float, plan: Plan, num_updates: int) -> bool:
+    """Whether the warm-up is over, after so many seconds and optimizer steps of the script; blocks are single steps."""
+    if len(blocks) < MIN_WARMUP_STEPS:
+        return False
+    is_long = elapsed_s >= STEADY_WARMUP_S and len(blocks) >= STEADY_WARMUP_STEPS
+    if is_long or elapsed_s >= MAX_WARMUP_S or _has_taken(WARM_UP_SHARE, plan, num_updates):
+        return True
+    return warmed_up([block.busy_s for block in blocks[-LAST_WARMUP_STEPS:]])
+
+
+def has_ceiling(num_blocks: int, elapsed_s: float, plan: Plan, num_updates: int) -> bool:
+    """Whether the compute-only rate is known."""
+    is_enough = num_blocks >= MIN_COMPUTE_BLOCKS and elapsed_s >= MIN_COMPUTE_S
+    return is_enough or elapsed_s >= MAX_COMPUTE_S or _has_taken(EARLY_SHARE, plan, num_updates)
+
+
+def ceiling(blocks: Sequence[Block]) -> float | None:
+    """Samples per second of blocks on the cached batch: the rate if no loader were needed; None without blocks."""
+    if not blocks:
+        return None
+    return sum(block.num_samples for block in blocks) / sum(block.busy_s for block in blocks)
+
+
+def is_compute_too_slow(blocks: Sequence[Block], plan: Plan) -> bool:
+    """Whether even the fastest block on the cached batch loses its race: the loader can only make it slower."""
+    to_beat = plan.incumbent_samples_per_second
+    if to_beat is None or not blocks:
+        return False
+    return max(block.num_samples / block.busy_s for block in blocks) < to_beat * plan.rule.race_margin
+
+
+def is_steady(blocks: Sequence[Block], plan: Plan, num_updates: int, *, is_queue_empty: bool) -> bool:
+    """Whether the ramp is over: every worker has begun, or a queue that was full has been emptied.
+
+    And it is as long as a block, so that one slow step does not make those of the window many times too short: then the
+    meter's work at their ends would be a part of every step.
+    """
+    num_micro_batches = sum(block.num_micro_batches for block in blocks)
+    if is_queue_empty:
+        is_through = num_micro_batches >= max(1, plan.num_workers)
+    else:
+        is_through = num_micro_batches >= DRAIN_QUEUES * max(plan.num_queued, LEAST_QUEUED) + plan.num_workers
+    if not is_through:
+        return False
+    is_long = sum(block.duration_s for block in blocks) >= plan.rule.min_block_s
+    return is_long or _has_taken(EARLY_SHARE, plan, num_updates)
+
+
+def is_restart_of_use(window: Sequence[Block], plan: Plan) -> bool:
+    """Whether the cost of an epoch's start is worth a look after the window."""
+    if not window:
+        return False
+    return is_worth_restarting(
+        epoch_micro_batches=plan.epoch_micro_batches,
+        micro_step_s=micro_step_s(window),
+        first_batch_s=plan.first_batch_s,
+        num_workers=plan.num_workers,
+        num_queued=plan.num_queued,
+        limit_s=plan.rule.max_window_s,
+    )
+
+
+def micro_step_s(blocks: Sequence[Block]) -> float:
+    """Mean time of a micro-step, with the wait for its batch."""
+    return sum(block.duration_s for block in blocks) / sum(block.num_micro_batches for block in blocks)
+
+
+def busy_micro_step_s(blocks: Sequence[Block]) -> float:
+    """Mean time of a micro-step, without the wait for its batch."""
+    return sum(block.busy_s for block in blocks) / sum(block.num_micro_batches for block in blocks)
+
+
+def _has_taken(share: float, plan: Plan, num_updates: int) -> bool:
+    """Whether that share of the steps that the script makes is spent."""
+    return plan.script_steps is not None and num_updates >= share * plan.script_steps

@@ -1,0 +1,129 @@
+"""What building the batches takes: in the loader's workers, or in the process that trains where it has none."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autotune.model.observation import LoadingTimes
+from autotune.trial.observing.build_parts import PLAIN_FIELDS, SPLIT_FIELDS, TimedBuilding
+from autotune.trial.observing.file_times import DECODERS
+
+FIELDS = (*SPLIT_FIELDS, *PLAIN_FIELDS)
+_AT = {name: index for index, name in enumerate(FIELDS)}
+
+
+class LoadingLog:
+    """Totals of every process that builds, in memory that they share; can be pickled for a worker.
+
+    Each process writes fields of its own, so nothing is locked. Nothing is timed until it is switched on.
+
+    Args:
+        context: Of multiprocessing, as the loader's; None for the default one.
+        num_processes: That build: the workers, or 1 for the process that trains.
+    """
+
+    def __init__(self, context: Any, num_processes: int) -> None:
+        self._fields: Any = (context or multiprocessing).RawArray("d", 1 + num_processes * len(FIELDS))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether batches are timed now."""
+        return bool(self._fields[0])
+
+    def switch(self, *, is_on: bool) -> None:
+        """Begins or ends the timing, in all processes from their next batch on."""
+        self._fields[0] = float(is_on)
+
+    def add(self, process: int, figures: Mapping[str, float]) -> None:
+        """Adds to the totals of one process."""
+        base = 1 + process * len(FIELDS)
+        for name, figure in figures.items():
+            self._fields[base + _AT[name]] += figure
+
+    def times(self) -> LoadingTimes | None:
+        """All processes together, of the batches that were split; None where no batch was built.
+
+        How long they took is what as many samples took in the batches between them, which nothing was attached to: what
+        timing itself takes, file by file, is then no part of the building.
+        """
+        fields = self._fields[1:]
+        total = {name: sum(fields[index :: len(FIELDS)]) for name, index in _AT.items()}
+        if total["batches"] < 1:
+            return None
+        busy_s, cpu_s = total["busy"], total["cpu"]
+        if total["plain_samples"]:
+            factor = total["samples"] / total["plain_samples"]
+            busy_s, cpu_s = factor * total["plain_busy"], factor * total["plain_cpu"]
+        known_s = max(total["open"] + total["read"] + total["decode"], 1e-9)
+        decoder = max(DECODERS, key=lambda name: total[name])
+        return LoadingTimes(
+            num_batches=int(total["batches"]),
+            num_samples=int(total["samples"]),
+            busy_s=max(busy_s, known_s),
+            cpu_s=cpu_s,
+            open_s=total["open"],
+            read_s=total["read"],
+            decode_s=total["decode"],
+            num_files=int(total["files"]),
+            read_bytes=int(total["bytes"]),
+            decoder=decoder if total[decoder] > 0 else "",
+        )
+
+
+class TimedWorkerInit:
+    """A `worker_init_fn` that lets its worker be timed, then runs the one before it; can be pickled."""
+
+    def __init__(self, log: LoadingLog, before: Callable[[int], None] | None) -> None:
+        self.log, self.before = log, before
+
+    def __call__(self, worker_id: int) -> None:
+        """Wraps the building of this process, then initialises as before."""
+        TimedBuilding(self.log, worker_id).attach()
+        if self.before is not None:
+            self.before(worker_id)
+
+
+class LoadingWatch:
+    """Times the building of the training loader's batches, wherever it happens."""
+
+    def __init__(self) -> None:
+        self._log: LoadingLog | None = None
+        self._num_workers = 0
+        self._in_process: TimedBuilding | None = None
+
+    def iteration_ends(self, loader: Any) -> None:
+        """Takes the watch off the loader, before others look at its `worker_init_fn`."""
+        if isinstance(loader.worker_init_fn, TimedWorkerInit):
+            loader.worker_init_fn = loader.worker_init_fn.before
+
+    def iteration_begins(self, loader: Any) -> None:
+        """Lets the workers that an iteration is about to start be timed; persistent ones that go on are already."""
+        if self._log is None or self._num_workers != loader.num_workers:
+            self._num_workers = loader.num_workers
+            self._log = LoadingLog(loader.multiprocessing_context, max(1, loader.num_workers))
+        if loader.num_workers:
+            loader.worker_init_fn = TimedWorkerInit(self._log, loader.worker_init_fn)
+
+    def begin(self) -> None:
+        """Begins to time."""
+        if self._log is None:
+            return
+        if not self._num_workers:
+            self._in_process = TimedBuilding(self._log, 0)
+            self._in_process.attach()
+        self._log.switch(is_on=True)
+
+    def end(self) -> LoadingTimes | None:
+        """Ends it; what was seen, None where no batch was built."""
+        if self._log is None:
+            return None
+        self._log.switch(is_on=False)
+        if self._in_process is not None:
+            self._in_process.detach()
+        return self._log.times()
+
+    def build_s_by_size(self, factor: int) -> tuple[float, float] | None:
+        """Seconds of building a batch, and one so many times as large; None where that was not to be seen here."""
+        return self._in_process.build_s_by_size(factor) if self._in_process is not None else None

@@ -1,0 +1,1 @@
+"""What the probe learns of a script: loaders, arguments, imports, threads, and hazards."""

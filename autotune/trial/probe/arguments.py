@@ -1,0 +1,250 @@
+"""The script's own arguments that can stand for settings: watched in the probe, as argparse or click parsed them."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+from autotune.model.facts import ArgumentFacts, LoaderFacts
+from autotune.settings import Precision
+from autotune.trial.loader.loaders import user_frames
+from autotune.trial.torch.patching import wrap
+
+NUMBERS = {
+    "batch_size": ("batch_size", "batchsize", "train_batch_size", "micro_batch_size", "per_device_train_batch_size"),
+    "num_workers": ("num_workers", "workers", "n_workers", "nworkers", "loader_workers", "dataloader_num_workers"),
+    "prefetch_factor": ("prefetch_factor", "dataloader_prefetch_factor"),
+    "grad_accum_steps": (
+        "grad_accum_steps",
+        "grad_accum",
+        "accum_iter",
+        "accumulation_steps",
+        "gradient_accumulation_steps",
+        "accumulate_grad_batches",
+    ),
+}
+"""Names of arguments by the setting that they stand for; with underscores for dashes."""
+SWITCHES = {
+    "pin_memory": ("pin_memory", "true"),
+    "pin_mem": ("pin_memory", "true"),
+    "persistent_workers": ("persistent_workers", "true"),
+    "channels_last": ("channels_last", "true"),
+    "compile": ("compile", "true"),
+    "torch_compile": ("compile", "true"),
+    "amp": ("precision", Precision.FP16.value),
+    "fp16": ("precision", Precision.FP16.value),
+    "bf16": ("precision", Precision.BF16.value),
+}
+"""Arguments without a value, by the setting and the value that they stand for."""
+FORMATS = ("precision", "dtype", "mixed_precision", "amp_dtype")
+"""Arguments that name a number format."""
+SPELLINGS = {
+    Precision.BF16.value: ("bf16", "bfloat16", "bf16-mixed"),
+    Precision.FP16.value: ("fp16", "float16", "16-mixed", "half"),
+}
+OF_TRAINER = ("per_device_train_batch_size", "gradient_accumulation_steps", "dataloader_num_workers")
+"""Arguments that the Trainer of Hugging Face hands on unchanged to its loader and its loop."""
+_TRAINER_MODULES = ("transformers.", "accelerate.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Option:
+    """One option of a parser, and what the script's command line gave it."""
+
+    dest: str
+    option: str
+    value: Any
+    choices: tuple[str, ...]
+    takes_whole_numbers: bool
+    is_switch: bool
+    is_trainers: bool
+    """It is a field of Hugging Face's TrainingArguments."""
+
+
+class ArgumentWitness:
+    """Watches what the script parses, and which of it the loaders are built from."""
+
+    def __init__(self) -> None:
+        self._options: dict[str, _Option] = {}
+        self._parsed: list[Any] = []
+        """Namespaces, kept so that they can be told from what takes their place in memory."""
+        self._dests: dict[str, str] = {}
+        """Which argument the loader of a key was given its workers by."""
+        self._of_trainer: set[str] = set()
+        """Keys of loaders that the Trainer of Hugging Face built."""
+
+    def attach(self) -> None:
+        """Attaches to argparse."""
+        wrap(argparse.ArgumentParser, "parse_known_args", self._wrap_parse)
+
+    def built(self, key: str) -> None:
+        """Looks at the call that builds a loader; called from inside of it."""
+        for option in _click_options():
+            self._options.setdefault(option.dest, option)
+        frame = next(user_frames(), None)
+        if frame is None:
+            return
+        if str(frame.f_globals.get("__name__", "")).startswith(_TRAINER_MODULES):
+            self._of_trainer.add(key)
+        call = _call_at(frame)
+        for keyword in call.keywords if call is not None else ():
+            if keyword.arg == "num_workers" and isinstance(keyword.value, ast.Attribute):
+                base = _value_of(keyword.value.value, frame)
+                if any(base is namespace for namespace in self._parsed):
+                    self._dests[key] = keyword.value.attr
+
+    def facts(
+        self, loader: LoaderFacts | None, *, num_micro_batches: int, own_autocast: str | None, targets_vary: bool
+    ) -> tuple[ArgumentFacts, ...]:
+        """Arguments whose value is what the script was seen to do, one for each setting.
+
+        Args:
+            loader: The loader that trains.
+            num_micro_batches: Batches that the script takes per optimizer step.
+            own_autocast: dtype of the script's own autocast regions, None without them.
+            targets_vary: The loss is a mean over targets of which batches have different numbers, so that how the
+                script accumulates may matter.
+        """
+        found: dict[str, list[ArgumentFacts]] = {}
+        in_force = {"grad_accum_steps": num_micro_batches}
+        if loader is not None:
+            in_force.update(num_workers=loader.num_workers, prefetch_factor=loader.prefetch_factor)
+            in_force["batch_size"] = loader.batch_size or 0
+        for option in self._options.values():
+            for name, template in _numbers(option, in_force):
+                is_taken = loader is not None and self._is_taken(name, option, loader)
+                found.setdefault(name, []).append(ArgumentFacts(name=name, template=template, is_taken=is_taken))
+            for name, template in _values(option) if own_autocast is None else ():
+                found.setdefault(name, []).append(ArgumentFacts(name=name, template=template, is_taken=False))
+        # Which of two is meant nobody can tell.
+        single = [alike[0] for _, alike in sorted(found.items()) if len(alike) == 1]
+        if targets_vary or not {"batch_size", "grad_accum_steps"} <= {it.name for it in single if it.is_taken}:
+            # Their product is what is held: both are the script's, or neither.
+            single = [replace(it, is_taken=it.is_taken and it.name == "num_workers") for it in single]
+        return tuple(single)
+
+    def _is_taken(self, name: str, option: _Option, loader: LoaderFacts) -> bool:
+        """Whether the loader that trains was built from this very argument, by what stands in the source.
+
+        A batch size is used for more than the loader (learning rates follow from it), so it is left to the user; but
+        the Trainer of Hugging Face is known, and takes accumulation with it.
+        """
+        if option.is_trainers and option.dest in OF_TRAINER:
+            return any(key in self._of_trainer for key in loader.keys)
+        is_named = any(self._dests.get(key) == option.dest for key in loader.keys)
+        return name == "num_workers" and is_named and option.takes_whole_numbers and not option.choices
+
+    def _wrap_parse(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def parse(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+            parsed = original(parser, *args, **kwargs)
+            self._parsed.append(parsed[0])
+            is_trainers = any(
+                base.__name__ == "TrainingArguments"
+                for kind in getattr(parser, "dataclass_types", ())
+                for base in getattr(kind, "__mro__", ())
+            )
+            for option in _options(parser, parsed[0], is_trainers=is_trainers):
+                self._options.setdefault(option.dest, option)
+            return parsed
+
+        return parse
+
+
+def _options(parser: argparse.ArgumentParser, namespace: Any, *, is_trainers: bool) -> Iterator[_Option]:
+    """Options that are given by name, with at most one value each."""
+    for action in parser._actions:
+        long = [option for option in action.option_strings if option.startswith("--")]
+        option = next(iter(long or action.option_strings), None)
+        if option is None or action.nargs not in (None, 0, "?") or not hasattr(namespace, action.dest):
+            continue
+        yield _Option(
+            dest=action.dest,
+            option=option,
+            value=getattr(namespace, action.dest),
+            choices=tuple(map(str, action.choices or ())),
+            takes_whole_numbers=action.type is int and action.nargs is None,
+            is_switch=action.const is True and action.nargs in (0, "?"),
+            is_trainers=is_trainers,
+        )
+
+
+def _click_options() -> Iterator[_Option]:
+    """Options of the command of click or typer that is running in this thread."""
+    for name in ("click.globals", "typer._click.globals"):
+        current = getattr(sys.modules.get(name), "get_current_context", None)
+        context: Any = current(silent=True) if current is not None else None
+        if context is None:
+            continue
+        for parameter in context.command.params:
+            long = [option for option in parameter.opts if option.startswith("--")]
+            if not long or getattr(parameter, "nargs", 1) != 1 or parameter.name not in context.params:
+                continue
+            yield _Option(
+                dest=parameter.name,
+                option=long[0],
+                value=context.params[parameter.name],
+                choices=tuple(map(str, getattr(getattr(parameter, "type", None), "choices", ()))),
+                takes_whole_numbers=False,
+                is_switch=bool(getattr(parameter, "is_flag", False)),
+                is_trainers=False,
+            )
+
+
+def _numbers(option: _Option, in_force: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """The setting that an option with a number stands for and its template, where it has the value in force."""
+    for name, names in NUMBERS.items():
+        is_number = isinstance(option.value, int) and not isinstance(option.value, bool)
+        if _plain(option.dest) in names and is_number and option.value == in_force.get(name):
+            yield name, _template(option, "{}")
+
+
+def _values(option: _Option) -> Iterator[tuple[str, str]]:
+    """`SETTING.VALUE` and template of an option that stands for values of a setting."""
+    dest = _plain(option.dest).removeprefix("dataloader_")
+    if option.is_switch and option.value is False and dest in SWITCHES:
+        setting, value = SWITCHES[dest]
+        yield f"{setting}.{value}", option.option
+    if dest in FORMATS:
+        for value, spellings in SPELLINGS.items():
+            for choice in option.choices:
+                if choice.lower() in spellings and choice != option.value:
+                    yield f"precision.{value}", _template(option, choice)
+
+
+def _plain(dest: str) -> str:
+    return dest.lower().replace("-", "_").replace(".", "_")
+
+
+def _template(option: _Option, value: str) -> str:
+    return f"{option.option}={value}" if option.option.startswith("--") else f"{option.option} {value}"
+
+
+def _call_at(frame: FrameType) -> ast.Call | None:
+    """The call that a frame is in, as its source has it; None where there is no source."""
+    position = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            place = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+            if place == position:
+                return node
+    return None
+
+
+def _value_of(node: ast.expr, frame: FrameType) -> Any:
+    """The object that a name, or an attribute of one, stands for; None where only running code could tell."""
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+    if isinstance(node, ast.Attribute):
+        return getattr(_value_of(node.value, frame), "__dict__", {}).get(node.attr)
+    return None

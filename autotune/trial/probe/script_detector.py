@@ -1,0 +1,270 @@
+"""The probe: one run of the script under its own settings that learns what it is, and measures nothing."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autotune.model.facts import LossReduction, ScriptFacts
+from autotune.settings import Group, Precision
+from autotune.trial.apply.environment_seams import settle_threads
+from autotune.trial.apply.observed import settings_in_force
+from autotune.trial.loader.loaders import Loaders
+from autotune.trial.probe.arguments import ArgumentWitness
+from autotune.trial.probe.imports import (
+    early_environment,
+    imported_after_freeze,
+    installed_modules,
+    launcher_sets_threads,
+)
+from autotune.trial.probe.loader_detector import LoaderWitness, usual_growth
+from autotune.trial.probe.main_module import is_guarded
+from autotune.trial.start.known_devices import ask
+from autotune.trial.step import schedulers
+from autotune.trial.step.channels_last import CONVOLUTIONS
+from autotune.trial.step.gradients import gradient_norm
+from autotune.trial.step.loss_targets import LossTargets
+from autotune.trial.step.operand_formats import OperandWitness
+from autotune.trial.step.replicas import device_numbers, num_replicas
+from autotune.trial.step.roots import Roots, weights_of
+from autotune.trial.step.steps import Steps, parameters_of
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.patching import wrap
+
+NUM_STEPS = 6
+"""Optimizer steps of a probe: the first one initialises, the others tell how long a step takes."""
+LONG_STEPS = 3
+LONG_S = 20.0
+"""A script with long steps is understood after fewer of them."""
+BY_HAND_BACKWARDS = 12
+"""Backward passes without any torch optimizer after which the script is taken to update its parameters by hand."""
+UNUSED_OPTIMIZER_BACKWARDS = 256
+"""The same, where there is an optimizer that does not step: nobody accumulates over so many."""
+FIRST_LOSSES = 64
+
+
+class Witness:
+    """Watches the script's seams and turns what it saw into ScriptFacts."""
+
+    def __init__(self, *, loaders: Loaders, steps: Steps, roots: Roots, started_at: float, num_steps: int) -> None:
+        self.first_losses: list[float] = []
+        self.claims: set[Group] = set()
+        self.knobs: dict[str, str] = {}
+        self._steps, self._roots = steps, roots
+        self._started_at, self._num_steps = started_at, num_steps
+        self._loaders = LoaderWitness(loaders, steps)
+        self._arguments = ArgumentWitness()
+        self._operands = OperandWitness(lambda: "compile" in self._seen)
+        self._loss_targets = LossTargets()
+        self._seen: set[str] = set()
+        self._thread_setters: set[int] = set()
+        """Threads that have set a number of threads, which is then their own alone."""
+        self._autocast_dtype: str | None = None
+        self._step_ends: list[float] = []
+        self._backward_ends: list[float] = []
+        self._backwards_at_steps: list[int] = []
+        self._scheduler_steps: Counter[int] = Counter()
+        self._grad_norm: float | None = None
+        self._early_environment = early_environment()
+
+    def attach(self) -> None:
+        """Attaches to everything that decides what may be tuned; before the seams are installed."""
+        self._loaders.attach(self._arguments.built)
+        self._arguments.attach()
+        self._steps.on_backward.append(self._backward)
+        self._steps.on_step.append(self._step)
+        self._roots.around_first.append(self._operands.look)
+        self._loss_targets.install()
+        wrap(torch, "set_num_threads", self._wrap_set_threads)
+        settle_threads()
+        self._watch(torch, "compile", "compile")
+        self._watch(torch.nn.Module, "compile", "compile")
+        self._watch(torch.cuda, "set_per_process_memory_fraction", "memory_fraction")
+        wrap(torch.amp.autocast, "__enter__", self._wrap_autocast)
+        wrap(torch.amp.GradScaler, "__init__", self._wrap_scaler)
+        schedulers.wrap_steps(self._wrap_scheduler_step)
+
+    @property
+    def has_seen_enough(self) -> bool:
+        """Whether the probe may end after this step."""
+        num_steps = len(self._step_ends)
+        if num_steps == 0:
+            enough = UNUSED_OPTIMIZER_BACKWARDS if self._steps.has_optimizer else BY_HAND_BACKWARDS
+            return self._steps.num_backwards >= enough
+        is_long = num_steps >= LONG_STEPS and self._step_ends[-1] - self._step_ends[0] > LONG_S
+        return num_steps >= self._num_steps or is_long
+
+    def _watch(self, owner: Any, name: str, what: str) -> None:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self._seen.add(what)
+                return original(*args, **kwargs)
+
+            return call
+
+        wrap(owner, name, make)
+
+    def _wrap_set_threads(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_num_threads(*args: Any) -> None:
+            self._thread_setters.add(threading.get_ident())
+            original(*args)
+
+        return set_num_threads
+
+    def _sets_threads(self) -> bool:
+        """Whether the script has set torch's number of threads where it counts: in the main thread, or in the training.
+
+        The number is each thread's own: torch's loader sets it to 1 in the thread that pins its batches.
+        """
+        counting = {threading.main_thread().ident, self._steps.thread}
+        return not self._thread_setters.isdisjoint(counting)
+
+    def _wrap_autocast(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def enter(region: Any) -> Any:
+            if torch_names.is_enabled(region) and torch.is_grad_enabled():
+                self._autocast_dtype = str(region.fast_dtype).removeprefix("torch.")
+            return original(region)
+
+        return enter
+
+    def _wrap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(scaler: Any, *args: Any, **kwargs: Any) -> None:
+            original(scaler, *args, **kwargs)
+            if scaler.is_enabled():
+                self._seen.add("grad_scaler")
+
+        return init
+
+    def _wrap_scheduler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._step_ends:
+                self._scheduler_steps[id(scheduler)] += 1
+            return original(scheduler, *args, **kwargs)
+
+        return step
+
+    def _backward(self, loss: torch.Tensor | None) -> None:
+        self._loaders.backward()
+        self._loss_targets.backward(self._loaders.leading_size)
+        if len(self._backward_ends) < BY_HAND_BACKWARDS:
+            self._backward_ends.append(time.monotonic())
+        if loss is not None and loss.numel() == 1 and len(self.first_losses) < FIRST_LOSSES:
+            value = loss.detach().abs().item() if loss.is_complex() else float(loss.detach())
+            if math.isfinite(value):
+                self.first_losses.append(value)
+
+    def grad_norm_before(self, optimizer: torch.optim.Optimizer) -> None:
+        """Notes the norm of the gradients of the first step, before they are used."""
+        if self._grad_norm is None:
+            self._grad_norm = gradient_norm(parameters_of(optimizer))
+
+    def _step(self, optimizer: torch.optim.Optimizer | None) -> None:
+        if optimizer is not self._steps.primary:
+            return
+        self._loaders.stepped()
+        self._backwards_at_steps.append(self._steps.num_backwards)
+        self._step_ends.append(time.monotonic())
+
+    def empty_loaders(self) -> tuple[str, ...]:
+        """Places where loaders were built that the script iterated, and that gave no batch."""
+        return self._loaders.empty()
+
+    def facts(self, world_size: int) -> ScriptFacts:
+        """What was learned."""
+        modules = [module for root in self._roots.modules for module in root.modules()]
+        parameters = weights_of(self._roots.modules)
+        optimizer = self._steps.primary
+        ends = self._step_ends or self._backward_ends
+        loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step()
+        device = self._device(parameters)
+        in_force = settings_in_force(device, self._roots.modules, self._operands.precision)
+        return ScriptFacts(
+            device=device,
+            world_size=world_size,
+            loader=loader,
+            num_micro_batches_per_step=accumulation,
+            num_backwards_per_step=usual_growth(self._backwards_at_steps),
+            num_optimizers=self._steps.num_optimizers,
+            optimizer=type(optimizer).__name__ if optimizer is not None else "",
+            uses_closure=self._steps.used_closure,
+            num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) and _reads_batches(m) for m in modules),
+            num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),
+            num_root_modules=len(self._roots.modules),
+            own_autocast=self._autocast_dtype,
+            own_grad_scaler="grad_scaler" in self._seen,
+            own_compile="compile" in self._seen,
+            own_threads=self._sets_threads(),
+            own_cudnn_benchmark=in_force.get("cudnn_benchmark") == str(True),
+            own_channels_last=in_force.get("channels_last") == str(True),
+            own_memory_fraction="memory_fraction" in self._seen,
+            loss_reduction=LossReduction.UNKNOWN,
+            loss_targets_vary=self._loss_targets.vary,
+            first_loss=self.first_losses[0] if self.first_losses else None,
+            first_grad_norm=self._grad_norm,
+            intra_op_threads=int(in_force["intra_op_threads"]),
+            omp_wait_policy=in_force["omp_wait_policy"],
+            precision=in_force.get("precision", Precision.FP32.value),
+            claims=tuple(sorted(self.claims)),
+            knobs=tuple(sorted(self.knobs.items())),
+            modules=tuple(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)),
+            imports=installed_modules(),
+            early_environment=self._early_environment,
+            imported_after_freeze=imported_after_freeze(),
+            device_numbers=device_numbers(self._roots.modules, parameters),
+            cuda_devices=ask(),
+            torch_version=str(torch.__version__),
+            num_parameters=sum(p.numel() for p in parameters),
+            first_step_s=ends[0] - self._started_at if ends else 0.0,
+            step_s=(ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 0.0,
+            num_steps=len(ends),
+            leading_size=self._loaders.leading_size,
+            schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,
+            arguments=self._arguments.facts(
+                loader,
+                num_micro_batches=accumulation,
+                own_autocast=self._autocast_dtype,
+                targets_vary=self._loss_targets.vary,
+            ),
+            notes=self._notes(parameters),
+        )
+
+    def _notes(self, parameters: list[torch.nn.Parameter]) -> tuple[str, ...]:
+        """What else was seen, by name."""
+        notes = {
+            "several_loaders": self._loaders.num_training() > 1,
+            "reads_ahead": self._loaders.is_read_ahead,
+            "replays_batches": self._loaders.is_replayed,
+            "launcher_threads": launcher_sets_threads(),
+            "format_unseen": self._operands.dtype is None,
+            # A convolution's weight has three dimensions or more, whoever calls it.
+            "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters),
+            "deterministic": torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+            "data_parallel": any(num_replicas(root) > 1 for root in self._roots.modules),
+            "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
+        }
+        return tuple(name for name, is_so in notes.items() if is_so)
+
+    def _is_scheduled_per_batch(self) -> bool:
+        """Whether a scheduler moved with nearly every optimizer step; the last step's move was not seen any more."""
+        most = max(self._scheduler_steps.values(), default=0)
+        return most > 0 and 2 * most >= len(self._step_ends) - 1
+
+    def _device(self, parameters: list[torch.nn.Parameter]) -> str:
+        if parameters:
+            return parameters[0].device.type
+        optimizer = self._steps.primary
+        if optimizer is not None:
+            return next(parameter.device.type for parameter in parameters_of(optimizer))
+        return "cpu"
+
+
+def _reads_batches(norm: torch.nn.Module) -> bool:
+    """Whether a BatchNorm layer normalises by the statistics of its batches, and not by frozen ones."""
+    return norm.training or getattr(norm, "running_mean", None) is None

@@ -1,1 +1,0 @@
-"""What `trial.redirect` puts in place of the system's functions on paths. Standard library only."""

@@ -1,0 +1,214 @@
+"""What a trial reports of itself: put together from all that watched it, and written once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from autotune.measure.block import Block, Phase
+from autotune.model.result import PAST_ITS_EPOCH, RankResult, RankStatus
+from autotune.protocol.job import TrialPaths
+from autotune.trial.apply.applied import AppliedSettings
+from autotune.trial.loader.batch_source import Feed
+from autotune.trial.meter.durations import PartTimes
+from autotune.trial.meter.host_memory import PassingWatch, held_bytes
+from autotune.trial.meter.meter import Meter
+from autotune.trial.report import rank_report
+from autotune.trial.report.failure import describe
+from autotune.trial.step.losses import LossWatch
+from autotune.trial.step.steps import parameters_of
+from autotune.trial.torch.allocator import AllocatorWatch
+
+if TYPE_CHECKING:
+    from autotune.trial.observing.observer import Observer
+
+NUM_WATCHED_PARAMETERS = 4
+"""Smallest parameters, and smallest matrices, that are compared at the end with their values after the first step:
+training must change one of them. Matrices have values near zero, which move under any learning rate; in half precision
+a norm's factors near one may stay what they are, and of some language models these are the smallest parameters."""
+MAX_WATCHED_VALUES = 4096
+"""Of each, from all over it: a copy of the whole would show in the peak of memory."""
+
+
+class TrialReport:
+    """This rank's report, as far as it is known.
+
+    Args:
+        paths: The trial's files.
+        times: Its parts until now.
+        applied: Knows which settings are in force.
+        feed: Knows how the training loader was read.
+        losses: Saw the losses.
+        allocator: Saw the device's memory.
+        has_loader: Whether the script trains from a loader.
+    """
+
+    def __init__(
+        self,
+        paths: TrialPaths,
+        times: PartTimes,
+        applied: AppliedSettings,
+        feed: Feed,
+        losses: LossWatch,
+        allocator: AllocatorWatch,
+        *,
+        has_loader: bool,
+    ) -> None:
+        self.meter: Meter | None = None
+        self.observer: Observer | None = None
+        self.said: dict[str, str] = {}
+        """Settings that the script put in force itself, by field; they count before what was seen."""
+        self.has_unseen_queue = False
+        """Whether the script, which has no loader, may have a queue of its own."""
+        self.world_size = 1
+        self._rank = 0
+        self._paths, self._times, self._applied, self._feed = paths, times, applied, feed
+        self._steps, self._losses, self._allocator = applied.steps, losses, allocator
+        self._has_loader = has_loader
+        self._watched: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._allocated: dict[str, Any] | None = None
+        """The allocator's figures when the window ended; None where nothing was done after it."""
+        self._host_memory: dict[str, Any] | None = None
+        """When the window ended; None while it has not."""
+        self._passing: PassingWatch | None = None
+        """Since training began; None while it has not."""
+        self._is_written = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is none yet, and this is no launcher, worker or helper of a process that trains."""
+        return not self._is_written and (self._has_trained or rank_report.is_main_process())
+
+    def note_rank(self) -> tuple[int, int]:
+        """Rank and world size, while the process group stands."""
+        self._rank, self.world_size = rank_report.identity()
+        return self._rank, self.world_size
+
+    def training_begins(self) -> None:
+        """From here on what is held for a moment counts, too."""
+        self._passing = self._passing or PassingWatch()
+
+    def note_held_memory(self) -> None:
+        """Reads what is held in host memory, while the queues are full."""
+        self._host_memory = self._read_host_memory()
+
+    def note_memory(self) -> None:
+        """Reads what is held, unless that was done, and the allocator: what comes now is not the script's."""
+        self._host_memory = self._host_memory or self._read_host_memory()
+        self._allocated = self._allocator.figures()
+
+    def watch_parameters(self, optimizer: torch.optim.Optimizer) -> None:
+        """Remembers some of the parameters after the first step."""
+        if self._watched:
+            return
+        moving = [p for p in parameters_of(optimizer) if p.grad is not None and _part(p).numel()]
+        smallest = sorted(moving, key=lambda p: p.numel())
+        matrices = [p for p in smallest if p.dim() > 1]
+        chosen = {id(p): p for p in (*smallest[:NUM_WATCHED_PARAMETERS], *matrices[:NUM_WATCHED_PARAMETERS])}
+        self._watched = [(p, _part(p).clone()) for p in chosen.values()]
+
+    def write_error(self, error: BaseException) -> None:
+        """Writes that the script ended with an exception."""
+        self._is_written = True
+        # A meter knows its rank from when the process group still stood.
+        rank, world_size = rank_report.identity() if self.meter is None else (self._rank, self.world_size)
+        result = RankResult(
+            rank=rank,
+            world_size=world_size,
+            status=RankStatus.RAISED,
+            error=describe(error),
+            durations_s=self._durations(),
+            **self._allocator.figures(),
+            notes=(PAST_ITS_EPOCH,) if self._feed.epoch.is_past_end else (),
+        )
+        rank_report.write(self._paths, result, is_bystander=not self._has_trained)
+
+    def write(self, status: RankStatus, *, is_converged: bool = False, is_final: bool = True) -> None:
+        """Writes what was measured, whatever ended it; waits for the device.
+
+        Args:
+            status: How far this rank came.
+            is_converged: Whether the window's interval is narrow enough.
+            is_final: Whether this is the last word; otherwise another report may take its place.
+        """
+        self._is_written = is_final
+        meter = self.meter
+        if meter is None:
+            self.note_rank()
+        blocks = meter.blocks() if meter is not None else ()
+        counted = self._applied.counted() if self._feed.is_read_ahead else _accumulation(blocks)
+        observed = {**counted, **self._applied.observed(), **self.said}
+        result = RankResult(
+            rank=self._rank,
+            world_size=self.world_size,
+            status=status,
+            blocks=blocks,
+            is_converged=is_converged,
+            is_primed=self._feed.is_primed or self.has_unseen_queue,
+            compute_samples_per_second=meter.compute_samples_per_second if meter is not None else None,
+            observed=observed,
+            **(self._host_memory or self._read_host_memory()),
+            **(self._allocated or self._allocator.figures()),
+            epoch_micro_batches=self._feed.epoch.num_batches if self._has_loader else None,
+            num_epoch_ends=meter.num_epoch_ends if meter is not None else 0,
+            epoch_end_s=meter.epoch_end_s if meter is not None else None,
+            is_loader_rebuilt=self._feed.epoch.is_loader_rebuilt,
+            first_batch_s=self._feed.first_batch_s if self._has_loader else None,
+            durations_s=self._durations(),
+            first_losses=self._losses.first_losses,
+            start_digest=self._losses.start_digest,
+            is_loss_finite=self._losses.is_finite,
+            has_changed_parameters=self.has_changed_parameters,
+            num_steps=self._steps.num_steps,
+            num_skipped_steps=self._steps.num_skipped,
+            observation=self.observer.observation() if self.observer is not None else None,
+        )
+        rank_report.write(self._paths, result, is_bystander=not self._has_trained)
+
+    @property
+    def has_changed_parameters(self) -> bool:
+        """Whether a watched parameter moved; a learning rate of 0 moves nothing, and that is the schedule's affair."""
+        optimizer = self._steps.primary
+        if optimizer is None or not self._watched or self._steps.num_steps < 2:
+            return True
+        if all(float(group.get("lr", 1.0)) == 0.0 for group in optimizer.param_groups):
+            return True
+        return any(not torch.equal(_part(now), before) for now, before in self._watched)
+
+    @property
+    def _has_trained(self) -> bool:
+        return self._steps.num_backwards > 0
+
+    def _durations(self) -> dict[str, float]:
+        """Seconds by part; the last one's is the time until now."""
+        return self._times.until_now(self.meter.entered_at if self.meter is not None else {})
+
+    def _read_host_memory(self) -> dict[str, Any]:
+        passing = self._passing.most_bytes() if self._passing is not None else None
+        return {"held_host_bytes": held_bytes(), "passing_host_bytes": passing}
+
+
+def _part(parameter: torch.Tensor) -> torch.Tensor:
+    """Some of its rows from all over it, or all of it where it is small: a view, whatever its memory format.
+
+    Of one that is spread over ranks it is this rank's share: to ask for the others' would wait for them.
+    """
+    values = parameter.detach()
+    if hasattr(values, "to_local"):
+        values = values.to_local()
+    if values.numel() <= MAX_WATCHED_VALUES:
+        return values
+    num_rows = max(1, MAX_WATCHED_VALUES // (values.numel() // values.shape[0]))
+    return values[:: -(-values.shape[0] // num_rows)]
+
+
+def _accumulation(blocks: Iterable[Block]) -> dict[str, str]:
+    """Micro-batches per optimizer step, as counted."""
+    counted = [block for block in blocks if block.phase is Phase.WINDOW] or list(blocks)
+    num_steps = sum(block.num_steps for block in counted)
+    if num_steps == 0:
+        return {}
+    per_step = sum(block.num_micro_batches for block in counted) / num_steps
+    return {"grad_accum_steps": str(round(per_step)) if abs(per_step - round(per_step)) < 0.05 else f"{per_step:.2f}"}

@@ -1,0 +1,153 @@
+"""The number format of a model, read from the operands of its matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from autotune.settings import Precision
+from autotune.trial.step.autocast import DTYPES
+from autotune.trial.step.replicas import num_replicas
+from autotune.trial.torch import torch_names
+
+PRODUCTS = frozenset(
+    {
+        *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "linear", "_trilinear", "_grouped_mm"),
+        *("convolution", "_convolution", "cudnn_convolution", "cudnn_convolution_transpose", "mkldnn_convolution"),
+        *("lstm", "gru", "rnn_tanh", "rnn_relu", "_cudnn_rnn", "mkldnn_rnn_layer", "miopen_rnn"),
+        *("_transformer_encoder_layer_fwd", "_native_multi_head_attention"),
+    }
+)
+"""torch's operations that multiply matrices, in the lower format under autocast."""
+ATTENTION = ("attention", "dot_product", "_attn_")
+"""Parts of the names of attention operations, those of attention libraries included."""
+LAYERS = (
+    torch.nn.Linear,
+    torch.nn.Conv1d,
+    torch.nn.Conv2d,
+    torch.nn.Conv3d,
+    torch.nn.ConvTranspose1d,
+    torch.nn.ConvTranspose2d,
+    torch.nn.ConvTranspose3d,
+    torch.nn.RNNBase,
+    torch.nn.MultiheadAttention,
+)
+"""Layers with outputs in the format of their products."""
+
+
+class OperandWitness:
+    """Reads the number format of a model in the first call of each root.
+
+    A product counts by its multiplications, so a small router in fp32 does not speak for a model in bf16. Products of
+    frozen layers count only in a model without trained ones: a frozen layer may be loaded in any format.
+
+    Args:
+        is_compiled: True when torch's compiler runs the model. The witness then watches one layer within the graph,
+            because watching every operation would keep the compiler out.
+    """
+
+    def __init__(self, is_compiled: Callable[[], bool] = lambda: False) -> None:
+        self._is_compiled = is_compiled
+        self._trained, self._frozen = Counter[torch.dtype](), Counter[torch.dtype]()
+        """Multiplications by the format of their operands."""
+        self._hook: Any = None
+
+    def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
+        """The context for the first call of a root."""
+        if torch.compiler.is_compiling():
+            return nullcontext()
+        # Replicas compute in threads of their own, out of sight of a context in this thread.
+        if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and num_replicas(root) == 1:
+            return _every_product(self._note)
+        if self._hook is None:
+            self._look_at_a_layer(root)
+        return nullcontext()
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The format of most multiplications; None before the first product."""
+        seen = (self._trained or self._frozen).most_common(1)
+        return seen[0][0] if seen else None
+
+    @property
+    def precision(self) -> Precision | None:
+        """The precision in force; None before the first product."""
+        if self.dtype is None:
+            return None
+        for precision, dtype in DTYPES.items():
+            if dtype is self.dtype:
+                return precision
+        is_tf32 = torch_names.is_cuda_on() and torch_names.allows_tf32()
+        return Precision.TF32 if is_tf32 else Precision.FP32
+
+    def _note(self, operands: list[torch.Tensor], num_multiplications: int) -> None:
+        seen = self._trained if any(operand.requires_grad for operand in operands) else self._frozen
+        seen[operands[0].dtype] += num_multiplications
+
+    def _look_at_a_layer(self, root: torch.nn.Module) -> None:
+        layers = list(_layers_called_by(root))
+        training = (layer for layer in layers if any(weight.requires_grad for weight in layer.parameters()))
+        layer = next(training, layers[0] if layers else None)
+        if layer is not None:
+            self._hook = layer.register_forward_hook(self._see)
+
+    def _see(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, tuple) and output:
+            output = output[0]  # of a recurrent layer, before its state; of an attention, before its weights
+        if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
+            self._trained = Counter({output.dtype: 1})
+            if not torch.compiler.is_compiling():
+                # A hook within a graph stays: removing the hook there would break the graph and silently leave a root
+                # of torch's own classes uncompiled; removing it later would build the graph anew. A note is free.
+                self._hook.remove()
+
+
+def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Layers that are called to compute products; a MultiheadAttention uses its projections without calling them."""
+    inner = {
+        id(part)
+        for attention in root.modules()
+        if isinstance(attention, torch.nn.MultiheadAttention)
+        for part in attention.children()
+    }
+    return (part for part in root.modules() if isinstance(part, LAYERS) and id(part) not in inner)
+
+
+def _every_product(note: Callable[[list[torch.Tensor], int], None]) -> AbstractContextManager[object]:
+    """A context that tells `note` the floating operands and the multiplications of every product in this thread.
+
+    torch calls the context below autocast and autograd, with the operands of the kernels themselves.
+    """
+
+    class Products(torch_names.DISPATCH_MODE):  # type: ignore[misc]
+        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = operation(*args, **(kwargs or {}))
+            name = operation.overloadpacket.__name__
+            if name in PRODUCTS or any(word in name for word in ATTENTION):
+                operands = [value for value in _tensors(args) if value.is_floating_point()]
+                if operands:
+                    note(operands, _num_multiplications(operands, result))
+            return result
+
+    mode: AbstractContextManager[object] = Products()
+    return mode
+
+
+def _tensors(args: Any) -> Iterator[torch.Tensor]:
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _num_multiplications(operands: list[torch.Tensor], result: Any) -> int:
+    """The multiplications of a matrix product, (mk * kn * mn) ** 0.5 of its sizes; an estimate for convolutions."""
+    made = next(_tensors(result if isinstance(result, (list, tuple)) else (result,)), None)
+    sizes = sorted((operand.numel() for operand in operands), reverse=True)[:2]
+    return 1 + math.isqrt(math.prod(sizes) * (made.numel() if made is not None else 1))

@@ -1,0 +1,127 @@
+"""The modules that the script itself calls while it trains, found at their first call in grad mode."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.patching import wrap
+
+
+class Roots:
+    """Finds root modules, prepares each once, and runs an action before each of their calls.
+
+    `nn.Module.__call__` is wrapped only until the first optimizer step; afterwards each root carries its own small
+    wrapper, so that nothing stays on the path of the other modules.
+    """
+
+    def __init__(self) -> None:
+        self.prepare: list[Callable[[torch.nn.Module], None]] = []
+        """Run once per root, before its first call."""
+        self.before_call: list[Callable[[], None]] = []
+        """Run before every call of a root in grad mode."""
+        self.on_any_call: Callable[[bool], None] | None = None
+        """Run before every call of a module while roots are looked for, with whether gradients are switched on; not
+        within a root's own call in grad mode, which may switch them off for a part of it."""
+        self.convert_inputs: Callable[[Any], Any] | None = None
+        """Applied to every argument of a root's call."""
+        self.around_first: list[Callable[[torch.nn.Module], AbstractContextManager[object]]] = []
+        """Each gives a context in which the first call of each root runs."""
+        self.around_again: Callable[[], AbstractContextManager[object]] | None = None
+        """Gives the context for a call of a root within a backward pass, where a checkpoint runs it again."""
+        self.stops_at_first = False
+        """Take the wrapper off `nn.Module.__call__` at the first root: a compiler will trace the inner modules."""
+        self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._is_inside = False
+        self._restore: Callable[[], None] | None = None
+
+    @property
+    def modules(self) -> tuple[torch.nn.Module, ...]:
+        """Roots that were found and still exist."""
+        return tuple(self._modules)
+
+    def install(self) -> None:
+        """Begins to look for roots."""
+        self._restore = wrap(torch.nn.Module, "__call__", self._wrap_call)
+
+    def stop(self) -> None:
+        """Ends the search; wrapped roots stay wrapped."""
+        if self._restore is not None:
+            self._restore()
+            self._restore = None
+
+    def _wrap_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            is_training = torch.is_grad_enabled()
+            if self.on_any_call is not None and not self._is_inside:
+                self.on_any_call(is_training)
+            if self._restore is None or self._is_inside or not is_training or is_criterion(module):
+                return original(module, *args, **kwargs)
+            if torch_names.is_in_backward():
+                return original(module, *args, **kwargs)  # A checkpoint runs a part of some root again.
+            is_new = module not in self._modules
+            if is_new:
+                self._found(module)
+            self._is_inside = True
+            try:
+                with ExitStack() as stack:
+                    for around in self.around_first if is_new else ():
+                        stack.enter_context(around(module))
+                    return original(module, *args, **kwargs)
+            finally:
+                self._is_inside = False
+
+        return call
+
+    def _found(self, module: torch.nn.Module) -> None:
+        self._modules.add(module)
+        if self.stops_at_first:
+            self.stop()
+        for action in self.prepare:
+            action(module)
+        if not self.before_call and self.convert_inputs is None:
+            return
+        if torch_names.HAS_CALL_SLOT:
+            torch_names.set_outer_call(module, self._outer(torch_names.outer_call(module)))
+        else:
+            module.register_forward_pre_hook(self._hook, with_kwargs=True)
+
+    def _outer(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        def outer(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = self._before(args, kwargs)
+            if self.around_again is not None and torch_names.is_in_backward():
+                with self.around_again():
+                    return inner(*args, **kwargs)
+            return inner(*args, **kwargs)
+
+        return outer
+
+    def _hook(self, _: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return self._before(args, kwargs)
+
+    def _before(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        if torch.is_grad_enabled():
+            for action in self.before_call:
+                action()
+        if self.convert_inputs is not None:
+            convert = self.convert_inputs
+            args = tuple(convert(value) for value in args)
+            kwargs = {name: convert(value) for name, value in kwargs.items()}
+        return args, kwargs
+
+
+def weights_of(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
+    """Parameters of modules, each once; without those of lazy modules that were never called, which have no shape."""
+    known = {id(p): p for module in modules for p in module.parameters()}
+    return [p for p in known.values() if not is_lazy(p)]
+
+
+def is_criterion(module: torch.nn.Module) -> bool:
+    """A loss is called by the script as well, but it is no model: it has nothing to train and no parts."""
+    return next(module.parameters(), None) is None and next(module.children(), None) is None

@@ -1,0 +1,138 @@
+"""CUDA's caching allocator in this process: its share of the device, its retries block by block, its peaks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autotune.measure.block import Phase
+from autotune.trial.torch import torch_names
+from autotune.trial.torch.patching import wrap
+
+THRASHING_BLOCKS = 2
+"""Blocks of the window in a row with retries: one may be the last growth of a cache, two are a state."""
+
+
+class AllocatorWatch:
+    """Reads the allocator at the ends of blocks and at the end; touches nothing before CUDA is on."""
+
+    def __init__(self) -> None:
+        self._num_retries = 0
+        self._num_in_a_row = 0
+        self._is_near_cap = False
+        self._peak_allocated = self._peak_reserved = 0
+
+    def install(self) -> None:
+        """Keeps the peaks that a script resets: its first step and its optimizer's state count as well."""
+        for module in (torch.cuda, torch.cuda.memory, getattr(torch, "accelerator", None)):
+            if hasattr(module, "reset_peak_memory_stats"):
+                wrap(module, "reset_peak_memory_stats", self._keep_peaks_before)
+
+    def block_ended(self, phase: Phase) -> None:
+        """Notes whether memory was given back and asked for again since the last block."""
+        if not torch_names.is_cuda_on():
+            return
+        num_retries = _num_retries()
+        is_thrashing = phase is Phase.WINDOW and num_retries > self._num_retries
+        self._num_retries = num_retries
+        self._num_in_a_row = self._num_in_a_row + 1 if is_thrashing else 0
+        self._is_near_cap = self._is_near_cap or self._num_in_a_row >= THRASHING_BLOCKS
+
+    def figures(self) -> dict[str, Any]:
+        """The allocator's part of the report; empty without CUDA, and after an error that took the device away."""
+        if not torch_names.is_cuda_on():
+            return {}
+        try:
+            self._note_peaks()
+            return {
+                "peak_allocated_bytes": self._peak_allocated,
+                "peak_reserved_bytes": self._peak_reserved,
+                "reserved_bytes": torch.cuda.memory_reserved(),
+                "device_free_bytes": torch.cuda.mem_get_info()[0],
+                "num_alloc_retries": _num_retries(),
+                "is_near_cap": self._is_near_cap,
+            }
+        except RuntimeError:
+            return {}
+
+    def _note_peaks(self) -> None:
+        self._peak_allocated = max(self._peak_allocated, torch.cuda.max_memory_allocated())
+        self._peak_reserved = max(self._peak_reserved, torch.cuda.max_memory_reserved())
+
+    def _keep_peaks_before(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def reset(*args: Any, **kwargs: Any) -> Any:
+            if torch_names.is_cuda_on():
+                self._note_peaks()
+            return original(*args, **kwargs)
+
+        return reset
+
+
+class ValidationWatch:
+    """Most memory in use while the script runs its model without gradients: trials end before they come to that.
+
+    Needs an installed AllocatorWatch, which keeps the peaks that this one resets.
+    """
+
+    def __init__(self) -> None:
+        self._peak_bytes = 0
+        self._is_inside = False
+
+    def called(self, with_gradients: bool) -> None:
+        """The script calls a module: with gradients, it trains, and whatever it did without them is over."""
+        if with_gradients:
+            self.trains()
+        elif not self._is_inside and torch_names.is_cuda_on():
+            self._is_inside = True
+            torch.cuda.reset_peak_memory_stats()
+
+    def trains(self, _: torch.Tensor | None = None) -> None:
+        """The script runs a backward pass, without a module's call before it where it has none."""
+        if self._is_inside:
+            self._is_inside = False
+            self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated())
+
+    def peak_bytes(self) -> int | None:
+        """The peak so far; None where nothing ran without gradients, or not on CUDA."""
+        self.trains()
+        return self._peak_bytes or None
+
+
+def limit_share(fraction: float) -> None:
+    """Limits the allocator of the device that this process trains on, now and when it takes another one.
+
+    Ranks choose their device after CUDA has started, and each device has an allocator of its own.
+    """
+    limited: set[int] = set()
+    set_fraction = torch.cuda.set_per_process_memory_fraction  # Without what a probe wraps around it to see the script.
+
+    def limit(index: int) -> None:
+        if index not in limited:
+            limited.add(index)
+            set_fraction(fraction, index)
+
+    def and_limit(original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_device(device: Any) -> None:
+            original(device)
+            if torch_names.is_cuda_on():
+                limit(torch.cuda.current_device())
+
+        return set_device
+
+    torch_names.call_when_cuda_starts(lambda: limit(_first_device()))
+    wrap(torch.cuda, "set_device", and_limit)
+
+
+def _first_device() -> int:
+    """The device of this rank where the launcher names one: not every script makes it the current one."""
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    if local_rank.isdigit() and int(local_rank) < torch.cuda.device_count():
+        return int(local_rank)
+    return torch.cuda.current_device()
+
+
+def _num_retries() -> int:
+    return int(torch.cuda.memory_stats_as_nested_dict().get("num_alloc_retries", 0))

@@ -1,0 +1,113 @@
+"""Marks on the clock of the device that trains: host time on a CPU, events on the compute stream on CUDA.
+
+Event to event includes the device's idle time, and the host running ahead cannot distort it; nothing is synchronised
+inside a window.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import torch
+
+from autotune.trial.torch import torch_names
+
+
+class Clock(Protocol):
+    """What the meter needs of a clock."""
+
+    marks_steps: bool
+    """Whether a block's longest step is known, by a mark at the end of each; otherwise only blocks are timed."""
+
+    def mark(self) -> Any:
+        """A mark at this place of the device's work."""
+
+    def release(self, mark: Any) -> None:
+        """Takes back a reached mark that is asked for no more."""
+
+    def is_reached(self, mark: Any) -> bool:
+        """Whether the device has come to the mark."""
+
+    def wait(self, mark: Any) -> None:
+        """Waits until the device has come to the mark."""
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Seconds between two reached marks."""
+
+    def finish(self) -> None:
+        """Waits until all marks are reached."""
+
+
+class HostClock:
+    """The monotonic clock: the CPU has done its work when the call returns.
+
+    It times blocks alone: a mark of every step took a fifth of all that the meter does between two of them.
+    """
+
+    marks_steps = False
+    mark = staticmethod(time.perf_counter)
+
+    def release(self, mark: float) -> None:
+        """Nothing to take back."""
+
+    def is_reached(self, mark: float) -> bool:
+        """Always."""
+        return True
+
+    def wait(self, mark: float) -> None:
+        """Not at all."""
+
+    def seconds(self, start: float, end: float) -> float:
+        """Difference of two marks."""
+        return end - start
+
+    def finish(self) -> None:
+        """Nothing is pending."""
+
+
+class CudaClock:
+    """Events on the current stream of the current device, each used again once it is released.
+
+    So there are never more of them than steps that the host is ahead of its device, and those of one block.
+    """
+
+    marks_steps = True
+
+    def __init__(self) -> None:
+        torch.cuda.synchronize()
+        self._new_event: Any = torch.cuda.Event
+        self._free: list[Any] = []
+
+    def mark(self) -> Any:
+        """An event behind all work queued so far."""
+        event = self._free.pop() if self._free else self._new_event(enable_timing=True)
+        event.record()
+        return event
+
+    def release(self, mark: Any) -> None:
+        """The next mark may be this event."""
+        self._free.append(mark)
+
+    def is_reached(self, mark: Any) -> bool:
+        """Whether the event has happened; does not wait."""
+        return bool(mark.query())
+
+    def wait(self, mark: Any) -> None:
+        """Waits for the event alone; what is queued behind it goes on."""
+        mark.synchronize()
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Device time from event to event."""
+        return float(start.elapsed_time(end)) / 1000.0
+
+    def finish(self) -> None:
+        """Waits for the device."""
+        torch.cuda.synchronize()
+
+
+def clock_for(device: str) -> Clock:
+    """The clock of a device by its type."""
+    if device == "cuda" and torch_names.is_cuda_on():
+        return CudaClock()
+    return HostClock()

@@ -1,0 +1,278 @@
+"""One trial in this process: settings applied, batches fed, the window measured, the report written, and the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from autotune.measure.block import Phase
+from autotune.measure.window_stopping import StopReason
+from autotune.model.result import RankStatus
+from autotune.protocol.job import TrialJob, TrialPaths
+from autotune.settings import Group, Settings
+from autotune.trial.apply.applied import AppliedSettings
+from autotune.trial.loader.batch_source import MAX_AHEAD, Feed
+from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
+from autotune.trial.meter.durations import PartTimes
+from autotune.trial.meter.measuring_plan import Plan
+from autotune.trial.meter.meter import Meter
+from autotune.trial.meter.rank_sync import Agreement, Mark, Progress
+from autotune.trial.probe.foreign_loaders import UNSEEN_QUEUE, may_read_ahead
+from autotune.trial.report import rank_report
+from autotune.trial.report.trial_report import TrialReport
+from autotune.trial.start import forked_heap
+from autotune.trial.start.early_seams import Beginning
+from autotune.trial.step.losses import LossWatch
+from autotune.trial.torch.allocator import AllocatorWatch
+from autotune.trial.torch.batch_structure import length_of
+from autotune.trial.torch.device_clock import clock_for
+
+if TYPE_CHECKING:
+    from autotune.trial.observing.observer import Observer
+
+NUM_BLIND_STEPS = 24
+"""Optimizer steps without a batch of the training loader after which it will not come: the probe needed six."""
+
+FASTEST = 16
+"""Times the probe's pace for which an epoch of a trial is long enough. One that ends in spite of that is measured, too.
+"""
+SHORT_EPOCH, BETWEEN_ENDS = 64, 64
+"""Batches of an epoch with ends within the probe, and how many times faster than the probe such a script may step: a
+validation of a third of a second after every third step of a millisecond is a factor of 100."""
+BESIDE_WINDOW_S, WINDOW_PATIENCE = 30.0, 4.0
+"""What a trial may train beside its window, warm-up and restart for instance, and in how many times the longest one."""
+SHORTEST_STEP_S = 1e-4
+MAX_LEAST_EPOCH = 1 << 20
+"""Batches: scripts make tables of the rates of all their steps."""
+
+
+class MeasuredSession:
+    """A trial: from the moment from which on its settings matter to the report.
+
+    Args:
+        job: What is measured.
+        paths: Its files.
+        times: Its parts until now.
+        beginning: What is attached already.
+    """
+
+    def __init__(self, job: TrialJob, paths: TrialPaths, times: PartTimes, beginning: Beginning) -> None:
+        self._job, self._paths, self._times = job, paths, times
+        self._beginning = beginning
+        self._applied = AppliedSettings(job, beginning.steps)
+        self._steps = self._applied.steps
+        self._allocator = AllocatorWatch()
+        loader = job.facts.loader if job.facts is not None else None
+        self._has_loader = loader is not None
+        num_passes = loader.num_passes_before_training if loader is not None else 0
+        self._feed = Feed(self._steps, self._start_meter, num_passes_before_training=num_passes)
+        self._feed.batch_factor = job.batch_probe_factor
+        self._observer: Observer | None = None
+        if job.diagnoses:
+            from autotune.trial.observing.observer import Observer
+
+            self._observer = Observer(
+                job, paths, self._steps, self._applied.roots, self._feed, at_begin=lambda: self._told.note_memory()
+            )
+        self._meter: Meter | None = None
+        self._is_measured = False
+        """Whether the window is over and reported."""
+        self._losses = LossWatch(self._steps, self._applied.roots)
+        self._told = TrialReport(
+            paths, times, self._applied, self._feed, self._losses, self._allocator, has_loader=self._has_loader
+        )
+        self._told.observer = self._observer
+
+    def install(self) -> None:
+        """Attaches to torch, and puts the settings in force."""
+        self._times.install()
+        self._allocator.install()
+        self._applied.install()
+        self._feed.install()
+        if self._observer is not None:
+            self._observer.install()
+        loaders = self._applied.loaders
+        loaders.taker = lambda record: self._feed.next_batch if self._is_training(record) else None
+        loaders.built = self._built
+        loaders.iterates = self._iterates
+        loaders.iterated = self._iterated
+        self._feed.before_next(*self._applied.before_batch)
+        self._feed.at_epoch_end(self._applied.epoch_ends)
+        self._losses.install()
+        self._feed.at_first_batch(lambda _: self._told.training_begins())
+        self._feed.at_first_batch(self._losses.first_batch)
+        self._steps.on_step.append(self._stepped)
+        self._beginning.session = self
+
+    # What the public API asks of a session -----------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings | None:
+        """The trial's settings; None in the baseline, where the defaults of the script's call hold."""
+        return None if self._job.settings == self._job.natural else self._job.settings
+
+    def claim(self, group: Group) -> None:
+        """The script applies this group itself."""
+        self._applied.claims.add(group)
+
+    def declare_knobs(self, defaults: Mapping[str, str]) -> None:
+        """Known from the probe already."""
+
+    def observe(self, field: str, value: str) -> None:
+        """Notes a setting that the script put in force itself."""
+        self._told.said[field] = value
+
+    # Feeding and metering --------------------------------------------------------------------------------------
+
+    def _is_training(self, record: LoaderRecord) -> bool:
+        return self._applied.is_training(record.key)
+
+    def _built(self, record: LoaderRecord, loader: Any) -> None:
+        if self._is_training(record) and not self._job.keeps_epochs:
+            self._feed.lengthen(loader, self._least_epoch(length_of(loader)))
+
+    def _least_epoch(self, length: int | None) -> int:
+        """Batches that the trial may take; 0 for a script that reads a whole epoch before it trains.
+
+        Args:
+            length: Batches of the script's own epoch; None where nobody knows.
+        """
+        facts, settings = self._job.facts, self._job.settings
+        assert facts is not None and settings is not None
+        if facts.loader is not None and facts.loader.is_read_before_training:
+            return 0
+        per_step = max(settings.grad_accum_steps, facts.num_micro_batches_per_step)
+        longest_s = BESIDE_WINDOW_S + WINDOW_PATIENCE * self._job.window.max_window_s
+        faster = FASTEST * (BETWEEN_ENDS if length is not None and length < SHORT_EPOCH else 1)
+        num_batches = faster * per_step * longest_s / max(facts.step_s, SHORTEST_STEP_S)
+        return math.ceil(min(num_batches, MAX_LEAST_EPOCH))
+
+    def _iterates(self, record: LoaderRecord, loader: Any) -> None:
+        if self._is_training(record):
+            self._applied.note_loader(loader)
+            if self._observer is not None:
+                self._observer.before_iteration(loader)
+            self._feed.iterates(record, loader)
+            if self._observer is not None:
+                self._observer.after_gate(loader)
+
+    def _iterated(self, record: LoaderRecord, loader: Any, iterator: Any) -> None:
+        if self._is_training(record):
+            self._feed.iterated(record, loader, iterator)
+            if loader.num_workers > 0:
+                self._beginning.loader_has_workers()
+
+    def _start_meter(self, num_workers: int, num_queued: int) -> Meter:
+        forked_heap.settle()  # Only now: the first step does not wait for it.
+        rank, world_size = self._told.note_rank()
+        facts, settings = self._job.facts, self._job.settings
+        assert facts is not None and settings is not None
+        incumbent = self._job.incumbent_samples_per_second
+        plan = Plan(
+            rule=self._job.window,
+            has_loader=self._has_loader,
+            num_workers=num_workers,
+            num_queued=num_queued,
+            micro_batches_per_step=max(settings.grad_accum_steps, facts.num_micro_batches_per_step),
+            incumbent_samples_per_second=incumbent / world_size if incumbent is not None else None,
+            samples_per_step=self._declared_samples(),
+            batches_vary=facts.loader is not None and facts.loader.batches_vary,
+            is_compute_only=self._job.batch_probe_factor > 1,
+            epoch_micro_batches=self._feed.epoch.num_batches if self._has_loader else None,
+            first_batch_s=self._feed.first_batch_s,
+            script_steps=self._job.script_steps,
+        )
+        self._meter = Meter(
+            plan,
+            steps=self._steps,
+            clock=clock_for(self._job.device),
+            agreement=Agreement(Progress(self._paths.progress), rank, world_size),
+            open_gate=self._feed.open_gate,
+            finish=self._finish,
+            measured=self._window_is_over,
+            at_phase=self._phase_began,
+            at_block_end=self._allocator.block_ended,
+            built=self._feed.built,
+            epochs=self if num_workers else None,
+            watcher=self._observer,
+        )
+        self._told.meter = self._meter
+        return self._meter
+
+    def end_epoch(self, num_needed: int) -> float | None:
+        """Ends the training loader's epoch after the window; what is held is read before, while the queues are full."""
+        self._told.note_held_memory()
+        return self._feed.end_epoch(num_needed + MAX_AHEAD)
+
+    def begin_epoch(self) -> None:
+        """Begins the training loader's next epoch."""
+        self._feed.epoch.begin_next()
+
+    def _declared_samples(self) -> float | None:
+        if self._job.samples_per_step is not None:
+            return self._job.samples_per_step * self._job.batch_probe_factor
+        return None if self._has_loader else 1.0
+
+    def _phase_began(self, phase: Phase) -> None:
+        self._losses.measure(phase is Phase.WINDOW)
+        self._feed.phase_began(phase)
+
+    def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
+        if optimizer is not self._steps.primary:
+            return
+        self._told.training_begins()  # where no batch of the loader has said so
+        if optimizer is not None:
+            self._told.watch_parameters(optimizer)
+        if self._steps.num_steps == 1 and rank_report.identity()[0] == 0:
+            # The script may do much before it asks for its next batch: it has started, whatever comes now.
+            Progress(self._paths.progress).put(Mark.STEPS, 1)
+        if self._has_loader:
+            if self._feed.has_fed:
+                self._steps.forget(self._stepped)
+            elif self._steps.num_steps >= NUM_BLIND_STEPS:
+                self._end_blind()
+        elif self._meter is None:
+            self._told.has_unseen_queue = may_read_ahead()
+            self._start_meter(0, UNSEEN_QUEUE if self._told.has_unseen_queue else 0)
+        else:
+            self._meter.arrive()
+
+    # The end ---------------------------------------------------------------------------------------------------
+
+    def _end_blind(self) -> None:
+        """The loader that trained in the probe does not train here: no setting of it is in force."""
+        self._told.said["num_workers"] = UNKNOWN_WORKERS
+        self._told.write(RankStatus.ENDED)
+        self._end_process()
+
+    def _window_is_over(self, reason: StopReason) -> None:
+        """Reports what is measured already: whatever the script does from here on, that counts."""
+        self._is_measured = self._observer is None  # A diagnosis without its look at the loop is of no use.
+        if self._is_measured:
+            self._told.write(RankStatus.MEASURED, is_converged=reason is StopReason.CONVERGED, is_final=False)
+
+    def _finish(self, reason: StopReason) -> None:
+        status = RankStatus.RACED_OUT if reason is StopReason.RACED_OUT else RankStatus.MEASURED
+        self._told.write(status, is_converged=reason is StopReason.CONVERGED)
+        self._end_process()
+
+    def _end_process(self) -> None:
+        rank_report.wait_for_others(self._paths, self._told.world_size)
+        rank_report.end_process()
+
+    def report_end(self) -> None:
+        """The script ended by itself: what was measured so far is reported, the tuner decides whether it is enough."""
+        if self._told.is_due and not self._is_measured:
+            self._told.write(RankStatus.ENDED)
+
+    def report_error(self, error: BaseException) -> None:
+        """The script ended with an exception: that is the report, unless there is one."""
+        if not self._told.is_due or self._is_measured:
+            return
+        if self._observer is not None and self._observer.may_fail:
+            self._told.write(RankStatus.MEASURED)
+        else:
+            self._told.write_error(error)

@@ -1,0 +1,222 @@
+"""From the blocks of all ranks to the throughput of the trial. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autotune.measure.block import Block, Phase, data_wait_fraction, merge
+from autotune.measure.build_rate import steady_factor
+from autotune.measure.epoch import (
+    NEGLIGIBLE_RESTART_SHARE,
+    amortised_rate,
+    estimated_restart_s,
+    last_round_s,
+    restart_cost_s,
+)
+from autotune.measure.interval import estimate_rate
+from autotune.model.facts import ScriptFacts
+from autotune.model.result import Measurement, RankResult, RankStatus
+
+MIN_BLOCKS = 4
+"""Fewer blocks give no interval worth the name."""
+RACED_MARGIN = 0.02
+"""A rate known only from its fastest step may be exceeded by this much, by the clock's grain and one lucky step."""
+
+
+def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
+    """Throughput over all ranks: all samples over the slowest rank's time; None when there are too few blocks.
+
+    Only samples whose gradients reached a completed step count, and the start of an epoch is spread over its samples.
+    """
+    windows = [_window(rank) for rank in ranks]
+    if min(len(window) for window in windows) < MIN_BLOCKS:
+        return _bound(ranks)
+    estimates = [estimate_rate(window) for window in windows]
+    slowest = max(range(len(windows)), key=lambda i: _seconds_per_step(windows[i]))
+    chosen = estimates[slowest]
+    steady = _rate(windows, slowest)
+    restart_s, epoch_s = _restart_s(ranks, windows), _epoch_s(ranks[slowest], windows[slowest])
+    rate = steady
+    if restart_s is not None and epoch_s is not None:
+        rate = amortised_rate(steady, restart_s=restart_s, epoch_s=epoch_s)
+    scale = rate / chosen.samples_per_second
+    return Measurement(
+        samples_per_second=chosen.samples_per_second * scale,
+        low=chosen.interval.low * scale,
+        high=chosen.interval.high * scale,
+        is_converged=all(rank.is_converged for rank in ranks),
+        is_nonstationary=any(estimate.nonstationary for estimate in estimates),
+        is_primed=any(rank.is_primed for rank in ranks),
+        num_blocks=min(len(window) for window in windows),
+        window_s=sum(block.duration_s for block in windows[slowest]),
+        data_wait_fraction=min(1.0, _wait_s(windows[slowest]) / sum(b.duration_s for b in windows[slowest])),
+        compute_samples_per_second=_compute(ranks),
+        restart_s=restart_s if epoch_s is not None else None,
+        epoch_s=epoch_s,
+    )
+
+
+def device_peak_bytes(
+    ranks: Sequence[RankResult], *, seen_bytes: int, outside_bytes: int, validation_bytes: int = 0
+) -> int:
+    """Most memory that a trial held on any of its devices, or, where it was refused, would have held.
+
+    Args:
+        ranks: The reports; a report of an allocation that was refused says what was asked for on top.
+        seen_bytes: The growth of the device, as it was seen from outside: looked at ten times a second, it misses what
+            was held for a moment only.
+        outside_bytes: What a process holds outside its allocator.
+        validation_bytes: What the script's validation had in use in the probe, which the trial did not come to.
+    """
+    peaks = [seen_bytes, validation_bytes + outside_bytes if validation_bytes else 0]
+    for rank in ranks:
+        reserved = rank.peak_reserved_bytes or 0
+        refused = rank.error if rank.error is not None and not rank.error.is_host_memory else None
+        if refused is not None and refused.is_out_of_memory and refused.requested_bytes:
+            reserved = max(reserved, (rank.reserved_bytes or 0) + refused.requested_bytes)
+        peaks.append(reserved + outside_bytes if reserved else 0)
+    return max(peaks)
+
+
+def probed_facts(ranks: Sequence[RankResult]) -> ScriptFacts | None:
+    """What a probe taught: the first rank's facts, with the host's memory of all ranks, which share the host."""
+    known = [rank.facts for rank in ranks if rank.facts is not None]
+    if not known:
+        return None
+    peaks = [facts.validation_host_bytes for facts in known if facts.validation_host_bytes is not None]
+    return replace(
+        known[0],
+        validation_host_bytes=sum(peaks) if peaks else None,
+        validation_host_growth_bytes=sum(facts.validation_host_growth_bytes or 0 for facts in known) if peaks else None,
+    )
+
+
+def _bound(ranks: Sequence[RankResult]) -> Measurement | None:
+    """The upper bound of a trial that was stopped before its window: its fastest step on the cached batch.
+
+    Of several ranks it is the slowest one's, which all wait for.
+    """
+    if any(rank.status is not RankStatus.RACED_OUT for rank in ranks):
+        return None
+    compute = [[block for block in rank.blocks if block.phase is Phase.COMPUTE] for rank in ranks]
+    if not all(compute):
+        return None
+    fastest = min(max(block.num_samples / block.busy_s for block in blocks) for blocks in compute) * len(ranks)
+    mean = _compute(ranks) or fastest
+    return Measurement(
+        samples_per_second=fastest,
+        low=min(mean, fastest) * (1 - RACED_MARGIN),
+        high=fastest * (1 + RACED_MARGIN),
+        is_converged=False,
+        is_nonstationary=False,
+        is_primed=False,
+        num_blocks=0,
+        window_s=0.0,
+        data_wait_fraction=0.0,
+        compute_samples_per_second=_compute(ranks),
+    )
+
+
+def _window(rank: RankResult) -> list[Block]:
+    return [block for block in rank.blocks if block.phase is Phase.WINDOW]
+
+
+def _seconds_per_step(window: Sequence[Block]) -> float:
+    return sum(block.duration_s for block in window) / sum(block.num_steps for block in window) / steady_factor(window)
+
+
+def _rate(windows: Sequence[Sequence[Block]], slowest: int) -> float:
+    """Samples per step over all ranks, over the slowest rank's seconds per step."""
+    per_step = sum(_trained_samples(window) / sum(b.num_steps for b in window) for window in windows)
+    return per_step / _seconds_per_step(windows[slowest])
+
+
+def _trained_samples(window: Sequence[Block]) -> float:
+    """Samples whose gradients reached a completed optimizer step: those of skipped steps trained nothing."""
+    return sum(block.num_samples * (1 - block.num_skipped_steps / block.num_steps) for block in window)
+
+
+def _micro_step_s(window: Sequence[Block]) -> float:
+    num_micro_batches = sum(block.num_micro_batches for block in window)
+    return sum(block.duration_s for block in window) / num_micro_batches / steady_factor(window)
+
+
+def _epoch_s(rank: RankResult, window: Sequence[Block]) -> float | None:
+    """Time of an epoch's batches at the steady rate; None without a length, or where the window holds epochs' ends."""
+    if rank.epoch_micro_batches is None or rank.epoch_micro_batches == 0 or rank.num_epoch_ends > 1:
+        return None
+    return rank.epoch_micro_batches * _micro_step_s(window)
+
+
+def _starts_workers_unseen(rank: RankResult, window: Sequence[Block]) -> bool:
+    """Whether an epoch begins with new workers at a cost that matters, and that was too long to be looked at."""
+    epoch_s = _epoch_s(rank, window)
+    if epoch_s is None or (rank.first_batch_s or 0.0) <= NEGLIGIBLE_RESTART_SHARE * epoch_s:
+        return False
+    has_new_workers = rank.is_loader_rebuilt or rank.observed.get("persistent_workers") == "False"
+    return has_new_workers and _num_workers(rank) > 0
+
+
+def _num_workers(rank: RankResult) -> int:
+    """Of the training loader; 0 where that is not known."""
+    num_workers = rank.observed.get("num_workers", "0")
+    return int(num_workers) if num_workers.isdigit() else 0
+
+
+def _last_round_s(rank: RankResult, window: Sequence[Block], num_micro_batches: int, spread_s: float = 0.0) -> float:
+    return last_round_s(
+        num_micro_batches,
+        num_workers=_num_workers(rank),
+        data_wait_fraction=data_wait_fraction(window),
+        micro_step_s=_micro_step_s(window),
+        spread_s=spread_s,
+    )
+
+
+def _seen_epoch_cost_s(rank: RankResult, window: Sequence[Block], after: Sequence[Block]) -> float:
+    """What an epoch costs beyond its steady time, from the end of one and the start of the next as they were seen."""
+    micro_step_s = _micro_step_s(window)
+    whole = merge(after, len(after))[0]
+    start_s = restart_cost_s(whole, end_s=0.0, micro_step_s=micro_step_s)
+    # A worker's first batch takes it as long as all of them take for one each.
+    first_start_s = max(0.0, after[0].duration_s - _num_workers(rank) * micro_step_s)
+    spread_s = max(0.0, start_s - first_start_s) if len(after) > 1 else 0.0
+    start_s -= _last_round_s(rank, window, whole.num_micro_batches, spread_s)
+    at_end_s = _last_round_s(rank, window, rank.epoch_micro_batches or 0, spread_s)
+    return max(0.0, (rank.epoch_end_s or 0.0) + start_s + at_end_s)
+
+
+def _restart_s(ranks: Sequence[RankResult], windows: Sequence[Sequence[Block]]) -> float | None:
+    """What an epoch's start and end cost the rank that they hold up longest; None where it is nothing that matters."""
+    costs = []
+    for rank, window in zip(ranks, windows, strict=True):
+        epoch_s = _epoch_s(rank, window)
+        at_end_s = _last_round_s(rank, window, rank.epoch_micro_batches or 0) if epoch_s is not None else 0.0
+        after = [block for block in rank.blocks if block.phase is Phase.RESTART]
+        if rank.epoch_end_s is not None and after:
+            costs.append(_seen_epoch_cost_s(rank, window, after))
+        elif _starts_workers_unseen(rank, window):
+            costs.append(
+                estimated_restart_s(
+                    first_batch_s=rank.first_batch_s or 0.0,
+                    data_wait_fraction=data_wait_fraction(window),
+                    num_workers=_num_workers(rank),
+                    micro_step_s=_micro_step_s(window),
+                )
+                + at_end_s
+            )
+        elif epoch_s is not None and at_end_s > NEGLIGIBLE_RESTART_SHARE * epoch_s:
+            costs.append(at_end_s)
+    return max(costs, default=None)
+
+
+def _wait_s(window: Sequence[Block]) -> float:
+    return sum(block.data_wait_s for block in window)
+
+
+def _compute(ranks: Sequence[RankResult]) -> float | None:
+    """Compute-only rate over all ranks, as fast as the slowest allows."""
+    rates = [rank.compute_samples_per_second for rank in ranks]
+    known = [rate for rate in rates if rate is not None]
+    return min(known) * len(ranks) if len(known) == len(ranks) else None

@@ -1,0 +1,70 @@
+"""Whether a trial in another number format trains what fp32 trains. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autotune.measure.loss_parity import LossReference, departure, matching
+from autotune.model.result import RankResult, TrialResult
+from autotune.protocol.job import TrialJob
+from autotune.settings import Precision
+
+TOLERANCES: Mapping[Precision, float] = {Precision.BF16: 0.02, Precision.FP16: 0.01, Precision.TF32: 0.02}
+"""Largest relative departure of a loss from fp32's while fp32's losses change slowly. bf16 has 8 bits of precision,
+fp16 and tf32 have 11; a tenth of the limit is usual."""
+NOT_CLAIMED = "Parity with fp32 is not claimed"
+
+
+def references_of(result: TrialResult) -> tuple[LossReference, ...]:
+    """What a trial in fp32 can be for later ones: one reference per rank whose start is known."""
+    if not result.outcome.is_complete:
+        return ()
+    return tuple(
+        LossReference(start_digest=rank.start_digest, losses=rank.first_losses)
+        for rank in result.ranks
+        if rank.start_digest is not None and rank.observed.get("precision") == Precision.FP32.value
+    )
+
+
+def why_no_parity(job: TrialJob, ranks: Sequence[RankResult]) -> str:
+    """How the first losses depart from those in fp32, with the numbers; empty when the format trains alike."""
+    tolerance = _tolerance(job)
+    if tolerance is None:
+        return ""
+    for rank in ranks:
+        reference = matching(job.references, rank.start_digest)
+        found = departure(rank.first_losses, reference.losses, tolerance) if reference is not None else None
+        if found is not None and found.is_at_rest:
+            return (
+                f"The loss stays near {rank.first_losses[0]:.5g} while in fp32 the loss comes to "
+                f"{found.reference:.5g} in pass {found.index + 1}: the model does not train in {_precision(job)}."
+            )
+        if found is not None:
+            return (
+                f"The loss of pass {found.index + 1} is {found.loss:.5g} where fp32 has {found.reference:.5g}: a "
+                f"difference of {found.ratio:.1%}, where {tolerance:.0%} is usual at most for {_precision(job)}."
+            )
+    return ""
+
+
+def parity_notes(job: TrialJob, ranks: Sequence[RankResult]) -> tuple[str, ...]:
+    """That parity could not be looked at, and why; nothing where it was, or where the format is the script's own."""
+    if _tolerance(job) is None:
+        return ()
+    if any(rank.start_digest is None for rank in ranks):
+        return (f"{NOT_CLAIMED}: the forward pass draws random numbers, or its start could not be seen.",)
+    if any(matching(job.references, rank.start_digest) is None for rank in ranks):
+        return (f"{NOT_CLAIMED}: no trial in fp32 began with the same weights and the same batch.",)
+    return ()
+
+
+def _precision(job: TrialJob) -> Precision:
+    assert job.settings is not None
+    return job.settings.precision
+
+
+def _tolerance(job: TrialJob) -> float | None:
+    """None where the trial's number format is not ours to answer for."""
+    if job.settings is None or job.natural is None or job.settings.precision is job.natural.precision:
+        return None
+    return TOLERANCES.get(job.settings.precision)

@@ -1,0 +1,111 @@
+"""A folder compared before and after."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.sandbox.changed_files import MAX_NAMED, Scan
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    for name in ("a", "b", "sub/c"):
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def test_nothing_changed_is_nothing_named(folder: Path) -> None:
+    scan = Scan(folder)
+    (folder / "a").read_text()
+    assert scan.changes() == ()
+
+
+def test_new_changed_and_removed_are_named(folder: Path) -> None:
+    scan = Scan(folder)
+    (folder / "sub" / "new").touch()
+    (folder / "folder").mkdir()
+    (folder / "a").write_text("longer")
+    (folder / "b").unlink()
+    assert scan.changes() == ("a", "b", "folder", "sub/new")
+
+
+def test_the_same_size_at_another_time_is_a_change(folder: Path) -> None:
+    scan = Scan(folder)
+    before = (folder / "a").stat()
+    (folder / "a").write_text("z")
+    os.utime(folder / "a", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert scan.changes() == ("a",)
+
+
+def test_links_are_not_followed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (folder / "link").symlink_to(other)
+    scan = Scan(folder)
+    (other / "new").touch()
+    assert scan.changes() == ()
+
+
+def test_a_folder_of_too_many_entries_is_compared_as_far_as_it_was_seen(folder: Path) -> None:
+    scan = Scan(folder, max_entries=2)
+    (folder / "a").write_text("longer")
+    (folder / "sub" / "new").touch()
+    assert scan.changes() == ("a", "(only 2 entries were compared)")
+
+
+def test_a_folder_of_too_many_entries_in_which_nothing_changed_is_no_warning(folder: Path) -> None:
+    assert Scan(folder, max_entries=2).changes() == ()
+
+
+def test_what_was_removed_is_named_in_a_folder_of_too_many_entries_too(folder: Path) -> None:
+    scan = Scan(folder, max_entries=2)
+    (folder / "a").unlink()
+    assert scan.changes() == ("a", "(only 2 entries were compared)")
+
+
+def test_metadata_alone_are_named_where_nothing_else_can_be_changed(folder: Path) -> None:
+    scan = Scan(folder, metadata_alone=True)
+    (folder / "a").chmod(0)
+    (folder / "b").unlink()
+    (folder / "sub" / "c").write_text("another program wrote this")
+    assert scan.changes() == ("a",)
+
+
+def test_folders_elsewhere_are_named_by_their_whole_path(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "kept").touch()
+    scan = Scan(folder, (other, folder / "sub", folder.parent))
+    (other / "kept").unlink()
+    (folder / "sub" / "c").chmod(0)
+    assert scan.changes() == (str(other / "kept"), "sub/c")
+
+
+def test_a_long_list_is_cut(folder: Path) -> None:
+    scan = Scan(folder)
+    for number in range(MAX_NAMED + 7):
+        (folder / f"{number:03}").touch()
+    changes = scan.changes()
+    assert len(changes) == MAX_NAMED + 1
+    assert changes[-1] == "(and 7 more)"
+
+
+def test_files_that_we_have_open_ourselves_are_not_meant(folder: Path) -> None:
+    with (folder / "study.db").open("w") as database:
+        scan = Scan(folder)
+        database.write("x")
+        database.flush()
+        (folder / "study.db-journal").touch()
+        (folder / "study.db2").touch()
+        assert scan.changes() == ("study.db2",)
+
+
+def test_a_folder_that_is_gone_is_all_removed(folder: Path, tmp_path: Path) -> None:
+    scan = Scan(folder / "sub")
+    (folder / "sub" / "c").unlink()
+    (folder / "sub").rmdir()
+    assert scan.changes() == ("c",)

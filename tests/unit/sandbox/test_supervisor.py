@@ -1,0 +1,31 @@
+"""What the warden does when the tuner is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.sandbox.supervisor import LATEST, _remove_folders
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Path:
+    for name in ("trials/first", "trials/second", "precious"):
+        (tmp_path / name).mkdir(parents=True)
+    return tmp_path / "trials" / "first"
+
+
+def test_a_trial_and_the_latest_that_was_forked_from_it_are_removed(trial: Path) -> None:
+    (trial / LATEST).write_text(str(trial.parent / "second"))
+    _remove_folders(trial)
+    assert list(trial.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("said", ["{root}/precious", "{root}/trials/../precious", "{root}/trials/..", "", "\\0"])
+def test_a_script_cannot_have_another_folder_removed(trial: Path, said: str) -> None:
+    root = trial.parents[1]
+    (trial / LATEST).write_text(said.format(root=root))
+    _remove_folders(trial)
+    assert (root / "precious").is_dir() and (root / "trials" / "second").is_dir()
+    assert not trial.exists()

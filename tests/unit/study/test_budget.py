@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from autotune.study.budget import FINAL_WINDOW_S, LEAST_FINAL_WINDOW_S, LEAST_ROUNDS, NUM_FINALISTS, NUM_ROUNDS, Budget
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 1000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_time_of_earlier_runs_is_spent():
+    clock = Clock()
+    budget = Budget(100.0, 60.0, clock)
+    clock.now_s += 15.0
+    assert (budget.spent_s, budget.left_s) == (75.0, 25.0)
+
+
+def test_time_left_is_never_negative():
+    clock = Clock()
+    budget = Budget(100.0, 0.0, clock)
+    clock.now_s += 500.0
+    assert budget.left_s == 0.0
+
+
+def test_the_finals_are_reserved():
+    clock = Clock()
+    budget = Budget(600.0, 0.0, clock)
+    for _ in range(4 * NUM_FINALISTS):
+        budget.trial_took(10.0, window_s=4.0)
+    reserve_s = NUM_ROUNDS * (1 + NUM_FINALISTS) * budget.final_s
+    clock.now_s += 600.0 - reserve_s - 11.0
+    assert budget.allows_trial()
+    clock.now_s += 2.0
+    assert not budget.allows_trial()
+
+
+def test_the_first_trial_is_always_allowed():
+    assert Budget(1.0, 5.0, Clock()).allows_trial()
+
+
+def test_unsaved_time_is_what_passed_since_it_was_asked():
+    clock = Clock()
+    budget = Budget(100.0, 60.0, clock)
+    clock.now_s += 3.0
+    assert budget.unsaved_s() == 3.0
+    clock.now_s += 2.0
+    assert budget.unsaved_s() == 2.0
+
+
+def test_a_short_search_spends_its_time_on_trials():
+    clock = Clock()
+    budget = Budget(600.0, 0.0, clock)
+    for _ in range(2):
+        budget.trial_took(10.0, window_s=4.0)
+    clock.now_s += 600.0 - LEAST_ROUNDS * 2 * budget.least_final_s - 11.0
+    assert budget.allows_trial()
+    clock.now_s += 2.0
+    assert not budget.allows_trial()
+
+
+def test_the_second_trial_may_take_the_time_of_the_finals_and_no_more_than_a_tenth_beyond_it():
+    clock = Clock()
+    budget = Budget(100.0, 0.0, clock)
+    clock.now_s += 60.0
+    budget.trial_took(30.0, window_s=2.0)
+    assert budget.allows_trial()
+    clock.now_s += 19.0
+    assert budget.allows_trial()
+    clock.now_s += 2.0
+    assert not budget.allows_trial()
+
+
+def test_a_round_is_afforded_within_a_tenth_of_the_time_beyond_it():
+    clock = Clock()
+    budget = Budget(100.0, 0.0, clock)
+    budget.trial_took(20.0, window_s=4.0)
+    clock.now_s += 100.0 + 10.0 - 2 * budget.least_final_s
+    assert budget.affords_last_round((0, 1)) and not budget.affords_last_round((0, 1, 2))
+
+
+def test_a_slow_trial_is_ended_before_it_spends_the_time_of_the_finals():
+    """Two trials of imagenet's resnet50 took 15 s beside their windows; the third one compiled for a minute."""
+    clock = Clock()
+    budget = Budget(180.0, 0.0, clock)
+    clock.now_s += 60.0
+    budget.trial_took(20.0, window_s=5.0, number=0)
+    assert budget.left_to_trials_s == 1.1 * 180.0 - 60.0
+    budget.trial_took(20.0, window_s=5.0, number=1)
+    assert budget.left_to_trials_s == 1.1 * 180.0 - 60.0 - 4 * budget.least_final_s
+
+
+def test_a_round_costs_what_its_own_contenders_take_to_start():
+    clock = Clock()
+    budget = Budget(100.0, 0.0, clock)
+    for number, wall_s in enumerate((20.0, 22.0, 80.0)):
+        budget.trial_took(wall_s, window_s=4.0, number=number)
+    clock.now_s += 55.0
+    assert budget.affords_last_round((0, 1)) and not budget.affords_last_round((0, 2))
+
+
+def test_enough_time_is_what_is_spent_with_the_runs_that_are_missing():
+    budget = Budget(60.0, 50.0, Clock())
+    budget.trial_took(20.0, window_s=4.0)
+    assert budget.enough_s(has_rival=False) == 50.0 + 20.0 + 2 * budget.least_final_s
+    assert budget.enough_s(has_rival=True) == 50.0 + 4 * budget.least_final_s
+
+
+def test_as_many_finalists_as_the_time_allows():
+    clock = Clock()
+    budget = Budget(600.0, 0.0, clock)
+    budget.trial_took(10.0)
+    assert budget.affordable_finalists() == NUM_FINALISTS
+    clock.now_s += 600.0 - NUM_ROUNDS * 3 * budget.final_s - 1.0
+    assert budget.affordable_finalists() == 2
+    clock.now_s += 1000.0
+    assert budget.affordable_finalists() == 1
+
+
+def test_trials_that_ended_early_do_not_make_finals_look_short():
+    budget = Budget(600.0, 0.0, Clock())
+    budget.trial_took(12.0, window_s=4.0)
+    whole_s = budget.final_s
+    for _ in range(20):
+        budget.trial_took(3.0)
+    assert budget.final_s == whole_s == 8.0 + FINAL_WINDOW_S
+
+
+def test_slow_trials_of_late_are_expected_again():
+    clock = Clock()
+    budget = Budget(600.0, 0.0, clock)
+    for wall_s in (5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 40.0, 40.0):
+        budget.trial_took(wall_s, window_s=2.0)
+    clock.now_s += 600.0 - budget.reserve_s - 30.0
+    assert budget.allows_trial()
+    budget.trial_took(40.0, window_s=2.0)
+    clock.now_s = 1000.0 + 600.0 - budget.reserve_s - 30.0
+    assert not budget.allows_trial()
+
+
+def test_a_final_tells_what_the_next_one_takes():
+    budget = Budget(600.0, 0.0, Clock())
+    budget.trial_took(10.0, window_s=4.0)
+    for _ in range(8):
+        budget.final_took(30.0, window_s=5.0)
+    assert budget.around_s == 25.0
+    assert budget.least_final_s == 25.0 + LEAST_FINAL_WINDOW_S
+
+
+def test_windows_share_what_is_left_and_are_never_of_no_use():
+    clock = Clock()
+    budget = Budget(100.0, 0.0, clock)
+    budget.trial_took(10.0, window_s=4.0)
+    assert budget.final_window_s(10) == 4.0
+    assert budget.final_window_s(1) == 94.0
+    clock.now_s += 99.0
+    assert budget.final_window_s(10) == LEAST_FINAL_WINDOW_S
+
+
+def test_long_steps_need_long_windows_however_little_time_is_left():
+    budget = Budget(100.0, 90.0, Clock())
+    budget.trial_took(40.0, window_s=20.0)
+    assert budget.least_final_s == 20.0 + 10.0
+    assert budget.final_window_s(6) == 10.0
+    assert budget.final_s == 40.0

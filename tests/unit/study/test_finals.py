@@ -1,0 +1,304 @@
+"""The finals on a clock that only measuring moves: how they fit into what is left of the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from autotune.model.outcome import Outcome
+from autotune.model.result import Measurement, TrialResult
+from autotune.model.search_result import Status
+from autotune.search.history import FinishedTrial
+from autotune.settings import Precision, Settings
+from autotune.store.records import FinalRecord
+from autotune.study.budget import NUM_ROUNDS, Budget
+from autotune.study.finals import Finals, FinalsResult, _tie_key, published_rate
+from autotune.study.publish import status_of
+from autotune.study.stop import StopRequest
+
+RATES = {0: 100.0, 1: 150.0, 2: 148.0, 3: 120.0}
+"""Trial 0 is the baseline."""
+
+
+@dataclass
+class Bench:
+    """A search whose trials are over, with so much time for the finals."""
+
+    total_s: float
+    trial_s: float = 10.0
+    """What a trial took when the finals were planned, of it two seconds of window."""
+    around_s: float = 8.0
+    """What really goes with a window in the finals."""
+    now_s: float = 0.0
+    records: list[FinalRecord] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
+    thrashing: tuple[int, ...] = ()
+    """Trials whose finals thrash at the cap."""
+    failing: tuple[tuple[int, int, Outcome], ...] = ()
+    """Finals that fail: in which round, of which trial, and how."""
+    peaks: dict[int, int] = field(default_factory=dict)
+    """Most memory that the finals of a trial held."""
+
+    stops_after: int | None = None
+    """How many runs are done when the user asks for an end."""
+
+    def __post_init__(self) -> None:
+        self.stop = StopRequest()
+        self.budget = Budget(self.total_s, 0.0, lambda: self.now_s)
+        for _ in range(12):
+            self.budget.trial_took(self.trial_s, window_s=2.0)
+
+    # The loop and the repository, as far as the finals know them.
+
+    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float) -> TrialResult:
+        assert is_final
+        window_s = min(12.0, window_limit_s)
+        self.limits.append(window_limit_s)
+        self.now_s += self.around_s + window_s
+        if len(self.limits) == self.stops_after:
+            self.stop.request()
+        rate = RATES[settings.num_workers] * (1 + 0.001 * (len(self.limits) % 3))
+        measurement = Measurement(
+            samples_per_second=rate,
+            low=0.98 * rate,
+            high=1.02 * rate,
+            is_converged=True,
+            is_nonstationary=False,
+            is_primed=False,
+            num_blocks=8,
+            window_s=window_s,
+            data_wait_fraction=0.0,
+            compute_samples_per_second=None,
+        )
+        round_index = sum(record.number == settings.num_workers for record in self.records)
+        for index, number, outcome in self.failing:
+            if (index, number) == (round_index, settings.num_workers):
+                return TrialResult(outcome=outcome, reason="It failed.", wall_s=self.around_s + window_s)
+        return TrialResult(
+            outcome=Outcome.OK,
+            measurement=measurement,
+            wall_s=self.around_s + window_s,
+            is_near_cap=settings.num_workers in self.thrashing,
+            peak_memory_bytes=self.peaks.get(settings.num_workers),
+        )
+
+    def record_final(self, study: str, record: FinalRecord) -> None:
+        same = [old for old in self.records if (old.round, old.number) == (record.round, record.number)]
+        self.records = [old for old in self.records if old not in same] + [record]
+
+    def finals(self, study: str) -> tuple[FinalRecord, ...]:
+        return tuple(self.records)
+
+    def add_spent(self, study: str, spent_s: float) -> None: ...
+
+    def run(self, *numbers: int, unselected: dict[int, TrialResult] | None = None) -> FinalsResult:
+        loop: Any = self
+        finals = Finals(
+            study="train",
+            loop=loop,
+            repository=loop,
+            budget=self.budget,
+            stop=self.stop,
+            on_event=lambda event: None,
+            seed=0,
+        )
+        result = finals.run([trial(number) for number in numbers], trial(0), unselected)
+        assert result is not None, "it was stopped"
+        return result
+
+    def rounds(self, number: int) -> list[int]:
+        return [record.round for record in self.records if record.number == number]
+
+
+def trial(number: int) -> FinishedTrial:
+    return FinishedTrial(
+        number=number,
+        settings=Settings(num_workers=number),
+        stage="loader",
+        outcome=Outcome.OK,
+        samples_per_second=RATES[number],
+        peak_memory_bytes=1,
+        compute_samples_per_second=None,
+        data_wait_fraction=None,
+        half_width_ratio=0.01,
+    )
+
+
+def test_with_time_enough_all_contenders_run_three_rounds_with_full_windows() -> None:
+    bench = Bench(total_s=1000.0)
+    result = bench.run(1, 2, 3)
+    assert all(bench.rounds(number) == [0, 1, 2] for number in range(4))
+    assert result.winner.number == 1
+    assert result.shortened == ""
+    assert min(bench.limits) > 12.0
+
+
+def test_every_round_has_every_contender_in_an_order_of_its_own() -> None:
+    bench = Bench(total_s=1000.0)
+    bench.run(1, 2, 3)
+    orders = [tuple(r.number for r in bench.records if r.round == round_) for round_ in range(NUM_ROUNDS)]
+    assert {frozenset(order) for order in orders} == {frozenset(range(4))}
+    assert len(set(orders)) > 1
+
+
+def test_a_round_that_an_earlier_session_left_half_done_is_run_anew_and_whole_ones_are_not() -> None:
+    """The runs of one round are compared with each other: they have to be of the same hours."""
+    bench = Bench(total_s=1000.0)
+    bench.run(1)
+    before = {(record.round, record.number): record for record in bench.records}
+    for left in (1, 0):
+        bench.records = [before[0, 0], before[0, 1], before[1, left]]
+        bench.limits.clear()
+        bench.run(1)
+        assert [record.number for record in bench.records if record.round == 1] == [left, 1 - left]
+    after = {(record.round, record.number): record for record in bench.records}
+    assert after[0, 0] is before[0, 0] and after[0, 1] is before[0, 1]
+    assert after[1, 0] is not before[1, 0]
+    assert len(after) == 2 * NUM_ROUNDS and len(bench.limits) == 4
+
+
+def test_windows_shrink_so_that_the_finals_end_in_time() -> None:
+    bench = Bench(total_s=6 * (8.0 + 4.0) + 1.0)
+    result = bench.run(1)
+    assert all(bench.rounds(number) == [0, 1, 2] for number in (0, 1))
+    assert bench.now_s <= bench.total_s + 0.1
+    assert max(bench.limits) < 12.0
+    assert result.shortened == ""
+
+
+def test_where_runs_turn_out_slower_the_slowest_contenders_are_dropped() -> None:
+    bench = Bench(total_s=250.0, around_s=18.0)
+    result = bench.run(1, 2, 3)
+    assert bench.rounds(0) == bench.rounds(1) == [0, 1, 2]
+    assert len(bench.rounds(3)) < NUM_ROUNDS
+    assert result.winner.number == 1
+    assert "contenders" in result.shortened
+    assert bench.now_s <= bench.total_s * 1.02
+
+
+def test_who_is_dropped_for_want_of_time_does_not_win_by_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trial 2 comes within 1 % of the fastest, and holds less."""
+    monkeypatch.setitem(RATES, 2, 149.5)
+    peaks = {0: 100 << 20, 1: 100 << 20, 2: 80 << 20}
+    assert Bench(1000.0, around_s=16.0, peaks=peaks).run(1, 2).winner.number == 2
+    bench = Bench(200.0, around_s=16.0, peaks=peaks)
+    result = bench.run(1, 2)
+    assert bench.rounds(2) == [0, 1] and result.winner.number == 1
+    assert result.shortened == "The time allowed only 2 contenders to the last round."
+
+
+def test_who_failed_in_a_round_is_not_run_again() -> None:
+    bench = Bench(1000.0, failing=((0, 1, Outcome.CRASHED),))
+    result = bench.run(1, 2)
+    assert (bench.rounds(1), bench.rounds(2), bench.rounds(0)) == ([0], [0, 1, 2], [0, 1, 2])
+    assert (result.winner.number, result.shortened) == (2, "")
+
+
+@pytest.mark.parametrize(("total_s", "num_rounds"), [(150.0, 3), (110.0, 2), (50.0, 1), (20.0, 0)])
+def test_rounds_are_left_out_rather_than_the_time_passed_by_more_than_a_tenth(total_s: float, num_rounds: int) -> None:
+    bench = Bench(total_s=total_s, trial_s=22.0, around_s=20.0)
+    result = bench.run(1)
+    assert bench.rounds(0) == bench.rounds(1) == list(range(num_rounds))
+    assert bench.now_s <= 1.1 * total_s
+    assert result.is_compared == (num_rounds > 1)
+    assert result.shortened == ("" if num_rounds == 3 else f"The time allowed {num_rounds} of 3 rounds of finals.")
+    if num_rounds < 2:
+        assert result.winner.number == 0
+
+
+def test_a_search_without_time_for_two_rounds_was_too_short() -> None:
+    result = Bench(total_s=50.0, trial_s=22.0, around_s=20.0).run(1)
+    assert (result.winner.number, result.comparison) == (0, None)
+    assert status_of(finals=result, baseline=trial(0), trials=(), is_stopped=False) is Status.TOO_SHORT
+
+
+def test_trials_among_which_nobody_chose_are_the_first_round() -> None:
+    bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0)
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    bench.now_s, bench.limits = 0.0, []
+    result = bench.run(1, unselected=results)
+    assert bench.rounds(0) == bench.rounds(1) == [0, 1] and len(bench.limits) == 2
+    assert result.winner.number == 1 and result.comparison is not None and result.comparison.num_rounds == 2
+
+
+def test_a_baseline_without_a_rival_is_not_run_again() -> None:
+    bench = Bench(total_s=1000.0)
+    own = bench.measure(trial(0).settings, is_final=True, window_limit_s=4.0)
+    bench.limits = []
+    result = bench.run(unselected={0: own})
+    assert bench.limits == [] and result.is_compared
+    assert published_rate(result.records, 0) is not None
+    assert status_of(finals=result, baseline=trial(0), trials=(), is_stopped=False) is Status.NO_GAIN
+
+
+def test_figures_are_of_the_finals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(total_s=1000.0)
+    monkeypatch.setitem(RATES, 1, 90.0)
+    lucky = trial(1)
+    assert lucky.samples_per_second == 90.0
+    monkeypatch.setitem(RATES, 1, 300.0)
+    result = bench.run(1)
+    assert result.comparison is not None
+    assert result.comparison.ratio == pytest.approx(3.0, rel=0.01)
+
+
+@pytest.mark.parametrize(("rate", "peak", "winner"), [(149.5, 80, 2), (149.5, 98, 1), (149.5, 120, 1), (146.0, 80, 1)])
+def test_within_one_percent_a_tenth_less_memory_wins_then_fewer_workers(
+    monkeypatch: pytest.MonkeyPatch, rate: float, peak: int, winner: int
+) -> None:
+    """Trial 2 has a worker more, and nearly the rate of trial 1, which holds 100 MiB."""
+    monkeypatch.setitem(RATES, 2, rate)
+    bench = Bench(total_s=1000.0, peaks={0: 100 << 20, 1: 100 << 20, 2: peak << 20})
+    assert bench.run(1, 2).winner.number == winner
+
+
+def test_with_equal_memory_and_workers_the_higher_precision_wins() -> None:
+    order = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
+    keys = [_tie_key(replace(trial(1), settings=Settings(num_workers=1, precision=each)), ()) for each in order]
+    assert keys == sorted(keys) and len(set(keys)) == len(order)
+
+
+def test_thrashing_at_the_cap_loses_against_a_gain_without() -> None:
+    assert Bench(total_s=1000.0, thrashing=(1, 2)).run(1, 2, 3).winner.number == 3
+
+
+def test_thrashing_at_the_cap_wins_where_nobody_else_is_a_gain() -> None:
+    assert Bench(total_s=1000.0, thrashing=(1,)).run(1).winner.number == 1
+
+
+def test_the_scripts_own_settings_stay_where_nobody_is_through_all_rounds() -> None:
+    bench = Bench(1000.0, failing=((1, 0, Outcome.INVALID), (0, 1, Outcome.CRASHED)))
+    result = bench.run(1)
+    assert result.winner.number == 0
+    assert result.comparison is None
+
+
+def test_a_single_contender_that_fails_once_keeps_the_figure_of_its_other_run_with_its_interval() -> None:
+    """What one run cannot know is in no interval of it, but one of no width would say that it knows all."""
+    result = Bench(1000.0, failing=((1, 0, Outcome.INVALID),)).run()
+    assert result.winner.number == 0
+    rate, interval = published_rate(result.records, 0) or (0.0, (0.0, 0.0))
+    assert rate == pytest.approx(100.0, rel=0.01)
+    assert interval == pytest.approx((0.98 * rate, 1.02 * rate))
+
+
+def test_settings_that_cannot_be_compared_with_the_scripts_own_do_not_win() -> None:
+    result = Bench(1000.0, failing=((1, 0, Outcome.INVALID),)).run(1)
+    assert (result.winner.number, result.comparison) == (0, None)
+
+
+def test_where_the_scripts_own_settings_do_not_fit_in_a_round_the_fastest_that_do_win() -> None:
+    result = Bench(1000.0, failing=((1, 0, Outcome.OVER_CAP),)).run(1)
+    assert (result.winner.number, result.comparison) == (1, None)
+    assert status_of(finals=result, baseline=trial(0), trials=(), is_stopped=False) is Status.BASELINE_INFEASIBLE
+
+
+def test_who_asks_for_an_end_in_the_last_run_gets_the_result() -> None:
+    assert Bench(1000.0, stops_after=2 * NUM_ROUNDS).run(1).winner.number == 1
+
+
+def test_who_asks_for_an_end_before_the_last_run_gets_none() -> None:
+    with pytest.raises(AssertionError, match="it was stopped"):
+        Bench(1000.0, stops_after=2 * NUM_ROUNDS - 1).run(1)

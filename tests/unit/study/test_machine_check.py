@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.host import DeviceInfo
+from autotune.runner.devices import DeviceState
+from autotune.sandbox import protection_choice
+from autotune.study import machine_check
+from autotune.study.machine_check import Status
+from autotune.units import GIB, MIB
+
+CUDA = DeviceInfo(kind="cuda", name="NVIDIA H200", total_bytes=140 * GIB, free_bytes=139 * GIB, uuid="GPU-1")
+FIT = {"torch": "2.11.0+cu130", "cuda_build": "13.0", "python": "3.12.3", "num_devices": 1, "is_available": True}
+
+
+def findings(monkeypatch, *, devices=(), torch=FIT, reasons=(), **machine):
+    """Findings by name on a machine that is fit but for these."""
+    state = DeviceState(utilization=0.0, sm_clock_mhz=1980.0, temperature_c=40.0, reasons=reasons)
+    values = {
+        "usable_cpus": 8.0,
+        "available_memory_bytes": 60 * GIB,
+        "total_memory_bytes": 64 * GIB,
+        "shared_memory_free_bytes": 8 * GIB,
+        **{name: value for name, value in machine.items() if hasattr(machine_check, name)},
+    }
+    for name, value in values.items():
+        monkeypatch.setattr(machine_check, name, lambda value=value: value)
+    monkeypatch.setattr(machine_check.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(machine_check.os, "getloadavg", lambda: (machine.get("load", 0.1), 0.0, 0.0), raising=False)
+    monkeypatch.setattr(machine_check.platform, "system", lambda: machine.get("system", "Linux"))
+    monkeypatch.setattr(protection_choice.overlay, "is_permitted", lambda *_: machine.get("permits", True))
+    monkeypatch.setattr(protection_choice, "is_landlock_permitted", lambda: machine.get("has_landlock", True))
+    monkeypatch.setattr(machine_check.device, "cuda_devices", lambda: tuple(devices))
+    monkeypatch.setattr(machine_check.device, "state", lambda info: state)
+    monkeypatch.setattr(machine_check, "_ask_torch", lambda: dict(torch))
+    monkeypatch.setattr(machine_check, "LITTLE_DISK_BYTES", machine.get("little_disk", 0))
+    return {finding.name: finding for finding in machine_check.examine()}
+
+
+def test_a_machine_that_is_fit_has_only_good_findings(monkeypatch):
+    found = findings(monkeypatch, devices=[CUDA])
+    assert {finding.status for finding in found.values()} == {Status.OK}
+    assert not any(finding.remedy for finding in found.values())
+    assert "NVIDIA H200" in found["device"].text
+
+
+def test_a_machine_without_a_device_is_no_problem(monkeypatch):
+    found = findings(monkeypatch, torch={**FIT, "cuda_build": "", "num_devices": 0, "is_available": False})
+    assert found["device"].status is found["torch"].status is Status.OK
+    assert "CPU" in found["device"].text
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "remedy"),
+    [
+        ("cores", {"usable_cpus": 2.0}, "affinity"),
+        ("load", {"load": 6.0}, "End what else runs"),
+        ("memory", {"available_memory_bytes": 2 * GIB}, "End programs"),
+        ("/dev/shm", {"shared_memory_free_bytes": 64 * MIB}, "--shm-size"),
+        ("/dev/shm", {"shared_memory_free_bytes": None}, "tmpfs"),
+        ("disk", {"little_disk": 1 << 60}, "TMPDIR"),
+        ("protection", {"permits": False}, "SYS_ADMIN"),
+    ],
+)
+def test_what_makes_a_search_worse_is_a_warning_with_its_remedy(monkeypatch, name, machine, remedy):
+    found = findings(monkeypatch, **machine)[name]
+    assert found.status is Status.WARNING
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("torch", "words"),
+    [
+        ({**FIT, "cuda_build": "", "num_devices": 0, "is_available": False}, "built for the CPU"),
+        ({**FIT, "num_devices": 0, "is_available": False}, "too old for CUDA 13.0"),
+        ({"error": "torch cannot be imported: No module named 'torch'"}, "Install torch"),
+    ],
+)
+def test_a_torch_that_cannot_use_the_device_is_a_problem(monkeypatch, torch, words):
+    found = findings(monkeypatch, devices=[CUDA], torch=torch)["torch"]
+    assert found.status is Status.PROBLEM
+    assert words in found.remedy
+
+
+def test_neighbours_and_a_clock_that_is_held_down_are_named(monkeypatch):
+    crowded = replace(CUDA, num_other_processes=2)
+    assert "--share-gpu" in findings(monkeypatch, devices=[crowded])["device"].remedy
+    slow = findings(monkeypatch, devices=[CUDA], reasons=("hardware thermal slowdown",))["device"]
+    assert slow.status is Status.WARNING and "thermal" in slow.text
+
+
+def test_a_system_without_proc_is_a_problem(monkeypatch):
+    assert findings(monkeypatch, system="Darwin")["system"].status is Status.PROBLEM
+
+
+def test_a_machine_without_a_temporary_folder_is_a_problem(monkeypatch):
+    def there_is_none():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(machine_check.tempfile, "gettempdir", there_is_none)
+    found = findings(monkeypatch)
+    assert found["disk"].status is Status.PROBLEM and "TMPDIR" in found["disk"].remedy
+    assert found["protection"].status is Status.WARNING
+
+
+def test_the_protection_that_trials_will_have_is_named(monkeypatch):
+    assert "copy-on-write layers" in findings(monkeypatch)["protection"].text
+    assert "Landlock" in findings(monkeypatch, permits=False)["protection"].text
+    found = findings(monkeypatch, permits=False, has_landlock=False)["protection"]
+    assert found.status is Status.PROBLEM
+    assert "neither" in found.text and "--unprotected" in found.remedy and "docker run" in found.remedy
+
+
+def test_a_file_torch_in_the_working_directory_is_not_run(monkeypatch, tmp_path):
+    (tmp_path / "torch.py").write_text("open('run', 'w').close()\n__version__ = 'evil'\n")
+    monkeypatch.chdir(tmp_path)
+    assert machine_check._ask_torch().get("torch") != "evil"
+    assert not (tmp_path / "run").exists()

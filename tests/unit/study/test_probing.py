@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError, UsageError
+from autotune.host import cpu_device
+from autotune.model.events import Notice
+from autotune.model.facts import LossReduction
+from autotune.model.result import ProbeResult
+from autotune.protocol.job import Mode
+from autotune.study.jobs import Jobs
+from autotune.study.probing import WITHOUT_OUTPUTS, classify_reduction, probe_script
+from autotune.study.stop import StopRequest
+from autotune.study.target import make_site
+from autotune.units import MIB
+from tests.unit.facts import script_facts, search_spec
+
+
+def classify(whole, parts, whole_norm=1.0, mean_scaled_norm=1.0):
+    return classify_reduction(
+        whole_loss=whole, part_losses=parts, whole_norm=whole_norm, mean_scaled_norm=mean_scaled_norm
+    )
+
+
+def test_a_mean_loss_has_parts_like_the_whole():
+    assert classify(2.3, (2.2, 2.4)) is LossReduction.MEAN
+
+
+def test_a_summed_loss_has_parts_that_add_up():
+    assert classify(140.0, (72.0, 68.0), mean_scaled_norm=0.5) is LossReduction.SUM
+
+
+@pytest.mark.parametrize("parts", [(4.0, 4.2), (0.3, 0.2), (-2.3, -2.3)])
+def test_parts_that_do_neither_are_unknown(parts):
+    assert classify(2.3, parts) is LossReduction.UNKNOWN
+
+
+def test_gradients_that_contradict_the_losses_are_unknown():
+    """A script that divides its loss by the batch size it was started with has losses like a sum of its own."""
+    assert classify(2.3, (2.3, 2.3), mean_scaled_norm=2.0) is LossReduction.UNKNOWN
+
+
+def test_a_loss_of_zero_says_nothing():
+    assert classify(0.0, (0.0, 0.0)) is LossReduction.UNKNOWN
+
+
+def test_without_norms_the_losses_decide():
+    assert classify(2.3, (2.3, 2.3), None, None) is LossReduction.MEAN
+
+
+class OneRun:
+    """A run of a probe that is over."""
+
+    def __init__(self, result):
+        self._result = result
+
+    def poll(self):
+        return True
+
+    def wait(self):
+        return None
+
+    def probe_result(self):
+        return self._result
+
+
+class Room:
+    """A runner in which a script fits under caps from so many bytes on; keeps the caps that were tried."""
+
+    def __init__(self, needed_bytes):
+        self.needed_bytes, self.caps = needed_bytes, []
+
+    def start(self, job):
+        self.caps.append(job.cap_bytes)
+        if job.cap_bytes < self.needed_bytes:
+            return OneRun(ProbeResult(facts=None, reason="It held too much.", is_out_of_memory=True))
+        return OneRun(ProbeResult(facts=script_facts(loader=None)))
+
+
+def probe_under(cap, runner, **changes):
+    site = make_site(replace(search_spec(), memory_cap=cap), cpu_device())
+    jobs = Jobs(spec=replace(search_spec(), **changes), site=site)
+    return probe_script(jobs, runner, lambda: None, StopRequest())
+
+
+def test_a_script_that_does_not_fit_under_the_cap_is_probed_where_it_has_room():
+    runner = Room(needed_bytes=200 * MIB)
+    assert probe_under("100MiB", runner) is not None
+    assert len(runner.caps) == 2 and runner.caps[0] == 100 * MIB < runner.caps[1]
+
+
+def test_a_device_that_is_shared_is_never_probed_above_the_cap():
+    runner = Room(needed_bytes=200 * MIB)
+    with pytest.raises(NoFeasibleSettingsError, match="It held too much"):
+        probe_under("100MiB", runner, share_gpu=True)
+    assert runner.caps == [100 * MIB]
+
+
+class Refused:
+    """A runner of a script that trains once it can write to a folder, and once what its first run wrote is gone."""
+
+    def __init__(self):
+        self.modes, self.known, self.is_clean = [], [], False
+
+    def start(self, job):
+        self.modes.append(job.mode)
+        if not self.known:
+            printed = "OSError: [Errno 75] Value too large for defined data type: '/group/out'"
+            return OneRun(ProbeResult(facts=None, reason="It ended with exit code 1.", log_tail=printed))
+        if job.mode is Mode.SPLIT_PROBE and not self.is_clean:
+            return OneRun(ProbeResult(facts=None, reason="It ended with exit code 1."))
+        return OneRun(ProbeResult(facts=script_facts(), first_losses=(2.2, 2.4)))
+
+    def learn(self, printed):
+        """Folders that the output names, where they are not known already."""
+        new = [Path("/group")] if "/group/out" in printed and not self.known else []
+        self.known += new
+        return tuple(new)
+
+    def clean(self):
+        """Forgets what the first run wrote."""
+        self.is_clean = True
+        return True
+
+
+def test_a_probe_is_run_again_where_layers_did_not_reach_and_where_its_own_outputs_are_in_the_way():
+    runner, events = Refused(), []
+    jobs = Jobs(spec=search_spec(), site=make_site(search_spec(), cpu_device()))
+    facts = probe_script(
+        jobs,
+        runner,
+        lambda: None,
+        StopRequest(),
+        events.append,
+        learn_folders=runner.learn,
+        keep_only_caches=runner.clean,
+    )
+    assert runner.modes == [Mode.PROBE, Mode.PROBE, Mode.SPLIT_PROBE, Mode.SPLIT_PROBE]
+    assert facts.loss_reduction is not LossReduction.UNKNOWN
+    told = [event.message for event in events if isinstance(event, Notice)]
+    assert len(told) == 2 and "/group" in told[0] and told[1] == WITHOUT_OUTPUTS
+
+
+class Split:
+    """A runner of a script whose loss is the mean of its parts'; whether their targets differ, as either run says."""
+
+    def __init__(self, *, whole_varies=False, parts_vary=False):
+        self.whole_varies, self.parts_vary = whole_varies, parts_vary
+
+    def start(self, job):
+        if job.mode is Mode.PROBE:
+            return OneRun(ProbeResult(facts=script_facts(loss_targets_vary=self.whole_varies)))
+        facts = script_facts(loss_targets_vary=self.parts_vary)
+        return OneRun(ProbeResult(facts=facts, first_losses=(2.2, 2.4)))
+
+
+@pytest.mark.parametrize(("whole_varies", "parts_vary"), [(True, False), (False, True)])
+def test_a_mean_over_tokens_is_told_from_one_over_samples(whole_varies, parts_vary):
+    runner = Split(whole_varies=whole_varies, parts_vary=parts_vary)
+    assert probe_under("1GiB", runner).loss_reduction is LossReduction.TOKEN_MEAN
+    assert probe_under("1GiB", Split()).loss_reduction is LossReduction.MEAN
+
+
+@pytest.mark.parametrize("option", ["-E", "-I", "-S"])
+def test_a_command_that_ignores_the_environment_is_refused_before_it_is_run(option):
+    runner = Room(needed_bytes=0)
+    with pytest.raises(UsageError, match=f"run with {option}, which ignores the environment"):
+        probe_under("1GiB", runner, command=("python", option, "train.py"))
+    assert runner.caps == []
+
+
+class Escapes:
+    """A runner of a script that changed a user's file, and trained or not."""
+
+    def __init__(self, facts):
+        self.facts = facts
+
+    def start(self, job):
+        return OneRun(ProbeResult(facts=self.facts, reason="" if self.facts else "It crashed.", escaped=("ckpt.pt",)))
+
+
+def test_files_that_the_probe_changed_are_kept_with_what_it_learned():
+    assert probe_under("1GiB", Escapes(script_facts(loader=None))).escaped == ("ckpt.pt",)
+
+
+def test_files_that_a_failed_probe_changed_are_named():
+    with pytest.raises(EveryTrialFailedError) as failed:
+        probe_under("1GiB", Escapes(None))
+    assert "1 file of yours was changed or removed" in failed.value.hint and "ckpt.pt" in failed.value.hint

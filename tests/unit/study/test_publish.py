@@ -1,0 +1,92 @@
+"""What a search publishes of its finals: the rate over whole epochs, the steady one beside it, and what binds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from autotune.lab.function_runner import Measured, evaluate
+from autotune.model.surroundings import Surroundings
+from autotune.settings import Settings
+from autotune.store.records import FinalRecord
+from autotune.study.publish import bottleneck_of
+from autotune.units import GIB
+from autotune.verdict.format_parity import NOT_CLAIMED
+from tests.unit.study.whole_search import by_workers, folder
+
+__all__ = ["folder"]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def with_restarts(settings: Settings):
+    """Epochs of 9 seconds, which take a second to begin."""
+    result = evaluate(by_workers, settings, 4 * GIB)
+    return replace(result, measurement=replace(result.measurement, restart_s=1.0, epoch_s=9.0))
+
+
+def test_the_rate_over_whole_epochs_is_published_with_the_steady_one_beside_it(folder):
+    folder.runner.measure = with_restarts
+    result = folder.search()
+    for contender in (result.best, result.baseline):
+        assert contender.steady_samples_per_second == pytest.approx(contender.samples_per_second * 10 / 9)
+    # Of what it does within an epoch: the start of one is no bottleneck of the steps.
+    assert result.ceiling_fraction == pytest.approx(result.baseline.samples_per_second * 10 / 9 / 400.0)
+    assert result.ceiling_samples_per_second == 400.0
+
+
+def test_where_epochs_begin_at_no_cost_there_is_one_rate(folder):
+    result = folder.search()
+    assert result.best.steady_samples_per_second is result.baseline.steady_samples_per_second is None
+    assert result.ceiling_fraction == pytest.approx(result.baseline.samples_per_second / 400.0)
+
+
+@pytest.mark.parametrize(("wait", "kind"), [(0.5, "loader"), (0.01, "cpu_contention")])
+def test_what_binds_follows_from_the_direct_and_the_differential_stall(folder, wait, kind):
+    """Half of what the device could do is lost: to waiting for data, or to workers that take its cores."""
+    folder.runner.measure = lambda settings: replace(
+        by_workers(settings), data_wait_fraction=wait, compute_samples_per_second=2 * 100.0
+    )
+    result = folder.search(max_trials=1)
+    assert (result.bottleneck, result.data_wait_fraction) == (kind, pytest.approx(wait))
+    assert result.ceiling_fraction == pytest.approx(0.5)
+
+
+def test_that_parity_of_the_winner_is_not_claimed_is_said_once(folder):
+    note = f"{NOT_CLAIMED}: the forward pass draws random numbers, or its start could not be seen."
+
+    def measure(settings):
+        result = evaluate(by_workers, settings, 4 * GIB)
+        return replace(result, notes=(note, "Something else.")) if settings.num_workers == 2 else result
+
+    folder.runner.measure = measure
+    result = folder.search()
+    assert result.best.settings.num_workers == 2
+    assert [said for said in result.notes if said in (note, "Something else.")] == [note]
+
+
+@pytest.mark.parametrize(
+    ("utilisations", "device_is_cpu", "kind"),
+    [
+        ((0.3, 0.4), False, "host"),
+        ((0.9, 0.95), False, "compute"),
+        ((0.3, 0.4), True, "compute"),
+        ((None,), False, "compute"),
+    ],
+)
+def test_a_device_that_is_idle_while_nobody_waits_for_data_is_held_up_by_the_host(utilisations, device_is_cpu, kind):
+    """By what its finals saw of it; what its own trial saw is not asked then."""
+    finals = [
+        FinalRecord(round=number, number=1, settings=Settings(), result=seen_at(utilisation), finished_at=NOW)
+        for number, utilisation in enumerate(utilisations)
+    ]
+    assert bottleneck_of(1, finals, (), device_is_cpu=device_is_cpu).kind == kind
+
+
+def seen_at(utilisation):
+    """A run at its ceiling, with that share of its window in which the device ran some kernel."""
+    measured = Measured(samples_per_second=100.0, compute_samples_per_second=100.0)
+    around = Surroundings(window_s=3.0, device_utilization=utilisation)
+    return replace(evaluate(lambda _: measured, Settings(), 4 * GIB), surroundings=around)

@@ -1,0 +1,446 @@
+"""The loop over trials with an imagined script: a real database, a real search, no process."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from autotune.emit.tuned_config import read_config
+from autotune.lab.function_runner import FunctionRunner, Measured
+from autotune.model.events import TrialFinished
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.model.search_result import Status
+from autotune.model.surroundings import Surroundings
+from autotune.runner.quiet_wait import Quiet
+from autotune.search.plan_state import PlanLimits
+from autotune.search.study_search import Search
+from autotune.space.derive import derive_space
+from autotune.store.records import StudyRecord
+from autotune.store.repository import Repository
+from autotune.study.budget import Budget
+from autotune.study.finals import Finals
+from autotune.study.jobs import Jobs
+from autotune.study.publish import count_trials, make_result, status_of, write_tuned_config
+from autotune.study.stop import StopRequest
+from autotune.study.target import make_site
+from autotune.study.trial_loop import MAX_REPEATS, TrialLoop
+from autotune.units import GIB, MIB
+from tests.unit.facts import cpu_machine, script_facts, search_spec
+
+FACTS = script_facts(num_batch_norms=3)
+
+
+def loader_bound(settings):
+    """Workers are what this job needs; each costs memory."""
+    rate = 100.0 * (1 + min(settings.num_workers, 2))
+    if settings.precision == "bf16":
+        rate *= 0.5
+    return Measured(
+        samples_per_second=rate,
+        peak_memory_bytes=(200 + 50 * settings.num_workers) * MIB,
+        compute_samples_per_second=400.0,
+        data_wait_fraction=max(0.0, 1 - rate / 400.0),
+    )
+
+
+class Bench:
+    """One study with everything that a tuner has, over a callable."""
+
+    def __init__(self, folder, measure=loader_bound, *, max_trials=None, cap="4GiB"):
+        self.spec = search_spec(memory_cap=cap, max_trials=max_trials, cwd=str(folder), budget_s=1e6)
+        self.site = make_site(self.spec, cpu_machine().device)
+        self.repository = Repository.open(f"sqlite:///{folder}/study.db")
+        self.space = derive_space(FACTS, cpu_machine(), self.spec)
+        self.events = []
+        self.stop = StopRequest()
+        self.measure = measure
+
+    def create(self):
+        self.repository.create_study(
+            StudyRecord(
+                name="train",
+                spec=self.spec,
+                fingerprint={},
+                created_at=datetime.now(UTC),
+                facts=FACTS,
+                natural=self.space.natural,
+            )
+        )
+        return self
+
+    def loop(self, **options):
+        self.search = Search(
+            self.repository.optuna_storage,
+            "train",
+            self.space,
+            PlanLimits(usable_cpus=2.0, cap_bytes=self.site.cap_bytes),
+            seed=0,
+            max_trials=self.spec.trials_limit,
+            spend_all=self.spec.max_trials is not None,
+        )
+        self.budget = Budget(self.spec.budget_s, 0.0)
+        return TrialLoop(
+            study="train",
+            search=self.search,
+            jobs=Jobs(spec=self.spec, site=self.site, facts=FACTS, natural=self.space.natural),
+            runner=FunctionRunner(self.measure, FACTS),
+            repository=self.repository,
+            budget=self.budget,
+            stop=self.stop,
+            on_event=self.events.append,
+            **options,
+        )
+
+    def finals(self, loop):
+        finals = Finals(
+            study="train",
+            loop=loop,
+            repository=self.repository,
+            budget=self.budget,
+            stop=self.stop,
+            on_event=self.events.append,
+            seed=0,
+        )
+        return finals.run(self.search.finalists(3), self.search.baseline)
+
+    def result(self, finals):
+        trials = self.repository.trials("train")
+        status = status_of(
+            finals=finals, baseline=self.search.baseline, trials=trials, is_stopped=bool(self.stop.level)
+        )
+        return make_result(
+            study=self.repository.study("train"),
+            site=self.site,
+            status=status,
+            trials=trials,
+            history=self.search.history,
+            num_gated=self.search.num_gated,
+            finals=finals,
+            wall_s=1.0,
+            reason="",
+        )
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = []
+    # Databases in memory where there is such a place: hundreds of commits to a busy disk take minutes.
+    place = tempfile.mkdtemp(dir="/dev/shm") if Path("/dev/shm").is_dir() else str(tmp_path)
+
+    def make(**options):
+        made.append(Bench(place, **options).create())
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.repository.close()
+    if place != str(tmp_path):
+        shutil.rmtree(place)
+
+
+def test_the_baseline_is_trial_0(bench):
+    one = bench(max_trials=1)
+    one.loop().run()
+    (trial,) = one.repository.trials("train")
+    assert trial.settings == one.space.natural.canonical(device_is_cpu=True)
+    assert trial.number == 0
+
+
+def test_a_loader_bound_job_gets_its_workers_and_a_real_gain(bench):
+    one = bench()
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.IMPROVED
+    assert result.best.settings.num_workers == 2
+    assert result.speedup[0] == pytest.approx(3.0)
+    assert result.bottleneck == "loader"
+    assert result.best.peak_memory_bytes == 300 * MIB
+
+
+def test_a_config_leaves_out_the_list_of_imports_which_trials_alone_need(bench, tmp_path):
+    one = bench(max_trials=2)
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    study = one.repository.study("train")
+    facts = replace(study.facts, imports=("torch", "torch.fx.passes"))
+    study = replace(study, facts=facts, spec=replace(study.spec, cwd=str(tmp_path)))
+    path = write_tuned_config(study, one.site, result)
+    assert "torch.fx" not in path.read_text()
+    assert read_config(path).script.facts == replace(facts, imports=())
+
+
+def test_every_trial_is_in_both_tables_and_told_once(bench):
+    one = bench(max_trials=12)
+    one.loop().run()
+    trials = one.repository.trials("train")
+    assert len(trials) == 12
+    assert all(trial.optuna_told for trial in trials)
+    assert one.search.num_finished == 12
+    assert len({trial.settings for trial in trials}) == 12
+
+
+def test_nothing_faster_keeps_the_baseline(bench):
+    one = bench(measure=lambda settings: replace(loader_bound(settings), samples_per_second=100.0))
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.NO_GAIN
+    assert result.best.settings == result.baseline.settings
+    assert result.speedup is None
+
+
+def test_a_cap_below_everything_is_no_feasible(bench):
+    one = bench(cap="100MiB", max_trials=5)
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.NO_FEASIBLE
+    assert result.trials.infeasible == result.trials.total > 0
+    assert result.best is None
+
+
+def test_a_baseline_over_the_cap_has_no_speedup(bench):
+    def hungry_baseline(settings):
+        peak = 3 * GIB if settings.num_workers == 0 else 1 * GIB
+        return replace(loader_bound(settings), peak_memory_bytes=peak)
+
+    one = bench(measure=hungry_baseline, cap="2GiB", max_trials=8)
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.BASELINE_INFEASIBLE
+    assert result.speedup is None
+    assert not result.baseline.feasible
+    assert result.best.settings.num_workers > 0
+
+
+def test_a_killed_tuner_repeats_only_the_trial_that_was_running(bench):
+    one = bench(max_trials=10)
+    killed_after = 4
+
+    class Killed(BaseException):
+        pass
+
+    def dies(settings):
+        if len(one.repository.trials("train")) == killed_after:
+            raise Killed
+        return loader_bound(settings)
+
+    one.measure = dies
+    with pytest.raises(Killed):
+        one.loop().run()
+    one.measure = loader_bound
+    loop = one.loop()
+    loop._owner = replace(loop._owner, pid=loop._owner.pid + 1)
+    loop.recover()
+    loop.run()
+    trials = one.repository.trials("train")
+    assert len(trials) == 10
+    assert len({trial.settings for trial in trials}) == 10
+    assert one.search.num_finished == 10
+
+
+def test_a_trial_that_was_recorded_but_not_told_is_told_at_the_resume(bench):
+    one = bench(max_trials=6)
+    loop = one.loop()
+    tell = one.search.tell
+    one.search.tell = lambda number, result, **_: (none for none in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run()
+    one.search.tell = tell
+    assert one.repository.trials("train")[0].optuna_told is False
+    again = one.loop()
+    again.recover()
+    assert one.search.num_finished == 1
+    again.run()
+    assert [trial.number for trial in one.repository.trials("train")] == list(range(6))
+
+
+def test_no_secret_of_an_errors_words_is_shown_or_stored(bench):
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
+    loop.run()
+    storage = one.repository.optuna_storage
+    (trial,) = storage.get_all_trials(storage.get_study_id_from_name("train"))
+    assert trial.user_attrs["reason"] == "ValueError: token=*** is not valid"
+    finished = [event for event in one.events if isinstance(event, TrialFinished)]
+    assert "token=***" in finished[0].result.notes[-1]
+    assert "hunter2" not in repr(finished) + repr(trial) + repr(one.repository.trials("train"))
+
+
+def test_no_secret_of_an_errors_words_is_shown_in_the_finals(bench):
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
+    result = loop.measure(one.space.natural, is_final=True)
+    assert "hunter2" not in repr(result) and "token=***" in result.reason
+
+
+def always_failing(reason):
+    """A runner of a script that ends so, whatever its settings."""
+
+    class Failing(FunctionRunner):
+        def start(self, job):
+            run = super().start(job)
+            run.result = lambda: TrialResult(outcome=Outcome.CRASHED, reason=reason)
+            return run
+
+    return Failing
+
+
+def test_a_stop_ends_after_the_running_trial(bench):
+    one = bench()
+
+    def asks_to_stop(settings):
+        one.stop.request()
+        return loader_bound(settings)
+
+    one.measure = asks_to_stop
+    loop = one.loop()
+    assert "asked to stop" in loop.run().reason
+    assert len(one.repository.trials("train")) == 1
+    assert one.result(None).status is Status.INTERRUPTED
+
+
+def test_the_best_so_far_is_announced_with_its_trial(bench):
+    one = bench(max_trials=6)
+    one.loop().run()
+    finished = [event for event in one.events if isinstance(event, TrialFinished)]
+    best = [event for event in finished if event.is_best]
+    rates = [event.result.measurement.samples_per_second for event in best]
+    assert rates == sorted(rates)
+    assert finished[0].is_best
+
+
+def test_counts_follow_the_outcomes(bench):
+    def mixed(settings):
+        if settings.precision == "bf16":
+            return Measured(samples_per_second=None)
+        return loader_bound(settings)
+
+    one = bench(measure=mixed, max_trials=12)
+    one.loop().run()
+    counts = count_trials(one.repository.trials("train"), one.search.num_gated)
+    infeasible = [t for t in one.repository.trials("train") if t.result.outcome is Outcome.OUT_OF_MEMORY]
+    assert counts.total == 12
+    assert counts.infeasible == len(infeasible) > 0
+    assert counts.complete == 12 - len(infeasible)
+
+
+def disturbed_once(reasons, *, num_times=1):
+    """A measurement whose first runs were disturbed so."""
+    remaining = [Surroundings(window_s=1.0, throttle_reasons=reasons)] * num_times
+
+    class Disturbed(FunctionRunner):
+        def start(self, job):
+            run = super().start(job)
+            found = remaining.pop() if remaining else Surroundings(window_s=1.0)
+            result = replace(run.result(), surroundings=found)
+            run.result = lambda: result
+            return run
+
+    return Disturbed
+
+
+def test_a_run_on_a_device_that_was_slowed_down_is_thrown_away(bench):
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop._runner = disturbed_once(("thermal slowdown",))(one.measure, FACTS)
+    loop.run()
+    (trial,) = one.repository.trials("train")
+    assert trial.result.surroundings.throttle_reasons == ()
+    assert "thrown away" in trial.result.notes[-1]
+    assert "thermal slowdown" in trial.result.notes[-1]
+
+
+def test_a_device_that_is_always_slow_is_measured_as_it_is(bench):
+    one = bench(max_trials=MAX_REPEATS + 2)
+    loop = one.loop()
+    loop._runner = disturbed_once(("thermal slowdown",), num_times=100)(one.measure, FACTS)
+    loop.run()
+    notes = [trial.result.notes for trial in one.repository.trials("train")]
+    assert sum(bool(note) for note in notes) == MAX_REPEATS
+    assert all(trial.result.outcome is Outcome.OK for trial in one.repository.trials("train"))
+
+
+def test_a_power_cap_is_no_reason_for_another_run(bench):
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop._runner = disturbed_once(("power cap",))(one.measure, FACTS)
+    loop.run()
+    assert one.repository.trials("train")[0].result.notes == ()
+
+
+def test_how_long_quiet_was_waited_for_is_written_with_the_trial(bench):
+    class Noisy:
+        def wait(self, is_called_off):
+            assert not is_called_off()
+            return Quiet(waited_s=2.5, is_quiet=False)
+
+    one = bench(max_trials=1)
+    loop = one.loop()
+    loop._runner = disturbed_once((), num_times=0)(one.measure, FACTS)
+    loop._quiet = Noisy()
+    loop.run()
+    found = one.repository.trials("train")[0].result.surroundings
+    assert (found.waited_s, found.was_quiet) == (2.5, False)
+
+
+def test_many_disturbed_trials_are_worth_a_note(bench):
+    one = bench(max_trials=4)
+    loop = one.loop()
+    loop._runner = disturbed_once(("thermal slowdown",), num_times=100)(one.measure, FACTS)
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert any("4 of 4 trials were disturbed" in note and "thermal" in note for note in result.notes)
+
+
+def test_what_the_changes_were_worth_makes_up_the_gain_of_the_best_trial(bench):
+    one = bench(max_trials=12)
+    loop = one.loop()
+    loop.run()
+    result = one.result(one.finals(loop))
+    assert result.status is Status.IMPROVED
+    rate, own = (one.search.history.rate(each.settings) for each in (result.best, result.baseline))
+    along = [factor for factor in result.contributions if factor.is_along]
+    assert math.prod(factor.ratio for factor in along) == pytest.approx(rate / own)
+    changed = result.best.settings.differences(result.baseline.settings)
+    assert sorted(name for factor in along for name in factor.settings) == sorted(changed)
+
+
+def test_undisturbed_trials_are_worth_none(bench):
+    one = bench(max_trials=4)
+    loop = one.loop()
+    loop.run()
+    assert not any("disturbed" in note or "cap allows" in note for note in one.result(one.finals(loop)).notes)
+
+
+def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(tmp_path):
+    calls = []
+    bench = Bench(tmp_path, max_trials=1)
+    bench.create()
+    loop = bench.loop(start_afresh=lambda: calls.append("afresh") or True)
+    start = loop._runner.start
+
+    def crashing(job):
+        run = start(job)
+        calls.append("run")
+        if "afresh" not in calls:
+            run.result = lambda: TrialResult(outcome=Outcome.CRASHED, reason="FileExistsError: runs/1")
+        return run
+
+    loop._runner.start = crashing
+    loop.run()
+    assert calls == ["run", "afresh", "run"]
+    (record,) = bench.repository.trials("train")
+    assert record.result.outcome is Outcome.OK

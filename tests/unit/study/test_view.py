@@ -1,0 +1,42 @@
+"""A stored study gathered for whoever tells it, after a whole search."""
+
+from __future__ import annotations
+
+from autotune.lab.function_runner import Measured
+from autotune.measure.bottleneck import BottleneckKind
+from autotune.study.view import tell
+
+from .whole_search import by_workers, folder
+
+__all__ = ["folder"]
+
+
+def test_a_searched_study_is_told_with_its_best_its_stalls_and_what_matters(folder):
+    def measure(settings):
+        rate = by_workers(settings).samples_per_second
+        return Measured(samples_per_second=rate, compute_samples_per_second=400.0, data_wait_fraction=1 - rate / 400.0)
+
+    folder.runner.measure = measure
+    result = folder.search(max_trials=10, command=("python", "train.py", "--api-key", "hunter2"))
+    with folder.repository() as repository:
+        story, plain = tell("train", repository, with_importances=True), tell("train", repository)
+    assert (story.status, story.is_final, story.is_live) == (result.status.value, True, False)
+    assert story.command == ("python", "train.py", "--api-key", "***")
+    assert story.baseline_number == 0 and story.best_number == result.best.trial
+    assert story.baseline.settings == story.natural and story.best.settings == result.best.settings
+    assert story.before.kind is BottleneckKind.LOADER and story.before.data_wait_fraction > 0.7
+    assert story.after.data_wait_fraction < story.before.data_wait_fraction
+    assert max(story.importances, key=story.importances.get) == "num_workers" and plain.importances == {}
+    assert len(story.finals) == len({(final.round, final.number) for final in story.finals}) > 0
+    assert {"cpu", "torch", "autotune"} <= set(story.machine)
+    assert set(story.environment) <= set(story.trials[0].environment)
+
+
+def test_a_study_that_was_not_finished_is_told_by_its_single_trials(folder):
+    folder.search(max_trials=4)
+    with folder.repository() as repository:
+        repository.set_status("train", "running")
+        story = tell("train", repository)
+    assert not story.is_final
+    fastest = max(story.trials, key=lambda trial: trial.result.rate_or_bound or 0.0)
+    assert story.best_number == fastest.number and story.result.speedup is None

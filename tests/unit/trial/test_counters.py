@@ -1,0 +1,150 @@
+"""Totals of what a script took and used, and the blocks that are differences of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.trial.meter.block_recorder import Count
+from autotune.trial.meter.counters import Tally
+from autotune.trial.step.steps import Steps
+
+
+class Loop:
+    """A training loop as the tally sees it."""
+
+    def __init__(self, **values: Any) -> None:
+        self.steps = Steps()
+        self.num_steps_ended = 0
+        self.blocks: list[Count] = []
+        options = {"has_loader": True, "samples_per_step": None, "micro_batches_per_step": 1, **values}
+        self.tally = Tally(self.steps, end_step=self._end_step, end_block=self._end_block, **options)
+
+    def _end_step(self) -> None:
+        self.num_steps_ended += 1
+
+    def _end_block(self) -> None:
+        self.blocks.append(Count())
+        self.tally.fill(self.blocks[-1])
+
+    def take(self, num_samples: float = 8.0, wait_s: float = 0.25) -> None:
+        self.tally.arrive()
+        self.tally.num_taken += 1
+        self.tally.samples_taken += num_samples
+        self.tally.latest_num_samples = num_samples
+        self.tally.wait_s += wait_s
+
+    def train(self, *, is_last: bool = True, is_skipped: bool = False) -> None:
+        self.steps.num_backwards += 1
+        if is_skipped:
+            self.steps.skipped()
+        elif is_last:
+            self.steps.stepped(None)
+
+    def micro_step(self, **how: Any) -> None:
+        self.take()
+        self.train(**how)
+
+
+def test_a_block_holds_what_was_used_since_the_one_before() -> None:
+    loop = Loop()
+    loop.tally.begin_block(2)
+    for _ in range(4):
+        loop.micro_step()
+    loop.tally.arrive()
+    assert [(b.num_steps, b.num_micro_batches, b.num_samples, b.wait_s) for b in loop.blocks] == [(2, 2, 16.0, 0.5)] * 2
+    assert loop.num_steps_ended == 2
+
+
+def test_a_block_ends_with_a_step_and_never_between_its_micro_batches() -> None:
+    loop = Loop()
+    loop.tally.begin_block(1)
+    for number in range(6):
+        loop.micro_step(is_last=number % 3 == 2)
+    loop.tally.arrive()
+    assert [(block.num_steps, block.num_micro_batches) for block in loop.blocks] == [(1, 3), (1, 3)]
+
+
+def test_batches_that_were_only_read_do_not_count() -> None:
+    loop = Loop()
+    loop.micro_step()
+    loop.take()
+    loop.tally.begin_pass(is_left=False)
+    loop.micro_step()
+    loop.tally.arrive()
+    assert sum(block.num_micro_batches for block in loop.blocks) == 2
+    assert sum(block.num_samples for block in loop.blocks) == 16.0
+
+
+def test_batches_that_a_thread_has_read_ahead_count_beyond_the_end_of_their_pass() -> None:
+    loop = Loop()
+    loop.micro_step()
+    for _ in range(3):  # while the queue fills, nothing is trained
+        loop.take()
+    loop.tally.begin_pass(is_left=False, is_read_ahead=True)
+    for _ in range(3):
+        loop.train()
+        loop.take()
+    for _ in range(3):
+        loop.train()
+    loop.tally.arrive()
+    assert sum(block.num_steps for block in loop.blocks) == 7
+    assert sum(block.num_micro_batches for block in loop.blocks) == 7
+    assert sum(block.num_samples for block in loop.blocks) == 56.0
+
+
+@pytest.mark.parametrize(("is_left", "num_counted"), [(True, 3), (False, 4)])
+def test_a_batch_taken_ahead_does_not_count_in_a_pass_that_is_left(is_left: bool, num_counted: int) -> None:
+    loop = Loop()
+    loop.tally.begin_block(10)
+    loop.tally.begin_pass(is_left=True)
+    loop.take()
+    for _ in range(3):
+        loop.micro_step()
+    loop.tally.arrive()
+    loop.tally.begin_pass(is_left=is_left)
+    loop.tally.fill(block := Count())
+    assert (block.num_steps, block.num_micro_batches, block.num_samples) == (3, num_counted, 8.0 * num_counted)
+
+
+def test_batches_that_are_put_together_count_with_the_backward_pass_that_uses_them() -> None:
+    loop = Loop()
+    for _ in range(2):
+        loop.take()
+        loop.micro_step()
+    loop.tally.arrive()
+    assert [(block.num_steps, block.num_micro_batches, block.num_samples) for block in loop.blocks] == [
+        (1, 2, 16.0)
+    ] * 2
+
+
+def test_skipped_steps_are_counted_with_their_block() -> None:
+    loop = Loop()
+    loop.tally.begin_block(2)
+    for is_skipped in (True, False, False, False):
+        loop.micro_step(is_skipped=is_skipped)
+    loop.tally.arrive()
+    assert [(block.num_steps, block.num_skipped_steps) for block in loop.blocks] == [(2, 1), (2, 0)]
+
+
+@pytest.mark.parametrize("samples_per_step", [1.0, 12.0])
+def test_without_a_loader_steps_are_micro_steps(samples_per_step: float) -> None:
+    loop = Loop(has_loader=False, samples_per_step=samples_per_step)
+    loop.tally.begin_block(3)
+    for _ in range(6):
+        loop.train()
+        loop.tally.arrive()
+    assert [(b.num_micro_batches, b.num_samples) for b in loop.blocks] == [(3, 3 * samples_per_step)] * 2
+
+
+def test_what_a_phase_dropped_is_not_in_the_next_ones_first_block() -> None:
+    loop = Loop()
+    loop.tally.begin_block(10)
+    for _ in range(3):
+        loop.micro_step()
+    loop.tally.arrive()
+    loop.tally.begin_block(1)
+    loop.micro_step()
+    loop.tally.arrive()
+    assert [(block.num_steps, block.num_samples, block.wait_s) for block in loop.blocks] == [(1, 8.0, 0.25)]

@@ -1,0 +1,198 @@
+"""The number format is read from the operands of a model's products, whatever its layers are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as functional
+
+from autotune.settings import Precision
+from autotune.trial.step.autocast import AutocastRegion
+from autotune.trial.step.operand_formats import OperandWitness
+from autotune.trial.step.roots import Roots
+
+SIZE = 8
+SEQUENCE = torch.randn(2, 4, SIZE)
+
+
+class Weights(torch.nn.Module):
+    """Has parameters and no layer; a product is made of them by the function that it is given."""
+
+    def __init__(self, product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.weight, self._product = torch.nn.Parameter(torch.randn(SIZE, SIZE)), product
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._product(x, self.weight)
+
+
+class Attends(torch.nn.Module):
+    """Attends by torch's class alone, as the first layer of a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(SIZE, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.attention(x, x, x)[0]
+        return result
+
+
+class First(torch.nn.Module):
+    """Gives on the first of what its layer returns."""
+
+    def __init__(self, layer: torch.nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(x)[0]
+        return result
+
+
+class Translates(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = torch.nn.Transformer(SIZE, 2, 1, 1, 16, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.model(x, x)
+        return result
+
+
+class FrozenEncoder(torch.nn.Module):
+    """A frozen encoder in evaluation mode, which torch runs by one operation, and a head that trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(SIZE, 2, 16, batch_first=True)
+        self.encoder = torch.nn.TransformerEncoder(layer, 1).eval().requires_grad_(False)
+        self.head = torch.nn.Linear(SIZE, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.encoder(x))
+        return result
+
+
+def encoder_layer() -> torch.nn.Module:
+    return torch.nn.TransformerEncoderLayer(SIZE, 2, 16, batch_first=True)
+
+
+def attend(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(x, keys, x)
+
+
+MODELS: dict[str, Callable[[], torch.nn.Module]] = {
+    "a linear layer": lambda: torch.nn.Linear(SIZE, 2),
+    "an attention": Attends,
+    "an encoder layer": encoder_layer,
+    "an encoder": lambda: torch.nn.TransformerEncoder(encoder_layer(), 2),
+    "a transformer": Translates,
+    "a frozen encoder in evaluation mode": FrozenEncoder,
+    "a fused attention": lambda: Weights(lambda x, w: attend(x[:, None], (x * w[0])[:, None])),
+    "functional linear": lambda: Weights(functional.linear),
+    "matmul": lambda: Weights(torch.matmul),
+    "the operator": lambda: Weights(lambda x, w: x @ w),
+    "einsum": lambda: Weights(lambda x, w: torch.einsum("bti,io->bto", x, w)),
+    "a convolution of parameters": lambda: Weights(lambda x, w: functional.conv1d(x.mT, w[..., None])),
+    "an RNN": lambda: First(torch.nn.RNN(SIZE, 4, batch_first=True)),
+    "an LSTM": lambda: First(torch.nn.LSTM(SIZE, 4, batch_first=True)),
+    "a GRU": lambda: First(torch.nn.GRU(SIZE, 4, batch_first=True)),
+    "a cell": lambda: torch.nn.Sequential(torch.nn.Flatten(0, 1), torch.nn.GRUCell(SIZE, 4)),
+}
+
+
+def called(model: torch.nn.Module, precision: Precision, witness: OperandWitness, *, times: int = 1) -> None:
+    """Trains a model as a trial does in that format, with a witness."""
+    roots = Roots()
+    if precision is not Precision.FP32:
+        AutocastRegion("cpu", precision).install(roots)
+    roots.around_first.append(witness.look)
+    roots.install()
+    try:
+        for _ in range(times):
+            model(SEQUENCE).float().sum().backward()
+    finally:
+        roots.stop()
+
+
+@pytest.fixture(autouse=True)
+def _own_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16])
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_format_is_seen_of(kind: str, precision: Precision) -> None:
+    witness = OperandWitness()
+    called(MODELS[kind](), precision, witness)
+    assert witness.precision is precision
+
+
+def test_a_model_without_products_shows_no_format() -> None:
+    witness = OperandWitness()
+    called(Weights(lambda x, w: x * w[0]), Precision.BF16, witness)
+    assert witness.precision is None
+
+
+def test_a_small_part_in_a_format_of_its_own_is_not_taken_for_the_model() -> None:
+    class Routed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.router, self.expert = torch.nn.Linear(SIZE, 2), torch.nn.Linear(SIZE, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", enabled=False):
+                share = self.router(x).softmax(-1)
+            result: torch.Tensor = self.expert(x) * share[..., :1]
+            return result
+
+    witness = OperandWitness()
+    called(Routed(), Precision.BF16, witness)
+    assert witness.precision is Precision.BF16
+
+
+def test_of_a_frozen_part_the_format_does_not_count_beside_what_trains() -> None:
+    class Adapted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.frozen = torch.nn.Linear(SIZE, 64).bfloat16().requires_grad_(False)
+            self.head = torch.nn.Linear(64, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.head(self.frozen(x.bfloat16()).float())
+            return result
+
+    witness = OperandWitness()
+    called(Adapted(), Precision.FP32, witness)
+    assert witness.precision is Precision.FP32
+
+
+def test_autocast_that_the_model_switches_off_is_not_in_force() -> None:
+    class Refuses(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", enabled=False):
+                return super().forward(x)
+
+    witness = OperandWitness()
+    called(Refuses(SIZE, 2), Precision.BF16, witness)
+    assert witness.precision is Precision.FP32
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["a linear layer", "an attention", "an encoder layer", "a transformer"])
+def test_a_compiled_model_is_seen_without_keeping_the_compiler_out(kind: str) -> None:
+    torch.compiler.reset()
+    graphs: list[Any] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    witness = OperandWitness(is_compiled=lambda: True)
+    called(torch.compile(MODELS[kind](), backend=backend), Precision.BF16, witness, times=2)  # type: ignore[arg-type]
+    assert witness.precision is Precision.BF16
+    assert graphs

@@ -1,0 +1,68 @@
+"""A trial in another number format trains what fp32 trains, or it is invalid; what cannot be compared is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.measure.loss_parity import LossReference
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.settings import Precision, Settings
+from autotune.verdict.format_parity import NOT_CLAIMED, references_of
+from autotune.verdict.judge import Verdict, judge
+from tests.unit.runner.samples import ending, job, rank
+
+FP32 = (2.3, 2.2, 2.1, 2.0)
+REFERENCE = LossReference(start_digest="same", losses=FP32)
+
+
+def verdict_of(precision: Precision, losses: tuple[float, ...], *, digest: str | None = "same") -> Verdict:
+    settings = Settings(batch_size=64, precision=precision)
+    observed = {"precision": precision.value}
+    report = rank(first_losses=losses, start_digest=digest, observed=observed)
+    return judge(job(settings=settings, references=(REFERENCE,)), ending(), [report])
+
+
+def test_losses_close_to_fp32s_are_valid_and_nothing_is_noted() -> None:
+    verdict = verdict_of(Precision.BF16, (2.31, 2.19, 2.12, 2.0))
+    assert verdict.outcome is Outcome.OK
+    assert verdict.notes == ()
+
+
+def test_a_loss_beyond_tolerance_is_invalid_with_the_numbers() -> None:
+    verdict = verdict_of(Precision.BF16, (2.3, 2.2, 2.2, 2.0))
+    assert verdict.outcome is Outcome.INVALID
+    for number in ("pass 3", "2.2", "2.1", "4.3%", "2%", "bf16"):
+        assert number in verdict.reason
+
+
+def test_fp16_is_held_to_one_percent() -> None:
+    assert verdict_of(Precision.BF16, (2.3, 2.2, 2.1, 2.035)).outcome is Outcome.OK
+    assert verdict_of(Precision.FP16, (2.3, 2.2, 2.1, 2.035)).outcome is Outcome.INVALID
+
+
+@pytest.mark.parametrize(("digest", "word"), [(None, "random numbers"), ("other", "same weights")])
+def test_parity_is_not_claimed_where_the_runs_did_not_begin_alike(digest: str | None, word: str) -> None:
+    verdict = verdict_of(Precision.BF16, (9.0, 9.0, 9.0), digest=digest)
+    assert verdict.outcome is Outcome.OK
+    assert len(verdict.notes) == 1
+    assert verdict.notes[0].startswith(NOT_CLAIMED) and word in verdict.notes[0]
+
+
+def test_the_scripts_own_format_is_not_ours_to_judge() -> None:
+    verdict = verdict_of(Precision.FP32, (9.0, 9.0, 9.0))
+    assert verdict.outcome is Outcome.OK
+    assert verdict.notes == ()
+
+
+def test_references_are_completed_trials_in_fp32_whose_start_is_known() -> None:
+    seen = rank(first_losses=FP32, start_digest="same", observed={"precision": "fp32"})
+    result = TrialResult(outcome=Outcome.OUT_OF_MEMORY, ranks=(seen,))
+    assert references_of(result) == ()
+    verdict = judge(job(), ending(), [rank()])
+    complete = replace(result, outcome=Outcome.OK, measurement=verdict.measurement)
+    assert references_of(complete) == (REFERENCE,)
+    for changes in ({"start_digest": None}, {"observed": {"precision": "bf16"}}):
+        assert references_of(replace(complete, ranks=(replace(seen, **changes),))) == ()

@@ -1,0 +1,377 @@
+"""What the ending of a trial means, one rule at a time."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.measure.block import Phase
+from autotune.model.outcome import Outcome
+from autotune.model.result import RaisedError, RankStatus
+from autotune.protocol.job import Mode
+from autotune.settings import Precision, Settings
+from autotune.units import GIB
+from autotune.verdict.judge import is_out_of_memory, judge, judge_probe, not_in_force
+from tests.unit.facts import script_facts
+from tests.unit.runner.samples import block, ending, job, rank
+
+
+def error(**changes: Any) -> RaisedError:
+    values: dict[str, Any] = {"kind": "ValueError", "message": "no such column", "is_out_of_memory": False}
+    return RaisedError(**{**values, **changes})
+
+
+def raised(**changes: Any) -> Any:
+    return rank(status=RankStatus.RAISED, blocks=(), num_steps=0, error=error(**changes))
+
+
+def test_a_measured_trial_under_the_cap_is_ok() -> None:
+    verdict = judge(job(), ending(), [rank()])
+    assert verdict.outcome is Outcome.OK
+    assert verdict.reason == ""
+    assert verdict.measurement is not None
+    assert verdict.measurement.samples_per_second == pytest.approx(6400)
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome", "reason"),
+    [
+        ({"is_cancelled": True}, Outcome.INTERRUPTED, "by the tuner"),
+        ({"launch_error": "there is no 'pyhton'"}, Outcome.CRASHED, "there is no 'pyhton'"),
+        ({"is_over_cap": True, "peak_memory_bytes": 9 * GIB}, Outcome.OVER_CAP, "9.0 GiB, the cap is 8.0 GiB"),
+        ({"is_over_host_cap": True, "peak_host_bytes": 9 * GIB}, Outcome.OVER_CAP, "9.0 GiB of the host's memory"),
+        ({"is_shared_memory_full": True}, Outcome.OVER_CAP, "/dev/shm"),
+    ],
+)
+def test_what_was_seen_from_outside_comes_before_any_report(how: dict[str, Any], outcome: Outcome, reason: str) -> None:
+    verdict = judge(job(), ending(**how), [rank()])
+    assert verdict.outcome is outcome
+    assert reason in verdict.reason
+    assert verdict.measurement is None
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome", "reason"),
+    [
+        ({"is_time_spent": True}, Outcome.INTERRUPTED, "All the time of the search"),
+        ({"is_start_overrun": True}, Outcome.TIMED_OUT, "no optimizer step"),
+        ({"is_total_overrun": True}, Outcome.TIMED_OUT, "did not end within"),
+        ({"is_ending_overrun": True}, Outcome.TIMED_OUT, "neither reported nor ended"),
+        ({"is_disk_full": True}, Outcome.INTERRUPTED, "temporary space"),
+        ({"is_warden_killed": True}, Outcome.INTERRUPTED, "from outside"),
+    ],
+)
+def test_a_trial_is_measured_once_its_window_is_over_whatever_ends_it_then(
+    how: dict[str, Any], outcome: Outcome, reason: str
+) -> None:
+    verdict = judge(job(), ending(**how), [])
+    assert verdict.outcome is outcome and reason in verdict.reason
+    assert judge(job(), ending(**how), [rank()]).outcome is Outcome.OK
+
+
+def test_an_error_comes_before_how_long_the_trial_took_to_end_after_it() -> None:
+    verdict = judge(job(), ending(exit_code=None, is_ending_overrun=True), [raised()])
+    assert (verdict.outcome, verdict.reason) == (Outcome.CRASHED, "ValueError: no such column")
+
+
+def test_the_tuners_own_wish_comes_before_all_else() -> None:
+    how = {"is_cancelled": True, "is_over_cap": True, "is_total_overrun": True, "launch_error": "x"}
+    assert judge(job(), ending(**how), []).outcome is Outcome.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("number", "num_killed", "outcome", "reason"),
+    [
+        (signal.SIGKILL, 1, Outcome.OUT_OF_MEMORY, "kernel"),
+        (signal.SIGKILL, 0, Outcome.INTERRUPTED, "from outside"),
+        (signal.SIGSEGV, 0, Outcome.CRASHED, "SIGSEGV"),
+        (signal.SIGBUS, 0, Outcome.CRASHED, "shared memory"),
+        (99, 0, Outcome.CRASHED, "signal 99"),
+    ],
+)
+def test_a_signal_without_a_report(number: int, num_killed: int, outcome: Outcome, reason: str) -> None:
+    verdict = judge(job(), ending(exit_code=None, signal=number, num_killed_by_kernel=num_killed), [])
+    assert verdict.outcome is outcome
+    assert reason in verdict.reason
+
+
+def test_a_signal_after_all_ranks_have_measured_changes_nothing() -> None:
+    assert judge(job(), ending(exit_code=None, signal=signal.SIGKILL), [rank()]).outcome is Outcome.OK
+
+
+def test_a_signal_while_one_rank_was_still_measuring_counts() -> None:
+    verdict = judge(job(), ending(exit_code=None, signal=signal.SIGSEGV), [rank(world_size=2)])
+    assert verdict.outcome is Outcome.CRASHED
+
+
+def test_no_report_is_a_crash_with_its_exit_code() -> None:
+    verdict = judge(job(), ending(exit_code=3), [])
+    assert verdict.outcome is Outcome.CRASHED
+    assert "exit code 3" in verdict.reason
+
+
+def test_a_launcher_that_passes_on_a_kill_by_the_kernel_ran_out_of_memory() -> None:
+    assert judge(job(), ending(exit_code=137, num_killed_by_kernel=1), []).outcome is Outcome.OUT_OF_MEMORY
+    assert judge(job(), ending(exit_code=137), []).outcome is Outcome.CRASHED
+
+
+def test_an_unreadable_report_is_a_crash_that_says_why_on_one_line() -> None:
+    verdict = judge(job(), ending(), [], "rank-0.json: it is\nno \x1b[2J report")
+    assert verdict.outcome is Outcome.CRASHED
+    assert "rank-0.json" in verdict.reason and verdict.reason.isprintable()
+
+
+def test_a_missing_rank_is_a_crash_that_counts_them() -> None:
+    verdict = judge(job(world_size=4), ending(), [rank(world_size=4), rank(rank=2, world_size=4)])
+    assert verdict.outcome is Outcome.CRASHED
+    assert "2 of 4" in verdict.reason
+
+
+def test_an_exception_is_a_crash_with_its_first_line() -> None:
+    verdict = judge(job(), ending(exit_code=1), [raised(message="no such column\nin the table")])
+    assert verdict.outcome is Outcome.CRASHED
+    assert verdict.reason == "ValueError: no such column"
+
+
+def test_memory_that_was_refused_comes_before_other_exceptions() -> None:
+    refused = rank(
+        rank=1, world_size=2, status=RankStatus.RAISED, error=error(kind="OutOfMemoryError", is_out_of_memory=True)
+    )
+    other = rank(world_size=2, status=RankStatus.RAISED, error=error())
+    assert judge(job(), ending(exit_code=1), [other, refused]).outcome is Outcome.OUT_OF_MEMORY
+
+
+def test_memory_that_was_refused_without_a_word_is_named_by_its_kind() -> None:
+    verdict = judge(job(), ending(exit_code=1), [raised(kind="MemoryError", message="", is_out_of_memory=True)])
+    assert verdict.reason == "It ran out of memory: MemoryError"
+
+
+def test_an_exception_beside_a_kill_by_the_kernel_ran_out_of_memory() -> None:
+    lost = raised(kind="RuntimeError", message="DataLoader worker (pid 7) is killed by signal: Killed.")
+    verdict = judge(job(), ending(exit_code=1, num_killed_by_kernel=1), [lost])
+    assert verdict.outcome is Outcome.OUT_OF_MEMORY
+    assert "worker" in verdict.reason
+
+
+def test_words_like_out_of_memory_in_a_message_decide_nothing() -> None:
+    assert judge(job(), ending(exit_code=1), [raised(message="out of memory")]).outcome is Outcome.CRASHED
+
+
+def test_raised_without_an_exception_is_still_a_crash() -> None:
+    assert judge(job(), ending(exit_code=1), [rank(status=RankStatus.RAISED)]).outcome is Outcome.CRASHED
+
+
+def test_no_step_is_a_crash() -> None:
+    verdict = judge(job(), ending(), [rank(status=RankStatus.ENDED, num_steps=0, blocks=())])
+    assert verdict.outcome is Outcome.CRASHED
+    assert "without one optimizer step" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"is_loss_finite": False}, "not finite"),
+        ({"has_changed_parameters": False}, "No parameter changed"),
+        ({"blocks": (block(num_skipped_steps=1),) * 12}, "12 of 120"),
+        ({"observed": {"num_workers": "unknown, since none was built"}}, "num_workers is unknown, since none"),
+        ({"blocks": (block(),) * 3, "status": RankStatus.ENDED}, "ended before enough"),
+        ({"blocks": (), "status": RankStatus.ENDED}, "ended before enough"),
+        ({"blocks": (block(),) * 3}, "at its limit with too few steps"),
+    ],
+)
+def test_what_does_not_hold_is_invalid_with_its_reason(changes: dict[str, Any], reason: str) -> None:
+    verdict = judge(job(), ending(), [rank(**changes)])
+    assert verdict.outcome is Outcome.INVALID
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(("num_skipped", "outcome"), [(10, Outcome.OK), (11, Outcome.INVALID)])
+def test_a_twentieth_of_the_windows_steps_may_be_skipped_and_no_more(num_skipped: int, outcome: Outcome) -> None:
+    early = block(phase=Phase.WARMUP, num_skipped_steps=10)  # there the scale is found
+    late = (block(num_skipped_steps=min(num_skipped, 10)), block(num_skipped_steps=num_skipped - min(num_skipped, 10)))
+    assert judge(job(), ending(), [rank(blocks=(early, *(block(),) * 18, *late))]).outcome is outcome
+
+
+def test_a_peak_that_only_a_validation_comes_to_is_told_apart() -> None:
+    verdict = judge(job(), ending(peak_memory_bytes=9 * GIB, trained_bytes=5 * GIB), [rank()])
+    assert verdict.outcome is Outcome.OVER_CAP
+    assert "held 5.0 GiB" in verdict.reason and "needs 9.0 GiB with the script's validation" in verdict.reason
+    verdict = judge(job(), ending(peak_memory_bytes=10 * GIB, trained_bytes=9 * GIB), [rank()])
+    assert "validation" not in verdict.reason
+
+
+def test_a_peak_over_the_cap_is_over_cap_even_when_it_was_measured() -> None:
+    verdict = judge(job(), ending(peak_memory_bytes=8 * GIB + 1), [rank()])
+    assert verdict.outcome is Outcome.OVER_CAP
+    assert verdict.measurement is None
+    assert judge(job(), ending(peak_memory_bytes=8 * GIB), [rank()]).outcome is Outcome.OK
+    assert judge(job(), ending(peak_memory_bytes=None), [rank()]).outcome is Outcome.OK
+
+
+def test_a_raced_out_trial_keeps_its_bound() -> None:
+    verdict = judge(job(), ending(), [rank(status=RankStatus.RACED_OUT)])
+    assert verdict.outcome is Outcome.RACED_OUT
+    assert verdict.measurement is not None
+
+
+def test_figures_that_no_training_has_are_a_crash_and_no_error_of_ours() -> None:
+    verdict = judge(job(), ending(), [rank(blocks=(block(num_samples=1e308, duration_s=1e-300),) * 12)])
+    assert verdict.outcome is Outcome.CRASHED
+    assert "impossible" in verdict.reason
+
+
+# Settings asked and in force ----------------------------------------------------------------------------------------
+
+
+SPLIT = Settings(batch_size=32, grad_accum_steps=2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "observed", "reason"),
+    [
+        (Settings(batch_size=64, num_workers=2), {"num_workers": "3"}, "Asked for num_workers 2, in force was 3."),
+        (SPLIT, {"grad_accum_steps": "3"}, "Asked for grad_accum_steps 2, in force was 3."),
+        (SPLIT, {"grad_accum_steps": "2.25"}, "took 2.25 batches each on average, not 2 as"),
+        (SPLIT, {"grad_accum_steps": "0.33"}, "several steps with a batch"),
+    ],
+)
+def test_what_was_asked_for_and_is_not_in_force_is_invalid(
+    asked: Settings, observed: dict[str, str], reason: str
+) -> None:
+    verdict = judge(job(settings=asked), ending(), [rank(observed=observed)])
+    assert verdict.outcome is Outcome.INVALID
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [
+        {"num_workers": "3", "batch_size": "32", "precision": "bf16"},
+        {"channels_last": "True", "intra_op_threads": "16", "omp_wait_policy": "passive"},
+        {"grad_accum_steps": "1.25"},
+        {"memory_fraction": "0.3"},
+    ],
+)
+def test_what_nobody_asked_for_never_makes_the_baseline_invalid(observed: dict[str, str]) -> None:
+    baseline = job(device="cuda", cap_fraction=0.5)
+    assert judge(baseline, ending(), [rank(observed=observed)]).outcome is Outcome.OK
+
+
+def test_beside_what_was_asked_for_the_script_may_move_what_trains_the_same() -> None:
+    trial = job(settings=Settings(batch_size=64, num_workers=2))
+    seen = rank(observed={"num_workers": "2", "intra_op_threads": "4", "grad_accum_steps": "1.25"})
+    assert judge(trial, ending(), [seen]).outcome is Outcome.OK
+
+
+def test_beside_what_was_asked_for_the_script_may_not_train_another_batch() -> None:
+    trial = job(settings=Settings(batch_size=64, num_workers=2))
+    verdict = judge(trial, ending(), [rank(observed={"num_workers": "2", "batch_size": "32"})])
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.reason == "The script changed its own batch_size from 64 to 32 under these settings."
+
+
+def test_inert_settings_are_not_compared() -> None:
+    asked = Settings(batch_size=64, num_workers=0, prefetch_factor=4, pin_memory=True)
+    seen = {"prefetch_factor": "2", "persistent_workers": "False", "pin_memory": "False"}
+    assert not_in_force(job(settings=asked), rank(observed=seen)) == ""
+
+
+def test_what_could_not_be_seen_is_not_compared() -> None:
+    assert not_in_force(job(settings=Settings(batch_size=64, num_workers=4)), rank(observed={})) == ""
+
+
+def test_a_mapped_setting_that_nobody_saw_in_force_is_a_difference() -> None:
+    asked = replace(job(settings=Settings(batch_size=64, num_workers=4)), mapped=("num_workers",))
+    assert "num_workers 4 through the script's argument" in not_in_force(asked, rank(observed={}))
+    assert not_in_force(asked, rank(observed={"num_workers": "4"})) == ""
+    assert not_in_force(replace(asked, settings=asked.natural), rank(observed={})) == ""
+
+
+def test_a_precision_that_is_not_in_force_is_a_difference() -> None:
+    asked = Settings(batch_size=64, precision=Precision.BF16)
+    assert "precision bf16, in force was fp32" in not_in_force(
+        job(settings=asked), rank(observed={"precision": "fp32"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_different"),
+    [("0.5", False), ("0.5004", False), ("0.505", True), ("much", True), ("nan", True), ("", True)],
+)
+def test_a_memory_fraction_is_the_smaller_of_setting_and_cap(seen: str, is_different: bool) -> None:
+    asked = job(device="cuda", cap_fraction=0.5, settings=Settings(batch_size=64, memory_fraction=0.9))
+    assert bool(not_in_force(asked, rank(observed={"memory_fraction": seen}))) is is_different
+
+
+# Probes -------------------------------------------------------------------------------------------------------------
+
+
+def probe(**changes: Any) -> Any:
+    return rank(status=RankStatus.PROBED, blocks=(), facts=script_facts(), **changes)
+
+
+def test_a_probe_with_facts_taught_something_however_it_ended() -> None:
+    asked = job(mode=Mode.PROBE, settings=None, facts=None)
+    assert judge_probe(asked, ending(), [probe()]) == ""
+    assert judge_probe(asked, ending(exit_code=None, signal=signal.SIGSEGV), [probe()]) == ""
+
+
+@pytest.mark.parametrize(
+    ("how", "ranks", "reason"),
+    [
+        ({"exit_code": 0}, [rank(status=RankStatus.ENDED, num_steps=0, blocks=())], "without one optimizer step"),
+        (
+            {"exit_code": 0},
+            [rank(status=RankStatus.ENDED, num_steps=0, blocks=(), notes=("empty_loader:train.py:9",))],
+            "DataLoader built at train.py:9 gave no batch",
+        ),
+        ({"exit_code": 2}, [], "exit code 2"),
+        ({"exit_code": 1}, [raised()], "no such column"),
+        ({"exit_code": None, "signal": signal.SIGSEGV}, [], "SIGSEGV"),
+        ({"is_total_overrun": True}, [probe()], "did not end within"),
+        ({"launch_error": "there is no 'x'"}, [], "there is no 'x'"),
+    ],
+)
+def test_a_probe_that_taught_nothing_says_why(how: dict[str, Any], ranks: list[Any], reason: str) -> None:
+    assert reason in judge_probe(job(mode=Mode.PROBE, settings=None, facts=None), ending(**how), ranks)
+
+
+def test_a_probe_ran_out_of_memory_at_the_cap_by_the_kernel_or_by_an_allocator() -> None:
+    assert is_out_of_memory(ending(is_over_cap=True), [])
+    assert is_out_of_memory(ending(num_killed_by_kernel=1), [])
+    assert is_out_of_memory(ending(), [raised(is_out_of_memory=True)])
+    assert not is_out_of_memory(ending(), [raised()])
+
+
+@pytest.mark.parametrize(
+    ("how", "is_host"),
+    [
+        ({"is_over_cap": True}, False),
+        ({"is_over_host_cap": True}, True),
+        ({"is_shared_memory_full": True}, True),
+    ],
+)
+def test_it_is_said_whose_memory_did_not_suffice(how: dict[str, Any], is_host: bool) -> None:
+    trial = job(device="cuda", host_cap_bytes=8 * GIB)
+    assert judge(trial, ending(**how), []).lacks_host_memory is is_host
+    assert is_out_of_memory(ending(**how), [])
+
+
+@pytest.mark.parametrize("is_host", [True, False])
+def test_refused_memory_is_the_hosts_or_the_devices_as_the_error_says(is_host: bool) -> None:
+    refused = raised(message="no room", is_out_of_memory=True, is_host_memory=is_host)
+    verdict = judge(job(device="cuda"), ending(exit_code=1), [refused])
+    assert verdict.outcome is Outcome.OUT_OF_MEMORY
+    assert verdict.lacks_host_memory is is_host
+
+
+def test_an_abort_after_a_reported_error_is_that_error() -> None:
+    message = "CUDA error: device-side assert triggered"
+    aborted = ending(exit_code=None, signal=signal.SIGABRT)
+    verdict = judge(job(), aborted, [raised(kind="AcceleratorError", message=message)])
+    assert verdict.outcome is Outcome.CRASHED
+    assert "device-side assert" in verdict.reason
+    assert "SIGABRT" in judge(job(), aborted, []).reason
