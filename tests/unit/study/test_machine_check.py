@@ -32,8 +32,8 @@ def findings(monkeypatch, *, devices=(), torch=FIT, reasons=(), **machine):
     monkeypatch.setattr(machine_check.platform, "system", lambda: machine.get("system", "Linux"))
     monkeypatch.setattr(protection_choice.overlay, "is_permitted", lambda *_: machine.get("permits", True))
     monkeypatch.setattr(protection_choice, "is_landlock_permitted", lambda: machine.get("has_landlock", True))
-    monkeypatch.setattr(machine_check.device, "cuda_devices", lambda: tuple(devices))
-    monkeypatch.setattr(machine_check.device, "state", lambda info: state)
+    monkeypatch.setattr(machine_check.devices, "cuda_devices", lambda: tuple(devices))
+    monkeypatch.setattr(machine_check.devices, "state", lambda info: state)
     monkeypatch.setattr(machine_check, "_ask_torch", lambda: dict(torch))
     monkeypatch.setattr(machine_check, "LITTLE_DISK_BYTES", machine.get("little_disk", 0))
     return {finding.name: finding for finding in machine_check.examine()}
