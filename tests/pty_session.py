@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
+class OpenStudy:
     """What was seen on the terminal."""
 
     code: int
@@ -36,7 +36,7 @@ def run_in_terminal(
     environment: Mapping[str, str] | None = None,
     columns: int = 80,
     lines: int = 40,
-) -> Session:
+) -> OpenStudy:
     """Runs a command to its end with its three streams on one terminal.
 
     Args:
@@ -61,7 +61,7 @@ def run_in_terminal(
             writes.append((time.monotonic() - began, data.decode(errors="replace")))
     finally:
         os.close(ours)
-    return Session(code=process.wait(), writes=tuple(writes), wall_s=time.monotonic() - began)
+    return OpenStudy(code=process.wait(), writes=tuple(writes), wall_s=time.monotonic() - began)
 
 
 def _read(descriptor: int) -> bytes:

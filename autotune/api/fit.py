@@ -62,11 +62,11 @@ def doubts(config: TunedConfig, call: Settings, *, path: str, share: bool) -> It
     asked = config.settings.omp_wait_policy
     if asked is OmpWaitPolicy.PASSIVE and wait_policy_in_force() is not asked:
         yield f"omp_wait_policy passive of {path} can only be set before Python starts. {IN_ENVIRONMENT}"
-    natural = config.script.natural.batch_size
-    if call.batch_size is not None and natural is not None and call.batch_size != natural:
+    script_settings = config.script.natural.batch_size
+    if call.batch_size is not None and script_settings is not None and call.batch_size != script_settings:
         yield (
-            f"The call of autotune.load says batch_size={call.batch_size}; {path} was tuned when it said {natural}, "
-            "and the file holds. Run `autotune search` again for another batch size."
+            f"The call of autotune.load says batch_size={call.batch_size}; {path} was tuned when it said "
+            f"{script_settings}, and the file holds. Run `autotune search` again for another batch size."
         )
     known = {*dict(call.knobs), *mapped_settings(config.script.maps.items())}
     for name, value in config.settings.knobs:

@@ -21,15 +21,15 @@ def best(study: Study, storage: Storage = None, as_json: Json = False) -> int:
     from autotune.report.document import write_document
     from autotune.report.status_text import best_text
     from autotune.report.streams import write_result
-    from autotune.study.status import is_final, left_out_in, overview_in, standing_document, standing_result
+    from autotune.study.status import is_final, left_out_in, overview_in, status_document, status_result
 
     with open_repository(storage) as repository:
         record = repository.study(study)
         trials = overview_in(repository, record)
         left_out = left_out_in(repository, record, trials)
-    result = standing_result(record, trials, left_out)
+    result = status_result(record, trials, left_out)
     if as_json:
-        write_document(standing_document(record, trials, left_out))
+        write_document(status_document(record, trials, left_out))
     else:
         write_result(best_text(result, status=record.status, is_final=is_final(record)))
     return result.status.exit_code if is_final(record) else 0

@@ -36,16 +36,16 @@ def compare(
     Refuses, and names the fields, where the figures do not mean the same: another machine, version, script, or
     effective batch.
     """
-    from autotune.report.comparison_text import contrast_document, contrast_text
+    from autotune.report.comparison_text import comparison_document, comparison_text
     from autotune.report.document import write_document
     from autotune.report.streams import write_result
-    from autotune.study.comparison import contrast
+    from autotune.study.comparison import comparison
 
-    found = contrast(_found(first, storage), _found(second, storage))
+    found = comparison(_found(first, storage), _found(second, storage))
     if as_json:
-        write_document(contrast_document(found))
+        write_document(comparison_document(found))
     else:
-        write_result(contrast_text(found))
+        write_result(comparison_text(found))
     return 0
 
 

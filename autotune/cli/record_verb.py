@@ -35,7 +35,7 @@ from autotune.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from autotune.lab.recording import Recording
-    from autotune.report.lines import Standing
+    from autotune.report.lines import StudyStatus
 
 EXAMPLES = """\b
 Examples:
@@ -132,7 +132,7 @@ def _record(
     options = tuner.RecordOptions(out=out, repeats=repeats, **limits)
     stop, stream = StopRequest(), event_stream(output)
     try:
-        with told(stop, quiet=output.quiet, stream=stream, standing=_standing(out)) as tell:
+        with told(stop, quiet=output.quiet, stream=stream, status=_status(out)) as tell:
             recording = tuner.record(spec, options, on_event=tell, stop=stop)
     except InterruptedError:
         streams.say("Interrupted before the first cell of this run.")
@@ -144,17 +144,17 @@ def _record(
     return INTERRUPTED if recording.is_interrupted and recording.num_left else 0
 
 
-def _standing(out: Path) -> Standing:
+def _status(out: Path) -> StudyStatus:
     """What the cells are compared with, where an earlier run measured it."""
     from autotune.lab.grid_file import read_grid
-    from autotune.report.lines import Standing
+    from autotune.report.lines import StudyStatus
 
     if not out.exists():
-        return Standing()
+        return StudyStatus()
     grid = read_grid(out)
     measured = (record.result.measurement for record in grid.records if record.cell == 0)
     rate = next((measurement.samples_per_second for measurement in measured if measurement is not None), None)
-    return Standing(baseline=grid.cells[0], baseline_rate=rate)
+    return StudyStatus(baseline=grid.cells[0], baseline_rate=rate)
 
 
 def _write(recording: Recording, *, as_json: bool) -> None:

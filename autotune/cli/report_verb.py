@@ -12,7 +12,7 @@ from autotune.cli.place import open_repository, working_directory
 from autotune.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from autotune.model.study_view import StudyStory
+    from autotune.model.study_view import StudyView
     from autotune.store.repository import Repository
 
 FORMATS = ("html", "md", "json")
@@ -66,7 +66,7 @@ def report(
     return 0
 
 
-def _told(study: str, repository: Repository, *, with_figures: bool) -> StudyStory:
+def _told(study: str, repository: Repository, *, with_figures: bool) -> StudyView:
     from autotune.study.view import tell
 
     return tell(study, repository, with_importances=True, with_figures=with_figures, on_unreadable=say_left_out)
@@ -94,15 +94,15 @@ def _kind(form: str | None, out: str | None) -> str:
     return kind
 
 
-def _text(story: StudyStory, kind: str, scripts: tuple[str, ...]) -> str:
+def _text(view: StudyView, kind: str, scripts: tuple[str, ...]) -> str:
     from autotune.report.document import document_text
     from autotune.report.html import page
     from autotune.report.markdown import markdown
     from autotune.report.study_page import report_document
 
     if kind == "json":
-        return document_text(report_document(story))
-    return page(story, scripts) if kind == "html" else markdown(story)
+        return document_text(report_document(view))
+    return page(view, scripts) if kind == "html" else markdown(view)
 
 
 def _write(path: Path, text: str, kind: str, *, force: bool) -> None:

@@ -8,7 +8,7 @@ from autotune.cli.options import Json, JsonLines, Output, Quiet, Storage, Study,
 from autotune.cli.place import open_repository, storage_in_use, working_directory
 
 if TYPE_CHECKING:
-    from autotune.report.lines import Standing
+    from autotune.report.lines import StudyStatus
     from autotune.store.records import StudyRecord, TrialOverview
 
 EXAMPLES = """\b
@@ -40,7 +40,7 @@ def resume(
     output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
     with open_repository(storage) as repository:
         record = repository.study(study)
-        standing = standing_of(record, overview_in(repository, record))
+        status = status_of(record, overview_in(repository, record))
     if not is_final(record):
         record = agreed(record)
         if not quiet:
@@ -52,23 +52,23 @@ def resume(
     from autotune.study.stop import StopRequest
 
     stop, in_use, stream = StopRequest(), storage_in_use(storage), event_stream(output)
-    with told(stop, quiet=quiet, stream=stream, standing=standing) as tell:
+    with told(stop, quiet=quiet, stream=stream, status=status) as tell:
         result = tuner.resume(
             study, storage=in_use, cwd=working_directory(), on_event=tell, stop=stop, unprotected=unprotected
         )
     return finish(result, record.spec, output, storage=in_use, stream=stream)
 
 
-def standing_of(record: StudyRecord, trials: TrialOverview) -> Standing:
+def status_of(record: StudyRecord, trials: TrialOverview) -> StudyStatus:
     """How a stored study stands: what its new trials are to be compared with."""
     from autotune.model.facts import samples_unit
-    from autotune.report.lines import Standing
+    from autotune.report.lines import StudyStatus
 
     baseline, best = trials.baseline, trials.best
     measured = baseline.result.measurement if baseline is not None else None
     best_measured = best.result.measurement if best is not None else None
-    return Standing(
-        baseline=baseline.settings if baseline is not None else record.natural,
+    return StudyStatus(
+        baseline=baseline.settings if baseline is not None else record.script_settings,
         baseline_rate=measured.samples_per_second if measured is not None else None,
         baseline_interval=(measured.low, measured.high) if measured is not None else None,
         best_rate=best_measured.samples_per_second if best_measured is not None else None,

@@ -114,25 +114,25 @@ def _ratio_text(entry: dict[str, Any]) -> str:
 
 def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any] | None:
     """One study of the list; None where it cannot be read, which is said."""
-    from autotune.study.status import is_final, overview_in, standing_result
+    from autotune.study.status import is_final, overview_in, status_result
 
     now = datetime.now(UTC)
     try:
         trials = overview_in(repository, record)
-        standing = standing_result(record, trials)
+        status = status_result(record, trials)
     except StoreError as error:
         _say_unreadable(record.name, StoreError(f"Study {record.name!r}: {error.message}", error.hint))
         return None
-    best = standing.best.samples_per_second if standing.best is not None else None
-    own = standing.baseline.samples_per_second if standing.baseline is not None else None
+    best = status.best.samples_per_second if status.best is not None else None
+    own = status.baseline.samples_per_second if status.baseline is not None else None
     return {
         "study": record.name,
         "status": record.status,
         "is_live": bool(repository.live_owners(record.name, now=now)),
         "num_trials": trials.num_finished,
         "best_samples_per_second": best,
-        "samples_unit": standing.samples_unit,
-        "speedup": standing.speedup[0] if standing.speedup is not None else None,
+        "samples_unit": status.samples_unit,
+        "speedup": status.speedup[0] if status.speedup is not None else None,
         "ratio_so_far": best / own if best and own and not is_final(record) else None,
         "age_s": max(0.0, (now - record.created_at).total_seconds()),
         "created_at": record.created_at.astimezone(UTC).isoformat(timespec="seconds"),
@@ -152,11 +152,11 @@ def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> 
     from autotune.study.view import tell
 
     with open_repository(storage) as repository:
-        story = tell(study, repository, on_unreadable=say_left_out)
+        view = tell(study, repository, on_unreadable=say_left_out)
     if as_json:
-        write_document(study_document(story))
+        write_document(study_document(view))
     else:
-        write_result(mask_text(study_text(story)))
+        write_result(mask_text(study_text(view)))
     return 0
 
 

@@ -9,7 +9,7 @@ from autotune.cli.interrupts import Stoppable, stops_on_signal
 from autotune.cli.options import Output
 from autotune.model.events import Event
 from autotune.report.event_stream import EventStream
-from autotune.report.lines import Standing
+from autotune.report.lines import StudyStatus
 from autotune.report.terminal_text import Terminal
 from autotune.store.secrets import mask_plain
 
@@ -21,7 +21,7 @@ def event_stream(output: Output) -> EventStream | None:
 
 @contextmanager
 def told(
-    stop: Stoppable, *, quiet: bool, stream: EventStream | None = None, standing: Standing | None = None
+    stop: Stoppable, *, quiet: bool, stream: EventStream | None = None, status: StudyStatus | None = None
 ) -> Iterator[Callable[[Event], None]]:
     """What is to be called with every event, for as long as the search runs; signals ask it to stop meanwhile.
 
@@ -29,10 +29,10 @@ def told(
         stop: What they ask.
         quiet: Say only warnings.
         stream: Is told as well.
-        standing: What an earlier run of the same study found.
+        status: What an earlier run of the same study found.
     """
     with (
-        Terminal(quiet=quiet, standing=standing, num_stops=lambda: stop.level) as talk,
+        Terminal(quiet=quiet, status=status, num_stops=lambda: stop.level) as talk,
         stops_on_signal(stop, is_shown=talk.is_live),
     ):
 

@@ -20,13 +20,13 @@ from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.quiet_wait import QuietWait
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.natural import misread, natural_settings, with_readings
+from autotune.space.script_settings import misread, script_settings_of, with_readings
 from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
 from autotune.study.probing import probe_script
 from autotune.study.protection_record import wish_of
 from autotune.study.stop import StopRequest, wait_for
-from autotune.study.target import open_site
+from autotune.study.target import open_target
 from autotune.verdict.judge import ENDED_EARLY
 
 OBSERVATION_LIMIT_S = 120.0
@@ -60,33 +60,36 @@ def diagnose(
         InterruptedError: A stop was asked for.
     """
     stop = stop or StopRequest()
-    site = open_site(spec)
+    target = open_target(spec)
     workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
         on_event(ProbeStarted())
-        runner = ColdRunner(workspace, site.device)
+        runner = ColdRunner(workspace, target.device)
         facts = probe_script(
-            Jobs(spec=spec, site=site), runner, workspace.probe_is_through, stop, learns_reduction=False
+            Jobs(spec=spec, target=target), runner, workspace.probe_is_through, stop, learns_reduction=False
         )
-        site, natural = site.where_it_trains(facts, spec, on_event).as_probed(facts), natural_settings(facts)
+        target, script_settings = (
+            target.where_it_trains(facts, spec, on_event).as_probed(facts),
+            script_settings_of(facts),
+        )
         on_event(Notice(message="it runs once more, to be measured and looked at", is_warning=False))
-        jobs = Jobs(spec=spec, site=site, facts=facts, natural=natural)
-        job = _job(jobs, natural, facts, profiles=profiles_to is not None)
-        on_event(TrialStarted(number=0, settings=natural, stage="diagnosis"))
-        quiet = QuietWait(site.device, is_shared=spec.share_gpu)
-        result = _run(job, ColdRunner(workspace, site.device), quiet, stop, profiles_to)
+        jobs = Jobs(spec=spec, target=target, facts=facts, script_settings=script_settings)
+        job = _job(jobs, script_settings, facts, profiles=profiles_to is not None)
+        on_event(TrialStarted(number=0, settings=script_settings, stage="diagnosis"))
+        quiet = QuietWait(target.device, is_shared=spec.share_gpu)
+        result = _run(job, ColdRunner(workspace, target.device), quiet, stop, profiles_to)
     finally:
         workspace.remove()
-    readings = misread(natural, (rank.observed for rank in result.ranks), device_is_cpu=site.device.is_cpu)
+    readings = misread(script_settings, (rank.observed for rank in result.ranks), device_is_cpu=target.device.is_cpu)
     facts = with_readings(facts, readings)
-    diagnosis = make_diagnosis(spec, site, natural_settings(facts), facts, result)
+    diagnosis = make_diagnosis(spec, target, script_settings_of(facts), facts, result)
     written = _written(profiles_to) if profiles_to is not None else ()
     return replace(diagnosis, advice=advise(diagnosis), profiles=written)
 
 
-def _job(jobs: Jobs, natural: Settings, facts: ScriptFacts, *, profiles: bool) -> TrialJob:
+def _job(jobs: Jobs, script_settings: Settings, facts: ScriptFacts, *, profiles: bool) -> TrialJob:
     """A measurement as long as one of the finals, with a look at the loop after it."""
-    job = jobs.trial(natural, is_final=True)
+    job = jobs.trial(script_settings, is_final=True)
     limit_s = job.total_limit_s + OBSERVATION_LIMIT_S + STEPS_LOOKED_AT * facts.step_s
     return replace(job, diagnoses=True, profiles=profiles, total_limit_s=limit_s)
 

@@ -15,7 +15,7 @@ from autotune.model.result import Measurement, RankResult, TrialResult
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
 from autotune.study.protection_record import changed_words
-from autotune.study.target import Site
+from autotune.study.target import Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class _Seen:
 
 
 def make_diagnosis(
-    spec: SearchSpec, site: Site, natural: Settings, facts: ScriptFacts, result: TrialResult
+    spec: SearchSpec, target: Target, script_settings: Settings, facts: ScriptFacts, result: TrialResult
 ) -> Diagnosis:
     """The figures of a trial that was looked at, without advice.
 
@@ -51,13 +51,13 @@ def make_diagnosis(
         InterruptedError: It was ended by the user.
     """
     seen = _seen(result)
-    bottleneck = _bottleneck(seen, site)
+    bottleneck = _bottleneck(seen, target)
     return Diagnosis(
         script=spec.script,
-        machine=f"{site.host.device}, {site.host.usable_cpus:g} usable cores, torch {site.host.torch}",
-        device=site.device.kind,
-        is_cpu=site.device.is_cpu,
-        usable_cpus=site.usable_cpus,
+        machine=f"{target.host.device}, {target.host.usable_cpus:g} usable cores, torch {target.host.torch}",
+        device=target.device.kind,
+        is_cpu=target.device.is_cpu,
+        usable_cpus=target.usable_cpus,
         samples_unit=samples_unit(facts, spec.samples_per_step),
         samples_per_second=seen.measurement.steady_samples_per_second,
         interval=seen.interval,
@@ -68,11 +68,11 @@ def make_diagnosis(
         restart_s=seen.measurement.restart_s,
         epoch_s=seen.measurement.epoch_s,
         device_utilization=seen.device_utilization,
-        memory_cap_bytes=site.cap_bytes,
+        memory_cap_bytes=target.cap_bytes,
         peak_memory_bytes=result.peak_memory_bytes,
         peak_allocated_bytes=seen.lead.peak_allocated_bytes,
         outside_allocator_bytes=result.outside_allocator_bytes,
-        natural=natural,
+        natural=script_settings,
         facts=facts,
         observation=seen.observation,
         notes=tuple(_notes(result)),
@@ -89,14 +89,14 @@ def _seen(result: TrialResult) -> _Seen:
     return _Seen(measurement=result.measurement, lead=lead, observation=observation, device_utilization=utilization)
 
 
-def _bottleneck(seen: _Seen, site: Site) -> Bottleneck:
+def _bottleneck(seen: _Seen, target: Target) -> Bottleneck:
     """What the job waits for; a ceiling below the rate is noise, and is lifted to it."""
     rate, compute = seen.measurement.steady_samples_per_second, seen.measurement.compute_samples_per_second
     return find_bottleneck(
         rate,
         max(compute, rate) if compute is not None else None,
         seen.measurement.data_wait_fraction,
-        device_is_cpu=site.device.is_cpu,
+        device_is_cpu=target.device.is_cpu,
         device_busy_fraction=min(1.0, seen.device_utilization) if seen.device_utilization is not None else None,
     )
 

@@ -6,10 +6,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autotune.errors import SearchSpaceError
 from autotune.lab.grid import Grid
-from autotune.plain import from_plain
+from autotune.plain import from_plain, to_plain
 from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.space.search_space import DOMAINS, KNOB_PREFIX, SCRIPTS_OWN, SPLIT, SearchSpace, Value
 from autotune.spec import SearchSpec
@@ -33,7 +34,7 @@ def grid_space(space: SearchSpace, spec: SearchSpec) -> SearchSpace:
     named = {_parameter(name, space) for name, _ in (*spec.ranges, *spec.fixed)}
     if spec.effective_batch not in ("fixed", "free"):
         named.add("batch_size")
-    own = space.params(space.natural)
+    own = space.params(space.script_settings)
     allowed = {name: values if name in named else (own[name],) for name, values in space.allowed.items()}
     return replace(space, allowed=allowed)
 
@@ -44,14 +45,26 @@ def recorded_space(grid: Grid) -> SearchSpace:
     Raises:
         ValueError: The recording holds no space that this version can read.
     """
-    return from_plain(SearchSpace, grid.header.space)
+    values = dict(grid.header.space)
+    if "natural" in values:  # the name of the field in files
+        values["script_settings"] = values.pop("natural")
+    return from_plain(SearchSpace, values)
 
 
-def space_over(natural: Settings, values: Mapping[str, Sequence[Value]], *, device_is_cpu: bool = False) -> SearchSpace:
+def space_to_record(space: SearchSpace) -> dict[str, Any]:
+    """The space as a recording holds it; `recorded_space` reads it back."""
+    values: dict[str, Any] = to_plain(space)
+    values["natural"] = values.pop("script_settings")
+    return values
+
+
+def space_over(
+    script_settings: Settings, values: Mapping[str, Sequence[Value]], *, device_is_cpu: bool = False
+) -> SearchSpace:
     """The space of a callable: these values of these parameters, the natural ones of all others.
 
     Args:
-        natural: The baseline; its values are always among those tried.
+        script_settings: The baseline; its values are always among those tried.
         values: By name: fields of Settings, or knobs of your own with any name, whose values are text. When both
             `batch_size` and the natural micro-batch are known they are free: samples per step may change.
         device_is_cpu: Settings that need an accelerator do nothing.
@@ -59,12 +72,12 @@ def space_over(natural: Settings, values: Mapping[str, Sequence[Value]], *, devi
     Raises:
         SearchSpaceError: A value is impossible.
     """
-    base = natural.to_dict()
+    base = script_settings.to_dict()
     own: dict[str, Value] = {name: base[name] for name in DOMAINS}
-    if natural.batch_size is not None:
-        own.update(batch_size=natural.batch_size, grad_accum_steps=natural.grad_accum_steps)
+    if script_settings.batch_size is not None:
+        own.update(batch_size=script_settings.batch_size, grad_accum_steps=script_settings.grad_accum_steps)
     knobs = [name for name in values if name not in GROUP_OF_FIELD]
-    own.update({KNOB_PREFIX + name: dict(natural.knobs).get(name, SCRIPTS_OWN) for name in knobs})
+    own.update({KNOB_PREFIX + name: dict(script_settings.knobs).get(name, SCRIPTS_OWN) for name in knobs})
     asked = {KNOB_PREFIX + name if name in knobs else name: tuple(some) for name, some in values.items()}
     unknown = next((name for name in asked if name not in own), None)
     if unknown is not None:
@@ -74,7 +87,9 @@ def space_over(natural: Settings, values: Mapping[str, Sequence[Value]], *, devi
             if not name.startswith(KNOB_PREFIX):
                 Settings.from_dict({name: value})
     domains = {name: tuple(dict.fromkeys((value, *asked.get(name, ())))) for name, value in own.items()}
-    return SearchSpace(natural=natural, domains=domains, allowed=domains, refused=(), device_is_cpu=device_is_cpu)
+    return SearchSpace(
+        script_settings=script_settings, domains=domains, allowed=domains, refused=(), device_is_cpu=device_is_cpu
+    )
 
 
 def _parameter(name: str, space: SearchSpace) -> str:
@@ -95,7 +110,7 @@ def enumerate_cells(space: SearchSpace) -> Enumeration:
             f"The grid has {space.num_settings:,} combinations ({sizes}), which is more than {MAX_CELLS:,}.",
             "Narrow it with --set and --fix.",
         )
-    cells = {space.natural.canonical(device_is_cpu=space.device_is_cpu): None}
+    cells = {space.script_settings.canonical(device_is_cpu=space.device_is_cpu): None}
     dropped: dict[Settings, str] = {}
     for values in itertools.product(*map(_in_order, space.allowed.values())):
         settings = space.settings(dict(zip(space.allowed, values, strict=True)))

@@ -15,10 +15,9 @@ from autotune.errors import UsageError
 from autotune.lab.grid import Grid, GridHeader
 from autotune.lab.grid_file import GridFile, check_place, create_grid, open_grid
 from autotune.lab.grid_recorder import Recorder, num_left, num_measured
-from autotune.lab.grid_space import enumerate_cells, grid_space
+from autotune.lab.grid_space import enumerate_cells, grid_space, space_to_record
 from autotune.model.events import Event, Notice, ProbeFinished, ProbeStarted, SearchStarted
 from autotune.model.facts import ScriptFacts, samples_unit
-from autotune.plain import to_plain
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_runner import ForkRunner
 from autotune.sandbox.workspace import Workspace
@@ -32,7 +31,7 @@ from autotune.study.jobs import Jobs
 from autotune.study.probing import probe_script
 from autotune.study.protection_record import wish_of
 from autotune.study.stop import StopRequest
-from autotune.study.target import Site, open_site
+from autotune.study.target import Target, open_target
 from autotune.study_file.command import as_typed
 
 OnEvent = Callable[[Event], None]
@@ -87,21 +86,21 @@ def record(
         known = file.header if file is not None else None
         if file is None:
             check_place(options.out)
-        site = _open_site(spec, options, known)
+        target = _open_target(spec, options, known)
         workspace = _open_workspace(spec, options)
         stack.callback(workspace.leave)
         if file is None or num_left(file, options.repeats):
-            header, site = _prepare(spec, options, known, site, workspace, on_event, stop)
+            header, target = _prepare(spec, options, known, target, workspace, on_event, stop)
             if file is None:
                 create_grid(options.out, header)
                 file = stack.enter_context(open_grid(options.out))
-            on_event(_started(spec, options, site, file))
-            site = site.as_probed(header.facts)
+            on_event(_started(spec, options, target, file))
+            target = target.as_probed(header.facts)
             recorder = Recorder(
                 file,
                 repeats=options.repeats,
-                jobs=Jobs(spec=spec, site=site, facts=header.facts, natural=header.natural),
-                runner=stack.enter_context(ForkRunner(ColdRunner(workspace, site.device), header.facts)),
+                jobs=Jobs(spec=spec, target=target, facts=header.facts, script_settings=header.natural),
+                runner=stack.enter_context(ForkRunner(ColdRunner(workspace, target.device), header.facts)),
                 deadline=began + options.limit_s,
                 stop=stop,
                 on_event=on_event,
@@ -123,24 +122,24 @@ def record(
     )
 
 
-def _open_site(spec: SearchSpec, options: RecordOptions, known: GridHeader | None) -> Site:
+def _open_target(spec: SearchSpec, options: RecordOptions, known: GridHeader | None) -> Target:
     """This machine, under the cap of the recording where there is one already.
 
     Raises:
         UsageError: The recording is of something else.
     """
-    site = open_site(spec)
+    target = open_target(spec)
     if known is None:
-        return site
-    site = replace(site, cap_bytes=known.memory_cap_bytes)
-    if known.device == "cpu" and not site.device.is_cpu:
-        site = replace(site.on_cpu(spec), cap_bytes=known.memory_cap_bytes)
-    changes = [*what_changed(known.fingerprint, study_fingerprint(spec, site))]
+        return target
+    target = replace(target, cap_bytes=known.memory_cap_bytes)
+    if known.device == "cpu" and not target.device.is_cpu:
+        target = replace(target.on_cpu(spec), cap_bytes=known.memory_cap_bytes)
+    changes = [*what_changed(known.fingerprint, study_fingerprint(spec, target))]
     for name, value in _asked(spec, options).items():
         if getattr(known, name) != value:
             changes.append(f"{name}: {value!r}, was {getattr(known, name)!r}")
     _refuse(options.out, changes)
-    return site
+    return target
 
 
 def _open_workspace(spec: SearchSpec, options: RecordOptions) -> Workspace:
@@ -174,25 +173,25 @@ def _prepare(
     spec: SearchSpec,
     options: RecordOptions,
     known: GridHeader | None,
-    site: Site,
+    target: Target,
     workspace: Workspace,
     on_event: OnEvent,
     stop: StopRequest,
-) -> tuple[GridHeader, Site]:
+) -> tuple[GridHeader, Target]:
     """The recording's header, and the site that its script trains on; the probe runs where its files are not here."""
     if known is not None and workspace.has_probe_layer():
-        return known, site
+        return known, target
     began = time.monotonic()
     on_event(ProbeStarted())
     workspace.forget_probe()
-    runner = ColdRunner(workspace, site.device)
-    facts = probe_script(Jobs(spec=spec, site=site), runner, workspace.probe_is_through, stop, on_event)
-    site = site.where_it_trains(facts, spec, on_event)
+    runner = ColdRunner(workspace, target.device)
+    facts = probe_script(Jobs(spec=spec, target=target), runner, workspace.probe_is_through, stop, on_event)
+    target = target.where_it_trains(facts, spec, on_event)
     if known is not None:
-        changes = derive_space(facts, site.machine, spec).natural.differences(known.natural)
+        changes = derive_space(facts, target.machine, spec).script_settings.differences(known.natural)
         _refuse(options.out, [f"the script's own {name} is {now}, was {was}" for name, (now, was) in changes.items()])
-        return known, site
-    header, refused = _new_header(spec, options, site, facts)
+        return known, target
+    header, refused = _new_header(spec, options, target, facts)
     wall_s = time.monotonic() - began
     on_event(
         ProbeFinished(
@@ -201,20 +200,20 @@ def _prepare(
             refused=refused,
             wall_s=wall_s,
             samples_unit=samples_unit(facts, spec.samples_per_step),
-            arguments=useful_arguments(facts, site.machine, spec),
+            arguments=useful_arguments(facts, target.machine, spec),
         )
     )
     if header.dropped:
         message = f"{len(header.dropped)} combinations are left out, the first because: {header.dropped[0][1]}"
         on_event(Notice(message=message, is_warning=False))
-    return header, site
+    return header, target
 
 
 def _new_header(
-    spec: SearchSpec, options: RecordOptions, site: Site, facts: ScriptFacts
+    spec: SearchSpec, options: RecordOptions, target: Target, facts: ScriptFacts
 ) -> tuple[GridHeader, tuple[tuple[str, str], ...]]:
     """The header of a new recording, and what the script or the machine refuse."""
-    space = grid_space(derive_space(facts, site.machine, spec), spec)
+    space = grid_space(derive_space(facts, target.machine, spec), spec)
     enumeration = enumerate_cells(space)
     own = enumeration.cells[0].to_dict()
 
@@ -223,17 +222,17 @@ def _new_header(
 
     # Where the folder lies is no matter; cap and batch are compared by name, as they were asked.
     elsewhere = ("cwd", "effective_batch", "memory_cap")
-    fingerprint = {name: value for name, value in study_fingerprint(spec, site).items() if name not in elsewhere}
+    fingerprint = {name: value for name, value in study_fingerprint(spec, target).items() if name not in elsewhere}
     header = GridHeader(
         study=spec.study,
         command=as_typed(mask_arguments(spec.command)),
         fingerprint=fingerprint,
-        memory_cap_bytes=site.cap_bytes,
-        usable_cpus=site.usable_cpus,
-        device=site.device.kind,
+        memory_cap_bytes=target.cap_bytes,
+        usable_cpus=target.usable_cpus,
+        device=target.device.kind,
         repeats=options.repeats,
-        natural=space.natural,
-        space=to_plain(space),
+        natural=space.script_settings,
+        space=space_to_record(space),
         facts=facts,
         cells=tuple(map(changes, enumeration.cells)),
         dropped=tuple((changes(settings), reason) for settings, reason in enumeration.dropped),
@@ -244,12 +243,12 @@ def _new_header(
     return header, space.refused
 
 
-def _started(spec: SearchSpec, options: RecordOptions, site: Site, file: GridFile) -> SearchStarted:
+def _started(spec: SearchSpec, options: RecordOptions, target: Target, file: GridFile) -> SearchStarted:
     return SearchStarted(
         study=spec.study,
         script=spec.script,
-        machine=f"{site.host.device}, {site.host.usable_cpus:g} usable cores, torch {site.host.torch}",
-        memory_cap_bytes=site.cap_bytes,
+        machine=f"{target.host.device}, {target.host.usable_cpus:g} usable cores, torch {target.host.torch}",
+        memory_cap_bytes=target.cap_bytes,
         max_trials=len(file.header.cells) * options.repeats,
         budget_s=options.limit_s,
         num_finished=num_measured(file, options.repeats),

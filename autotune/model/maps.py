@@ -67,13 +67,13 @@ def all_maps(asked: Maps, facts: ScriptFacts | None) -> tuple[tuple[str, str], .
     )
 
 
-def mapped_arguments(settings: Settings, natural: Settings, maps: Maps) -> tuple[str, ...]:
+def mapped_arguments(settings: Settings, script_settings: Settings, maps: Maps) -> tuple[str, ...]:
     """Arguments that give the script its mapped settings; none for values that are the script's own.
 
     Raises:
         SearchSpaceError: A map has no place for the value.
     """
-    plain, own, knobs = settings.to_dict(), natural.to_dict(), dict(settings.knobs)
+    plain, own, knobs = settings.to_dict(), script_settings.to_dict(), dict(settings.knobs)
     arguments: list[str] = []
     for name, template in maps:
         check_map(name, template)

@@ -35,7 +35,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Contrast:
+class StudyComparison:
     """Two searches of the same script on the same machine."""
 
     first: Side

@@ -15,7 +15,7 @@ from autotune.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialStory:
+class TrialView:
     """One trial of a study."""
 
     number: int
@@ -31,7 +31,7 @@ class TrialStory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FinalStory:
+class FinalView:
     """One run of the finals."""
 
     round: int
@@ -51,7 +51,7 @@ class PlotlyFigure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StudyStory:
+class StudyView:
     """All that may be shown of one study: secrets are masked, but for what its author named, nothing is cleaned."""
 
     study: str
@@ -73,16 +73,16 @@ class StudyStory:
     spent_s: float
     memory_cap_bytes: int | None
     facts: ScriptFacts | None
-    natural: Settings | None
+    script_settings: Settings | None
     """The script's own settings."""
     refused: tuple[tuple[str, str], ...]
     """(setting, reason) of what was left out of the space."""
     machine: Mapping[str, str]
     """What was measured on and with, by name."""
     result: SearchResult
-    trials: tuple[TrialStory, ...]
+    trials: tuple[TrialView, ...]
     """By number."""
-    finals: tuple[FinalStory, ...]
+    finals: tuple[FinalView, ...]
     baseline_number: int | None
     """Of the trial of the script's own settings."""
     best_number: int | None
@@ -104,12 +104,12 @@ class StudyStory:
         return (*(trial.result for trial in self.trials), *(final.result for final in self.finals))
 
     @property
-    def baseline(self) -> TrialStory | None:
+    def baseline(self) -> TrialView | None:
         """The trial of the script's own settings."""
         return self._trial(self.baseline_number)
 
     @property
-    def best(self) -> TrialStory | None:
+    def best(self) -> TrialView | None:
         """The trial of the best settings."""
         return self._trial(self.best_number)
 
@@ -130,5 +130,5 @@ class StudyStory:
                     known.append(value)
         return {name: " | ".join(known) for name, known in sorted(values.items())}
 
-    def _trial(self, number: int | None) -> TrialStory | None:
+    def _trial(self, number: int | None) -> TrialView | None:
         return next((trial for trial in self.trials if trial.number == number), None)

@@ -38,7 +38,7 @@ class TrialJob:
     cwd: str
     settings: Settings | None
     """What to apply; None applies nothing."""
-    natural: Settings | None
+    script_settings: Settings | None
     """What the script does by itself; a field that equals it is left alone."""
     facts: ScriptFacts | None
     """What the probe learned; None in the probe."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.measure.apart import Estimate
-from autotune.model.study_comparison import Contrast, Side, Yardstick
+from autotune.model.study_comparison import Side, StudyComparison, Yardstick
 from autotune.report.status_text import table_text
 from autotune.report.words import clean, ratio_text, value_text
 from autotune.units import format_bytes, format_interval, format_rate
@@ -13,50 +13,50 @@ from autotune.units import format_bytes, format_interval, format_rate
 SCHEMA = 1
 
 
-def contrast_text(contrast: Contrast) -> str:
+def comparison_text(comparison: StudyComparison) -> str:
     """The answer in one sentence, both sides beside each other, and what the comparison rests on."""
-    return "\n".join([_answer(contrast), "", _table(contrast), _basis(contrast), ""])
+    return "\n".join([_answer(comparison), "", _table(comparison), _basis(comparison), ""])
 
 
-def contrast_document(contrast: Contrast) -> dict[str, Any]:
+def comparison_document(comparison: StudyComparison) -> dict[str, Any]:
     """The comparison as plain values for `--json`."""
     return {
         "schema": SCHEMA,
-        "ratio": _plain(contrast.ratio),
-        "is_beyond_noise": contrast.is_beyond_noise,
-        "by": contrast.by.value,
-        "first": _side(contrast.first),
-        "second": _side(contrast.second),
+        "ratio": _plain(comparison.ratio),
+        "is_beyond_noise": comparison.is_beyond_noise,
+        "by": comparison.by.value,
+        "first": _side(comparison.first),
+        "second": _side(comparison.second),
     }
 
 
-def _answer(contrast: Contrast) -> str:
-    first, second = clean(contrast.first.name), clean(contrast.second.name)
-    if not contrast.is_beyond_noise:
-        ratio = ratio_text((contrast.ratio.value, contrast.ratio.low, contrast.ratio.high))
+def _answer(comparison: StudyComparison) -> str:
+    first, second = clean(comparison.first.name), clean(comparison.second.name)
+    if not comparison.is_beyond_noise:
+        ratio = ratio_text((comparison.ratio.value, comparison.ratio.low, comparison.ratio.high))
         return f"No difference beyond the noise: {second} trains {ratio} as fast as {first}."
-    faster, slower, ratio_of = (second, first, contrast.ratio)
-    if contrast.ratio.value < 1:
+    faster, slower, ratio_of = (second, first, comparison.ratio)
+    if comparison.ratio.value < 1:
         inverse = Estimate(value=1 / ratio_of.value, low=1 / ratio_of.high, high=1 / ratio_of.low)
         faster, slower, ratio_of = first, second, inverse
     ratio = ratio_text((ratio_of.value, ratio_of.low, ratio_of.high))
-    return f"{faster} trains {ratio} as many {contrast.first.samples_unit} per second as {slower}."
+    return f"{faster} trains {ratio} as many {comparison.first.samples_unit} per second as {slower}."
 
 
-def _table(contrast: Contrast) -> str:
-    sides = (contrast.first, contrast.second)
+def _table(comparison: StudyComparison) -> str:
+    sides = (comparison.first, comparison.second)
     rows = [
-        (f"{contrast.first.samples_unit} per second", *(_estimate(side.rate) for side in sides)),
+        (f"{comparison.first.samples_unit} per second", *(_estimate(side.rate) for side in sides)),
         ("against its baseline", *(_gain(side.gain) for side in sides)),
         ("peak memory", *(_memory(side) for side in sides)),
     ]
-    differences = contrast.first.settings.differences(contrast.second.settings)
+    differences = comparison.first.settings.differences(comparison.second.settings)
     rows += [(name, value_text(here), value_text(there)) for name, (here, there) in differences.items()]
-    return table_text(("", contrast.first.name, contrast.second.name), rows)
+    return table_text(("", comparison.first.name, comparison.second.name), rows)
 
 
-def _basis(contrast: Contrast) -> str:
-    if contrast.by is Yardstick.GAIN:
+def _basis(comparison: StudyComparison) -> str:
+    if comparison.by is Yardstick.GAIN:
         return "By their gains over the same baseline, which was measured in turns with each."
     return "By their rates, of two different moments: what the machine did in between is not in the interval."
 

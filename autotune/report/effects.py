@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.model.outcome import Outcome
-from autotune.model.study_view import TrialStory
+from autotune.model.study_view import TrialView
 from autotune.report.words import clean, ratio_text, value_text
 from autotune.settings import GROUP_OF_FIELD, Settings
 
@@ -48,7 +48,7 @@ def values_of(settings: Settings) -> dict[str, str]:
     return values
 
 
-def varied(trials: Sequence[TrialStory]) -> dict[str, tuple[str, ...]]:
+def varied(trials: Sequence[TrialView]) -> dict[str, tuple[str, ...]]:
     """Settings of which several values were tried, with those values: numbers by size, then texts by name."""
     seen: dict[str, dict[str, None]] = {}
     for trial in trials:
@@ -57,7 +57,7 @@ def varied(trials: Sequence[TrialStory]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(values, key=_order)) for name, values in seen.items() if len(values) > 1}
 
 
-def effects(trials: Sequence[TrialStory], baseline: Settings) -> tuple[Effect, ...]:
+def effects(trials: Sequence[TrialView], baseline: Settings) -> tuple[Effect, ...]:
     """Effects of leaving the baseline's value of one setting, the largest first; of trials measured in full.
 
     A setting that does nothing without workers is left out of account where one of a pair has none.

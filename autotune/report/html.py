@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from xml.etree.ElementTree import Element, tostring
 
-from autotune.model.study_view import StudyStory, TrialStory
+from autotune.model.study_view import StudyView, TrialView
 from autotune.report.interactive import interactive_figures, policy
 from autotune.report.lines import facts_words
 from autotune.report.pictures import MARKS, Picture, kind_of, pictures, setting_pictures
@@ -28,11 +28,11 @@ MAX_LOG_CHARS = 4000
 NUMBER_COLUMNS = ("trial", "samples/s", "steps/s", "ratio", "memory", "waits", "took", "round")
 
 
-def page(story: StudyStory, scripts: Sequence[str] = ()) -> str:
+def page(view: StudyView, scripts: Sequence[str] = ()) -> str:
     """The page, as text in UTF-8.
 
     Args:
-        story: What is told.
+        view: What is told.
         scripts: Those that draw its interactive figures, if it has any; no other can run.
     """
     allowed = f"{POLICY}; {policy(scripts)}" if scripts else POLICY
@@ -41,11 +41,11 @@ def page(story: StudyStory, scripts: Sequence[str] = ()) -> str:
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=allowed),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", f"autotune: {story.study}"),
+        element("title", f"autotune: {view.study}"),
         _style(),
     )
-    figures = interactive_figures(story.figures, scripts) if scripts and story.figures else ()
-    body = element("body", *_top(story), *_pictures(story), *figures, *_tables(story), *_circumstances(story))
+    figures = interactive_figures(view.figures, scripts) if scripts and view.figures else ()
+    body = element("body", *_top(view), *_pictures(view), *figures, *_tables(view), *_circumstances(view))
     root = element("html", head, body, lang="en")
     return f"<!DOCTYPE html>\n{MARK}\n" + tostring(root, encoding="unicode", method="html") + "\n"
 
@@ -56,43 +56,43 @@ def _style() -> Element:
     return node
 
 
-def _top(story: StudyStory) -> Iterator[Element]:
-    state = "searching" if story.is_live else story.status.replace("_", " ")
+def _top(view: StudyView) -> Iterator[Element]:
+    state = "searching" if view.is_live else view.status.replace("_", " ")
     yield element(
-        "p", f"autotune, study {story.study}, {state}, begun {story.created_at:%Y-%m-%d %H:%M} UTC", class_="kicker"
+        "p", f"autotune, study {view.study}, {state}, begun {view.created_at:%Y-%m-%d %H:%M} UTC", class_="kicker"
     )
     yield element(
-        "h1", headline(story.result) if story.is_final else "This search has not ended: figures of single trials."
+        "h1", headline(view.result) if view.is_final else "This search has not ended: figures of single trials."
     )
-    if story.effective_batch != "fixed":
-        words = f"The effective batch was not held fixed ({story.effective_batch}): another batch trains differently."
+    if view.effective_batch != "fixed":
+        words = f"The effective batch was not held fixed ({view.effective_batch}): another batch trains differently."
         yield element("p", words)
     tiles = (
-        element("div", element("b", value), element("span", name), class_="tile") for name, value in figure_rows(story)
+        element("div", element("b", value), element("span", name), class_="tile") for name, value in figure_rows(view)
     )
     yield element("div", *tiles, class_="tiles")
-    changes = list(change_rows(story))
+    changes = list(change_rows(view))
     if changes:
         yield element("h2", "What changed")
         yield _table(("setting", "yours", "best"), changes)
-        for line in worth_lines(story.result):
+        for line in worth_lines(view.result):
             yield element("p", line, class_="factor" if line.startswith(INDENT) else "")
-    for note in story.result.notes:
+    for note in view.result.notes:
         yield element("p", f"Note: {note}", class_="note-text")
 
 
-def _pictures(story: StudyStory) -> Iterator[Element]:
-    drawn = [_figure(picture) for picture in pictures(story)]
+def _pictures(view: StudyView) -> Iterator[Element]:
+    drawn = [_figure(picture) for picture in pictures(view)]
     if drawn:
         yield element("h2", "Pictures")
         yield element("div", *drawn, class_="pictures")
-    small = [_figure(picture) for picture in setting_pictures(story)]
+    small = [_figure(picture) for picture in setting_pictures(view)]
     if small:
         yield element("h2", "Each setting")
         words = "Every trial by the value that it had, whatever its other settings were; the ring is the best."
         yield element("p", words, class_="caption")
         yield element("div", *small, class_="pictures small")
-    rows = list(effect_rows(story))
+    rows = list(effect_rows(view))
     if rows:
         yield element("h2", "What a single change did")
         words = (
@@ -121,21 +121,21 @@ def _glyph(kind: str) -> Element:
     return drawing
 
 
-def _tables(story: StudyStory) -> Iterator[Element]:
-    unit = f"{story.result.samples_unit}/s"
-    finals = list(final_rows(story))
+def _tables(view: StudyView) -> Iterator[Element]:
+    unit = f"{view.result.samples_unit}/s"
+    finals = list(final_rows(view))
     if finals:
         yield element("h2", "Finals")
         yield _table(("round", "trial", unit, "memory", "waits", "ending"), finals)
-    if story.trials:
+    if view.trials:
         yield element("h2", "All trials")
         header = ("trial", "ending", unit, "ratio", "memory", "waits", "took", "settings that differ from yours")
-        rows = [_trial_row(story, trial) for trial in story.trials]
+        rows = [_trial_row(view, trial) for trial in view.trials]
         yield _scrolled(header, rows, "wide")
 
 
-def _trial_row(story: StudyStory, trial: TrialStory) -> Element:
-    number, ending, *figures, changes = trial_cells(story, trial)
+def _trial_row(view: StudyView, trial: TrialView) -> Element:
+    number, ending, *figures, changes = trial_cells(view, trial)
     kind = kind_of(trial.result.outcome)
     last = element("td", changes, class_="wide")
     if trial.result.reason:
@@ -148,7 +148,7 @@ def _trial_row(story: StudyStory, trial: TrialStory) -> Element:
         *(element("td", figure, class_="number") for figure in figures),
         last,
     ]
-    return element("tr", *cells, class_="best" if trial.number == story.best_number else "")
+    return element("tr", *cells, class_="best" if trial.number == view.best_number else "")
 
 
 def _log(text: str) -> Element:
@@ -158,20 +158,20 @@ def _log(text: str) -> Element:
     return node
 
 
-def _circumstances(story: StudyStory) -> Iterator[Element]:
+def _circumstances(view: StudyView) -> Iterator[Element]:
     yield element("h2", "What was searched")
-    yield element("p", shlex.join(story.command), class_="command")
-    if story.facts is not None and story.natural is not None:
-        yield element("p", facts_words(story.facts, story.natural))
-    left_out = [element("li", words) for words in refused_words(story.refused)]
+    yield element("p", shlex.join(view.command), class_="command")
+    if view.facts is not None and view.script_settings is not None:
+        yield element("p", facts_words(view.facts, view.script_settings))
+    left_out = [element("li", words) for words in refused_words(view.refused)]
     if left_out:
         yield element("h3", "Left out of the search")
         yield element("ul", *left_out)
     yield element("h2", "Machine and environment")
-    yield _table(("what", "value"), [*machine_rows(story), ("folder", story.cwd), ("database", story.storage)])
-    if story.environment:
+    yield _table(("what", "value"), [*machine_rows(view), ("folder", view.cwd), ("database", view.storage)])
+    if view.environment:
         yield element("h3", "Variables of the trials that change speed")
-        yield _table(("variable", "value"), list(story.environment.items()))
+        yield _table(("variable", "value"), list(view.environment.items()))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Element:

@@ -37,7 +37,7 @@ SETTINGS_COLUMN = len(header("samples", settings=""))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class StudyStatus:
     """What the lines compare with: how the search stands."""
 
     baseline: Settings | None = None
@@ -52,7 +52,7 @@ class Standing:
     samples_unit: str = "samples"
     """What rates are of."""
 
-    def after(self, event: Event) -> Standing:
+    def after(self, event: Event) -> StudyStatus:
         """The standing once the event has happened."""
         if isinstance(event, SearchStarted):
             return replace(self, num_finished=event.num_finished)
@@ -61,28 +61,28 @@ class Standing:
             return replace(self, baseline=baseline, samples_unit=event.samples_unit)
         if not isinstance(event, TrialFinished):
             return self
-        standing = self
+        status = self
         measured = event.result.measurement
         rate = measured.samples_per_second if measured is not None else None
         interval = (measured.low, measured.high) if measured is not None else None
-        if event.number == 0 or standing.baseline is None:
+        if event.number == 0 or status.baseline is None:
             # The baseline as it really ran: the guard on memory is in it too.
-            standing = replace(standing, baseline=event.settings)
-        if event.settings == standing.baseline and event.result.outcome is Outcome.OK:
-            standing = replace(standing, baseline_rate=rate, baseline_interval=interval)
+            status = replace(status, baseline=event.settings)
+        if event.settings == status.baseline and event.result.outcome is Outcome.OK:
+            status = replace(status, baseline_rate=rate, baseline_interval=interval)
         if event.is_best:
-            standing = replace(
-                standing,
+            status = replace(
+                status,
                 best_rate=rate,
                 best_interval=interval,
                 best_settings=event.settings,
                 best_trial=event.number,
             )
-        return replace(standing, num_finished=standing.num_finished + event.result.outcome.is_finished)
+        return replace(status, num_finished=status.num_finished + event.result.outcome.is_finished)
 
 
-def event_lines(event: Event, standing: Standing) -> tuple[str, ...]:
-    """What is said of an event; `standing` is the one after it."""
+def event_lines(event: Event, status: StudyStatus) -> tuple[str, ...]:
+    """What is said of an event; `status` is the one after it."""
     if isinstance(event, SearchStarted):
         return _started_lines(event)
     if isinstance(event, ProbeStarted):
@@ -90,7 +90,7 @@ def event_lines(event: Event, standing: Standing) -> tuple[str, ...]:
     if isinstance(event, ProbeFinished):
         return _probe_lines(event)
     if isinstance(event, TrialFinished):
-        return _trial_lines(event, standing)
+        return _trial_lines(event, status)
     if isinstance(event, FinalsStarted):
         numbers = ", ".join(map(str, event.numbers))
         again = f"trials {numbers} run again in turns" if len(event.numbers) > 1 else f"trial {numbers} runs again"
@@ -146,16 +146,16 @@ def argument_words(arguments: Sequence[ArgumentFacts]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def facts_words(facts: ScriptFacts, natural: Settings) -> str:
+def facts_words(facts: ScriptFacts, script_settings: Settings) -> str:
     """What the probe learned of a script, in one line."""
     words = [f"{facts.num_parameters:,} parameters trained on {facts.device}"]
     if facts.world_size > 1:
         words.append(f"{facts.world_size} processes")
-    if natural.batch_size is not None:
-        accumulation = f" x {natural.grad_accum_steps}" if natural.grad_accum_steps > 1 else ""
-        words.append(f"batch {natural.batch_size}{accumulation}")
-    words.append("no torch DataLoader" if facts.loader is None else f"{natural.num_workers} loader workers")
-    words.append(natural.precision.value)
+    if script_settings.batch_size is not None:
+        accumulation = f" x {script_settings.grad_accum_steps}" if script_settings.grad_accum_steps > 1 else ""
+        words.append(f"batch {script_settings.batch_size}{accumulation}")
+    words.append("no torch DataLoader" if facts.loader is None else f"{script_settings.num_workers} loader workers")
+    words.append(script_settings.precision.value)
     if facts.step_s > 0:
         words.append(f"{format_rate(1 / facts.step_s)} steps per second")
     return ", ".join(words)
@@ -188,15 +188,15 @@ def trial_line(
     return f"{number:>5}  {outcome:<13}  {rate:>9}  {ratio:>6}  {memory:>10}  {changes}{reason}"
 
 
-def _trial_lines(event: TrialFinished, standing: Standing) -> tuple[str, ...]:
+def _trial_lines(event: TrialFinished, status: StudyStatus) -> tuple[str, ...]:
     line = trial_line(
         event.number,
         event.settings,
         event.result,
-        baseline=standing.baseline,
-        baseline_rate=standing.baseline_rate,
+        baseline=status.baseline,
+        baseline_rate=status.baseline_rate,
     )
-    if event.is_best and event.settings != standing.baseline:
+    if event.is_best and event.settings != status.baseline:
         line += "  <- best so far"
     if not event.result.escaped:
         return (line,)

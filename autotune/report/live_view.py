@@ -22,7 +22,7 @@ from autotune.model.events import (
 )
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.report.folding import bar, flow
-from autotune.report.lines import Standing
+from autotune.report.lines import StudyStatus
 from autotune.report.words import changes_text, clean
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
@@ -57,7 +57,7 @@ class LiveView:
     began_at: float
     """When this run of the search began; like all times here on the clock of whoever draws."""
     started: SearchStarted | None = None
-    standing: Standing = field(default_factory=Standing)
+    status: StudyStatus = field(default_factory=StudyStatus)
     running: str = ""
     """What runs; empty between two runs."""
     changes: str = ""
@@ -71,7 +71,7 @@ class LiveView:
 
     def after(self, event: Event, now: float) -> LiveView:
         """The view once the event has happened."""
-        view = replace(self, standing=self.standing.after(event))
+        view = replace(self, status=self.status.after(event))
         if isinstance(event, SearchStarted):
             return replace(view, started=event)
         if isinstance(event, TrialProgress):
@@ -91,8 +91,8 @@ class LiveView:
         if not words:
             return view
         changes = ""
-        if isinstance(event, TrialStarted) and view.standing.baseline is not None:
-            changes = changes_text(event.settings, view.standing.baseline) or "your settings"
+        if isinstance(event, TrialStarted) and view.status.baseline is not None:
+            changes = changes_text(event.settings, view.status.baseline) or "your settings"
         return replace(view, running=words, changes=changes, gauges=None, phase_since=now)
 
 
@@ -124,7 +124,7 @@ def left_s(view: LiveView, now: float) -> float | None:
         return view.num_finals_left * run_s
     if view.started.max_trials is None:
         return budget_s
-    num_trials = max(0, view.started.max_trials - view.standing.num_finished)
+    num_trials = max(0, view.started.max_trials - view.status.num_finished)
     return min(budget_s, (num_trials + RUNS_IN_FINALS) * run_s)
 
 
@@ -143,7 +143,7 @@ def frame(view: LiveView, now: float, width: int, *, num_stops: int = 0) -> Text
     groups = [
         ([_machine(started)] if started is not None else [], "bold"),
         (_progress(view, started, now) if started is not None else [], ""),
-        (_rates(view.standing), ""),
+        (_rates(view.status), ""),
         (_running(view, now), ""),
         (_gauges(view.gauges, started.memory_cap_bytes if started is not None else None), ""),
         ([Text(HINTS[min(num_stops, len(HINTS) - 1)])], "bold" if num_stops else "dim"),
@@ -165,7 +165,7 @@ def _spent_s(view: LiveView, now: float) -> float:
 
 
 def _progress(view: LiveView, started: SearchStarted, now: float) -> list[Text]:
-    spent_s, num = _spent_s(view, now), view.standing.num_finished
+    spent_s, num = _spent_s(view, now), view.status.num_finished
     by_trials = num / started.max_trials if started.max_trials else 0.0
     share = 1.0 if view.num_finals_left is not None else max(by_trials, spent_s / started.budget_s)
     limit = f" of {started.max_trials}" if started.max_trials is not None else ""
@@ -179,15 +179,15 @@ def _progress(view: LiveView, started: SearchStarted, now: float) -> list[Text]:
     ]
 
 
-def _rates(standing: Standing) -> list[Text]:
+def _rates(status: StudyStatus) -> list[Text]:
     parts = []
-    if standing.baseline_rate is not None:
-        parts.append(Text(f"yours {_rate(standing.baseline_rate, standing.baseline_interval, standing.samples_unit)}"))
-    is_baseline = standing.best_settings is not None and standing.best_settings == standing.baseline
-    if standing.best_rate is not None and not is_baseline:
-        ratio = f" {standing.best_rate / standing.baseline_rate:.2f}x" if standing.baseline_rate else ""
-        rate = _rate(standing.best_rate, standing.best_interval, standing.samples_unit)
-        best = f"best {rate}{ratio} (trial {standing.best_trial})"
+    if status.baseline_rate is not None:
+        parts.append(Text(f"yours {_rate(status.baseline_rate, status.baseline_interval, status.samples_unit)}"))
+    is_baseline = status.best_settings is not None and status.best_settings == status.baseline
+    if status.best_rate is not None and not is_baseline:
+        ratio = f" {status.best_rate / status.baseline_rate:.2f}x" if status.baseline_rate else ""
+        rate = _rate(status.best_rate, status.best_interval, status.samples_unit)
+        best = f"best {rate}{ratio} (trial {status.best_trial})"
         parts.append(Text(best, style="green"))
     return parts
 
@@ -202,7 +202,7 @@ def _running(view: LiveView, now: float) -> list[Text]:
     phase = PHASE_WORDS[view.gauges.phase] if view.gauges is not None else "starting"
     parts = [Text(view.running, style="bold"), Text(f"{phase}, {format_seconds(max(0.0, now - view.phase_since))}")]
     if view.gauges is not None and view.gauges.samples_per_second is not None:
-        parts.append(Text(f"about {format_rate(view.gauges.samples_per_second)} {view.standing.samples_unit}/s"))
+        parts.append(Text(f"about {format_rate(view.gauges.samples_per_second)} {view.status.samples_unit}/s"))
     return [*parts, *([Text(view.changes)] if view.changes else [])]
 
 

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from autotune.model.study_view import StudyStory
+from autotune.model.study_view import StudyView
 from autotune.report.lines import facts_words
 from autotune.report.parts import parts_text
 from autotune.report.summary_text import INDENT, headline, worth_lines
@@ -18,55 +18,55 @@ MARK = "<!-- autotune report -->"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
 
 
-def markdown(story: StudyStory) -> str:
+def markdown(view: StudyView) -> str:
     """The study in GitHub's Markdown: the answer, what changed, where the time went, and all trials."""
-    return "\n".join([MARK, *_lines(story)]) + "\n"
+    return "\n".join([MARK, *_lines(view)]) + "\n"
 
 
-def _lines(story: StudyStory) -> Iterator[str]:
-    yield f"# autotune: study {_words(story.study)}"
+def _lines(view: StudyView) -> Iterator[str]:
+    yield f"# autotune: study {_words(view.study)}"
     yield ""
-    yield _words(headline(story.result)) if story.is_final else "This search has not ended: figures of single trials."
+    yield _words(headline(view.result)) if view.is_final else "This search has not ended: figures of single trials."
     yield ""
-    yield from (f"- {_words(value)} {_words(name)}" for name, value in figure_rows(story))
-    yield from _bound(story)
-    changes = list(change_rows(story))
+    yield from (f"- {_words(value)} {_words(name)}" for name, value in figure_rows(view))
+    yield from _bound(view)
+    changes = list(change_rows(view))
     if changes:
         yield from _table("What changed", ("setting", "yours", "best"), changes)
         yield ""
-        for line in worth_lines(story.result):
+        for line in worth_lines(view.result):
             yield f"- {_words(line)}" if line.startswith(INDENT) else f"{_words(line)}\n"
-    yield from (f"\nNote: {_words(note)}" for note in story.result.notes)
-    parts = parts_text(story.results)
+    yield from (f"\nNote: {_words(note)}" for note in view.result.notes)
+    parts = parts_text(view.results)
     if parts:
         yield f"\nThe trials: {_words(parts)}."
-    finals = list(final_rows(story))
-    unit = f"{story.result.samples_unit}/s"
+    finals = list(final_rows(view))
+    unit = f"{view.result.samples_unit}/s"
     if finals:
         yield from _table("Finals", ("round", "trial", unit, "memory", "waits", "ending"), finals)
     header = ("trial", "ending", unit, "ratio", "memory", "waits", "took", "settings that differ from yours", "reason")
-    rows = [(*trial_cells(story, trial), trial.result.why) for trial in story.trials]
+    rows = [(*trial_cells(view, trial), trial.result.why) for trial in view.trials]
     if rows:
         yield from _table("All trials", header, rows)
-    yield from _circumstances(story)
+    yield from _circumstances(view)
 
 
-def _bound(story: StudyStory) -> Iterator[str]:
-    after = story.after if story.best_number != story.baseline_number else None
-    for who, found in (("Your settings are", story.before), ("The best are", after)):
+def _bound(view: StudyView) -> Iterator[str]:
+    after = view.after if view.best_number != view.baseline_number else None
+    for who, found in (("Your settings are", view.before), ("The best are", after)):
         words = bottleneck_text(found.kind) if found is not None else ""
         if words:
             yield f"- {who} bound by {words}"
 
 
-def _circumstances(story: StudyStory) -> Iterator[str]:
+def _circumstances(view: StudyView) -> Iterator[str]:
     yield "\n## What was searched\n"
-    yield f"- command: {_words(shlex.join(story.command))}"
-    if story.facts is not None and story.natural is not None:
-        yield f"- script: {_words(facts_words(story.facts, story.natural))}"
-    yield f"- effective batch: {_words(story.effective_batch)}"
-    yield from (f"- left out: {_words(words)}" for words in refused_words(story.refused))
-    yield from _table("Machine and environment", ("what", "value"), [*machine_rows(story), *story.environment.items()])
+    yield f"- command: {_words(shlex.join(view.command))}"
+    if view.facts is not None and view.script_settings is not None:
+        yield f"- script: {_words(facts_words(view.facts, view.script_settings))}"
+    yield f"- effective batch: {_words(view.effective_batch)}"
+    yield from (f"- left out: {_words(words)}" for words in refused_words(view.refused))
+    yield from _table("Machine and environment", ("what", "value"), [*machine_rows(view), *view.environment.items()])
 
 
 def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from autotune.measure.bottleneck import Bottleneck
 from autotune.model.outcome import Outcome
-from autotune.model.study_view import StudyStory, TrialStory
+from autotune.model.study_view import StudyView, TrialView
 from autotune.report.effects import values_of, varied
 from autotune.report.parts import MEASURING, seconds_by_part
 from autotune.report.svg import RIGHT, WIDTH, Chart, Point, bars
@@ -48,32 +48,32 @@ class Picture:
     """Marks that its legend explains."""
 
 
-def pictures(story: StudyStory) -> Iterator[Picture]:
+def pictures(view: StudyView) -> Iterator[Picture]:
     """The pictures that there is something to show in."""
-    measured = [trial for trial in story.trials if trial.result.measurement is not None]
+    measured = [trial for trial in view.trials if trial.result.measurement is not None]
     if measured:
-        yield _history(story, measured)
+        yield _history(view, measured)
         if any(trial.result.peak_memory_bytes for trial in measured):
-            yield _memory(story, measured)
-    stalls = [pair for pair in (("yours", story.before), (_best_name(story), story.after)) if pair[1] is not None]
+            yield _memory(view, measured)
+    stalls = [pair for pair in (("yours", view.before), (_best_name(view), view.after)) if pair[1] is not None]
     if stalls:
         yield _stalls({name: found for name, found in stalls if found is not None})
-    if story.importances:
-        yield _importance(story)
-    if seconds_by_part(story.results):
-        yield _time(story)
+    if view.importances:
+        yield _importance(view)
+    if seconds_by_part(view.results):
+        yield _time(view)
 
 
-def setting_pictures(story: StudyStory) -> Iterator[Picture]:
+def setting_pictures(view: StudyView) -> Iterator[Picture]:
     """One small picture per setting of which several values were measured: the rate of each trial by that value."""
-    measured = [trial for trial in story.trials if trial.result.measurement is not None]
+    measured = [trial for trial in view.trials if trial.result.measurement is not None]
     for name, values in varied(measured).items():
-        chart = Chart(f"Throughput by {name}", (-0.5, len(values) - 0.5), (0.0, _top(story, measured)), *SMALL)
+        chart = Chart(f"Throughput by {name}", (-0.5, len(values) - 0.5), (0.0, _top(view, measured)), *SMALL)
         chart.y_axis("", tick_words)
         chart.x_ticks("", list(enumerate(values)))
-        for trial in _drawn(story, measured, MOST_SMALL_MARKS):
+        for trial in _drawn(view, measured, MOST_SMALL_MARKS):
             place = values.index(values_of(trial.settings)[name])
-            _mark(chart, story, trial, place + _spread(trial.number))
+            _mark(chart, view, trial, place + _spread(trial.number))
         yield Picture(name, "", chart.root)
 
 
@@ -91,57 +91,57 @@ def kind_of(outcome: Outcome) -> str:
     return "memory" if outcome.is_infeasible else "failed"
 
 
-def _history(story: StudyStory, measured: Sequence[TrialStory]) -> Picture:
-    last = max(trial.number for trial in story.trials)
-    finals = _final_rates(story)
+def _history(view: StudyView, measured: Sequence[TrialView]) -> Picture:
+    last = max(trial.number for trial in view.trials)
+    finals = _final_rates(view)
     end = last + 1.0 + (len(finals) + 1.0) * max(1.0, last / 16) if finals else last + 0.5
-    chart = Chart("Throughput of every trial, in order", (-0.5, end), (0.0, _top(story, measured)))
-    chart.y_axis(f"{story.result.samples_unit} per second", tick_words)
+    chart = Chart("Throughput of every trial, in order", (-0.5, end), (0.0, _top(view, measured)))
+    chart.y_axis(f"{view.result.samples_unit} per second", tick_words)
     chart.x_ticks("trial", [(value, f"{value:g}") for value in chart.across.ticks() if value == int(value) <= last])
-    if story.baseline_rate is not None:
-        chart.level(story.baseline_rate, "yours", "baseline", until=last + 0.5)
+    if view.baseline_rate is not None:
+        chart.level(view.baseline_rate, "yours", "baseline", until=last + 0.5)
     chart.steps(_best_so_far(measured, last), "line")
-    for trial in _drawn(story, story.trials, MOST_MARKS):
-        _mark(chart, story, trial, trial.number)
+    for trial in _drawn(view, view.trials, MOST_MARKS):
+        _mark(chart, view, trial, trial.number)
     for index, (number, rate, interval) in enumerate(finals):
         place = last + 1.0 + (index + 1.0) * max(1.0, last / 16)
-        class_ = "final own" if number == story.baseline_number else "final"
+        class_ = "final own" if number == view.baseline_number else "final"
         chart.whisker(place, *interval, class_)
         chart.mark(place, rate, class_, f"finals, trial {number}: {format_rate(rate)} per second")
     if finals:
         chart.plumb(last + 1.0, "finals", "split")
-    caption = "The line is the best so far." + _left_out(story.trials)
+    caption = "The line is the best so far." + _left_out(view.trials)
     if finals:
         caption += " At the right what the finals gave, with intervals at 95 %: yours and the best, in turns."
-    return Picture("How the search went", caption, chart.root, _kinds(story.trials))
+    return Picture("How the search went", caption, chart.root, _kinds(view.trials))
 
 
-def _memory(story: StudyStory, measured: Sequence[TrialStory]) -> Picture:
-    seen = [trial for trial in story.trials if trial.result.peak_memory_bytes]
+def _memory(view: StudyView, measured: Sequence[TrialView]) -> Picture:
+    seen = [trial for trial in view.trials if trial.result.peak_memory_bytes]
     peaks = [trial.result.peak_memory_bytes or 0 for trial in seen]
-    cap = story.memory_cap_bytes or 0
+    cap = view.memory_cap_bytes or 0
     shows_cap = 0 < cap <= MOST_CAP_RATIO * max(peaks)
     low, high = min(peaks), max([*peaks, cap] if shows_cap else peaks)
     margin = 0.06 * (high - low) or 0.05 * high
     unit = GIB if high >= GIB else MIB
-    chart = Chart("Throughput against memory", (low - margin, high + margin), (0.0, _top(story, measured)))
-    chart.y_axis(f"{story.result.samples_unit} per second", tick_words)
+    chart = Chart("Throughput against memory", (low - margin, high + margin), (0.0, _top(view, measured)))
+    chart.y_axis(f"{view.result.samples_unit} per second", tick_words)
     chart.x_axis("peak memory", lambda peak: format_bytes(peak).replace(".0 ", " "), unit=unit)
     if shows_cap:
         chart.plumb(cap, f"cap {format_bytes(cap)}", "cap")
     elif cap:
         chart.text(WIDTH - RIGHT - 2, 22.0, f"cap {format_bytes(cap)}, far to the right", anchor="end", class_="note")
     chart.steps([(float(t.result.peak_memory_bytes or 0), _rate(t)) for t in pareto(seen)], "front")
-    for trial in _drawn(story, seen, MOST_MARKS):
-        _mark(chart, story, trial, float(trial.result.peak_memory_bytes or 0))
+    for trial in _drawn(view, seen, MOST_MARKS):
+        _mark(chart, view, trial, float(trial.result.peak_memory_bytes or 0))
     caption = "On the line are the trials that no other beats in both: less memory and a higher rate." + _left_out(seen)
     return Picture("Throughput against memory", caption, chart.root, _kinds(seen))
 
 
-def pareto(trials: Sequence[TrialStory]) -> list[TrialStory]:
+def pareto(trials: Sequence[TrialView]) -> list[TrialView]:
     """The trials measured in full of which no other has less memory and a higher rate, by their memory."""
     measured = [t for t in trials if t.result.outcome is Outcome.OK and t.result.peak_memory_bytes]
-    front: list[TrialStory] = []
+    front: list[TrialView] = []
     for trial in sorted(measured, key=lambda trial: (trial.result.peak_memory_bytes or 0, -_rate(trial))):
         if not front or _rate(trial) > _rate(front[-1]):
             front.append(trial)
@@ -169,19 +169,19 @@ def _stalls(found: Mapping[str, Bottleneck]) -> Picture:
     return Picture("Stalls, before and after", caption, drawing, ("training", "waiting", "losing"))
 
 
-def _importance(story: StudyStory) -> Picture:
-    shares = list(story.importances.items())
+def _importance(view: StudyView) -> Picture:
+    shares = list(view.importances.items())
     rows = [(name, [(share, "part training", f"{name}: {share:.1%}")], f"{share:.0%}") for name, share in shares]
     caption = (
         f"Which settings decide whether a trial is among the fastest: Optuna's estimate (PED-ANOVA) from "
-        f"{len(story.trials)} trials. It says what matters, not in which direction."
+        f"{len(view.trials)} trials. It says what matters, not in which direction."
     )
     return Picture("What matters", caption, bars("Importance of settings", rows, total=max(dict(shares).values())))
 
 
-def _time(story: StudyStory) -> Picture:
-    parts = seconds_by_part(story.results)
-    other = story.spent_s - sum(parts.values())
+def _time(view: StudyView) -> Picture:
+    parts = seconds_by_part(view.results)
+    other = view.spent_s - sum(parts.values())
     rows = [
         (name, [(spent_s, f"part {'training' if name in MEASURING else 'losing'}", name)], format_seconds(spent_s))
         for name, spent_s in parts.items()
@@ -196,27 +196,27 @@ def _time(story: StudyStory) -> Picture:
     return Picture("Where the time went", caption, bars("Time spent by part", rows, total=longest))
 
 
-def _drawn(story: StudyStory, trials: Sequence[TrialStory], most: int) -> Sequence[TrialStory]:
+def _drawn(view: StudyView, trials: Sequence[TrialView], most: int) -> Sequence[TrialView]:
     """The trials that get a mark: all, or so many, evenly spaced, the best and the baseline among them."""
     if len(trials) <= most:
         return trials
-    kept = (story.best_number, story.baseline_number)
+    kept = (view.best_number, view.baseline_number)
     step = len(trials) / most
     spaced = {trials[int(index * step)].number for index in range(most)}
     return [trial for trial in trials if trial.number in spaced or trial.number in kept]
 
 
-def _left_out(trials: Sequence[TrialStory]) -> str:
+def _left_out(trials: Sequence[TrialView]) -> str:
     """What is said where not every trial has a mark."""
     return f" Of {len(trials):,} trials {MOST_MARKS:,} are drawn." if len(trials) > MOST_MARKS else ""
 
 
-def _mark(chart: Chart, story: StudyStory, trial: TrialStory, x: float) -> None:
-    is_best = trial.number == story.best_number
-    chart.mark(x, _rate(trial), kind_of(trial.result.outcome), trial_tip(story, trial), is_best=is_best)
+def _mark(chart: Chart, view: StudyView, trial: TrialView, x: float) -> None:
+    is_best = trial.number == view.best_number
+    chart.mark(x, _rate(trial), kind_of(trial.result.outcome), trial_tip(view, trial), is_best=is_best)
 
 
-def trial_tip(story: StudyStory, trial: TrialStory) -> str:
+def trial_tip(view: StudyView, trial: TrialView) -> str:
     """What is said of a trial when the pointer rests on it."""
     rate, peak = trial.result.rate_or_bound, trial.result.peak_memory_bytes
     words = [f"trial {trial.number}, {OUTCOME_WORDS[trial.result.outcome]}"]
@@ -225,11 +225,11 @@ def trial_tip(story: StudyStory, trial: TrialStory) -> str:
         words.append(f"{bound}{format_rate(rate)} per second")
     if peak:
         words.append(format_bytes(peak))
-    baseline = story.baseline.settings if story.baseline is not None else story.natural or Settings()
+    baseline = view.baseline.settings if view.baseline is not None else view.script_settings or Settings()
     return f"{', '.join(words)}: {changes_text(trial.settings, baseline) or 'your settings'}"
 
 
-def _best_so_far(measured: Sequence[TrialStory], last: int) -> list[Point]:
+def _best_so_far(measured: Sequence[TrialView], last: int) -> list[Point]:
     best, points = 0.0, []
     for trial in measured:
         if trial.result.outcome is Outcome.OK and _rate(trial) > best:
@@ -238,32 +238,32 @@ def _best_so_far(measured: Sequence[TrialStory], last: int) -> list[Point]:
     return [*points, (last + 0.5, best)] if points else []
 
 
-def _rate(trial: TrialStory) -> float:
+def _rate(trial: TrialView) -> float:
     return trial.result.rate_or_bound or 0.0
 
 
-def _final_rates(story: StudyStory) -> list[tuple[int, float, tuple[float, float]]]:
+def _final_rates(view: StudyView) -> list[tuple[int, float, tuple[float, float]]]:
     """Trial, rate and interval of the baseline and the best, from the finals."""
-    if not story.is_final:
+    if not view.is_final:
         return []
     found = {}
-    for contender in (story.result.baseline, story.result.best):
+    for contender in (view.result.baseline, view.result.best):
         if contender is not None and contender.trial is not None and contender.interval is not None:
             found[contender.trial] = (contender.trial, contender.samples_per_second or 0.0, contender.interval)
     return list(found.values())
 
 
-def _top(story: StudyStory, measured: Sequence[TrialStory]) -> float:
-    return HEADROOM * max([*map(_rate, measured), *(rate for _, rate, _ in _final_rates(story))])
+def _top(view: StudyView, measured: Sequence[TrialView]) -> float:
+    return HEADROOM * max([*map(_rate, measured), *(rate for _, rate, _ in _final_rates(view))])
 
 
-def _kinds(trials: Sequence[TrialStory]) -> tuple[str, ...]:
+def _kinds(trials: Sequence[TrialView]) -> tuple[str, ...]:
     seen = {kind_of(trial.result.outcome) for trial in trials}
     return tuple(kind for kind in ENDINGS if kind in seen)
 
 
-def _best_name(story: StudyStory) -> str:
-    return "yours" if story.best_number == story.baseline_number else f"trial {story.best_number}"
+def _best_name(view: StudyView) -> str:
+    return "yours" if view.best_number == view.baseline_number else f"trial {view.best_number}"
 
 
 def _spread(number: int) -> float:

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
-from autotune.model.study_view import StudyStory, TrialStory
+from autotune.model.study_view import StudyView, TrialView
 from autotune.plain import to_plain
 from autotune.report.effects import effects
 from autotune.report.event_stream import result_document
@@ -20,93 +20,93 @@ from autotune.units import format_bytes, format_seconds
 SCHEMA = 1
 
 
-def study_text(story: StudyStory) -> str:
+def study_text(view: StudyView) -> str:
     """The study for people: what was asked, what the script is, where the time went, and one line per trial."""
     lines = [
-        f"study {clean(story.study)}: {'searching' if story.is_live else story.status.replace('_', ' ')}",
-        f"  command  {clean(shlex.join(story.command))}",
-        f"  in       {clean(story.cwd)}",
-        f"  created  {story.created_at:%Y-%m-%d %H:%M} UTC",
-        f"  spent    {format_seconds(story.spent_s)} of {format_seconds(story.budget_s)}",
+        f"study {clean(view.study)}: {'searching' if view.is_live else view.status.replace('_', ' ')}",
+        f"  command  {clean(shlex.join(view.command))}",
+        f"  in       {clean(view.cwd)}",
+        f"  created  {view.created_at:%Y-%m-%d %H:%M} UTC",
+        f"  spent    {format_seconds(view.spent_s)} of {format_seconds(view.budget_s)}",
     ]
-    if story.memory_cap_bytes is not None:
-        lines.append(f"  cap      {format_bytes(story.memory_cap_bytes)}")
-    if story.facts is not None and story.natural is not None:
-        lines.append(f"  script   {clean(facts_words(story.facts, story.natural))}")
-    if story.is_final:
-        lines.append(f"  result   {headline(story.result)}")
-    parts = parts_text(story.results)
+    if view.memory_cap_bytes is not None:
+        lines.append(f"  cap      {format_bytes(view.memory_cap_bytes)}")
+    if view.facts is not None and view.script_settings is not None:
+        lines.append(f"  script   {clean(facts_words(view.facts, view.script_settings))}")
+    if view.is_final:
+        lines.append(f"  result   {headline(view.result)}")
+    parts = parts_text(view.results)
     if parts:
         lines.append(f"  trials   {clean(parts)}")
-    lines += [f"  left out {words}" for words in refused_words(story.refused)]
-    lines += [f"  {clean(words)}" for words in left_out_words(story.result.left_out)]
-    if story.trials:
-        baseline = story.baseline
-        lines += ["", header(story.result.samples_unit)]
+    lines += [f"  left out {words}" for words in refused_words(view.refused)]
+    lines += [f"  {clean(words)}" for words in left_out_words(view.result.left_out)]
+    if view.trials:
+        baseline = view.baseline
+        lines += ["", header(view.result.samples_unit)]
         lines += [
             trial_line(
                 trial.number,
                 trial.settings,
                 trial.result,
-                baseline=baseline.settings if baseline is not None else story.natural,
-                baseline_rate=story.baseline_rate,
+                baseline=baseline.settings if baseline is not None else view.script_settings,
+                baseline_rate=view.baseline_rate,
             )
-            for trial in story.trials
+            for trial in view.trials
         ]
     return "\n".join(lines) + "\n"
 
 
-def study_document(story: StudyStory) -> dict[str, Any]:
+def study_document(view: StudyView) -> dict[str, Any]:
     """The study as plain values for `--json`."""
     return {
         "schema": SCHEMA,
-        "study": story.study,
-        "status": story.status,
-        "is_live": story.is_live,
-        "created_at": story.created_at.isoformat(timespec="seconds"),
-        "command": list(story.command),
-        "script": story.script,
-        "cwd": story.cwd,
-        "storage": story.storage,
-        "memory_cap_bytes": story.memory_cap_bytes,
-        "max_trials": story.max_trials,
-        "budget_s": story.budget_s,
-        "spent_s": story.spent_s,
-        "seconds_by_part": seconds_by_part(story.results),
-        "natural": story.natural.to_dict() if story.natural is not None else None,
-        "refused": dict(story.refused),
-        "trials": [_trial_document(trial) for trial in story.trials],
-        "result": story.result.document() if story.is_final else None,
+        "study": view.study,
+        "status": view.status,
+        "is_live": view.is_live,
+        "created_at": view.created_at.isoformat(timespec="seconds"),
+        "command": list(view.command),
+        "script": view.script,
+        "cwd": view.cwd,
+        "storage": view.storage,
+        "memory_cap_bytes": view.memory_cap_bytes,
+        "max_trials": view.max_trials,
+        "budget_s": view.budget_s,
+        "spent_s": view.spent_s,
+        "seconds_by_part": seconds_by_part(view.results),
+        "natural": view.script_settings.to_dict() if view.script_settings is not None else None,
+        "refused": dict(view.refused),
+        "trials": [_trial_document(trial) for trial in view.trials],
+        "result": view.result.document() if view.is_final else None,
     }
 
 
-def report_document(story: StudyStory) -> dict[str, Any]:
+def report_document(view: StudyView) -> dict[str, Any]:
     """The study as `autotune report --format json` gives it: with what the page draws."""
-    baseline = story.baseline
+    baseline = view.baseline
     return {
         "autotune report": SCHEMA,
-        **study_document(story),
-        "is_final": story.is_final,
-        "result": story.result.document(),
-        "effective_batch": story.effective_batch,
-        "baseline_trial": story.baseline_number,
-        "best_trial": story.best_number,
-        "pareto_trials": [trial.number for trial in pareto(story.trials)],
-        "importances": dict(story.importances),
-        "effects": [asdict(effect) for effect in effects(story.trials, baseline.settings)] if baseline else [],
+        **study_document(view),
+        "is_final": view.is_final,
+        "result": view.result.document(),
+        "effective_batch": view.effective_batch,
+        "baseline_trial": view.baseline_number,
+        "best_trial": view.best_number,
+        "pareto_trials": [trial.number for trial in pareto(view.trials)],
+        "importances": dict(view.importances),
+        "effects": [asdict(effect) for effect in effects(view.trials, baseline.settings)] if baseline else [],
         "stalls": {
-            "before": to_plain(story.before) if story.before is not None else None,
-            "after": to_plain(story.after) if story.after is not None else None,
+            "before": to_plain(view.before) if view.before is not None else None,
+            "after": to_plain(view.after) if view.after is not None else None,
         },
         "finals": [
-            {"round": final.round, **result_document(final.result), "trial": final.number} for final in story.finals
+            {"round": final.round, **result_document(final.result), "trial": final.number} for final in view.finals
         ],
-        "machine": dict(story.machine),
-        "environment": story.environment,
+        "machine": dict(view.machine),
+        "environment": view.environment,
     }
 
 
-def _trial_document(trial: TrialStory) -> dict[str, Any]:
+def _trial_document(trial: TrialView) -> dict[str, Any]:
     return {
         "number": trial.number,
         "attempt": trial.attempt,

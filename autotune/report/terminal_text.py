@@ -15,7 +15,7 @@ from rich.text import Text
 from autotune.model.events import Event, Notice, ProbeStarted, SearchStarted, TrialFinished, TrialProgress
 from autotune.model.outcome import Outcome
 from autotune.report.folding import fold
-from autotune.report.lines import SETTINGS_COLUMN, Standing, event_lines, header
+from autotune.report.lines import SETTINGS_COLUMN, StudyStatus, event_lines, header
 from autotune.report.live_view import LiveView, frame
 from autotune.report.streams import Talk
 
@@ -29,7 +29,7 @@ class Terminal:
 
     Args:
         quiet: Say only warnings.
-        standing: What an earlier run of the same study found.
+        status: What an earlier run of the same study found.
         stream: Where the talk goes; None = standard error.
         num_stops: How often a stop was asked for, until now.
         now: The monotonic clock, in seconds.
@@ -39,14 +39,14 @@ class Terminal:
         self,
         *,
         quiet: bool = False,
-        standing: Standing | None = None,
+        status: StudyStatus | None = None,
         stream: Talk | None = None,
         num_stops: Callable[[], int] = lambda: 0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._quiet = quiet
         self._num_stops, self._now = num_stops, now
-        self._view = LiveView(began_at=now(), standing=standing or Standing())
+        self._view = LiveView(began_at=now(), status=status or StudyStatus())
         talk = stream or Talk(sys.stderr)
         self._console = Console(file=cast("IO[str]", talk), force_terminal=talk.isatty(), highlight=False)
         self._has_header = False
@@ -80,7 +80,7 @@ class Terminal:
             self._live.refresh()  # Otherwise what is printed now would stand above a picture of the moment before.
         if self._quiet and not (isinstance(event, Notice) and event.is_warning):
             return
-        lines = event_lines(event, self._view.standing)
+        lines = event_lines(event, self._view.status)
         if isinstance(event, TrialFinished) and not self._has_header:
             lines = (self._header, *lines)
             self._has_header = True
@@ -92,7 +92,7 @@ class Terminal:
 
     @property
     def _header(self) -> str:
-        return header(self._view.standing.samples_unit)
+        return header(self._view.status.samples_unit)
 
     def _style(self, event: Event, line: str) -> str:
         if line == self._header:
@@ -111,7 +111,7 @@ class Terminal:
             return [line]
         width = self._console.width
         if line == self._header:
-            narrow = header(self._view.standing.samples_unit, settings="settings")
+            narrow = header(self._view.status.samples_unit, settings="settings")
             return [line if len(line) <= width else narrow[:width]]
         is_row = isinstance(event, TrialFinished) and not line.startswith("warning:")
         return fold(line, width, column=SETTINGS_COLUMN, indent=7) if is_row else fold(line, width)

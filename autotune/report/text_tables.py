@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Contender
-from autotune.model.study_view import StudyStory, TrialStory
+from autotune.model.study_view import StudyView, TrialView
 from autotune.protocol.protection import SENTENCES, Protection
 from autotune.report.effects import effect_text, effects
 from autotune.report.words import OUTCOME_WORDS, changes_text, value_text
@@ -15,68 +15,68 @@ from autotune.settings import Settings
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 
-def figure_rows(story: StudyStory) -> Iterator[tuple[str, str]]:
+def figure_rows(view: StudyView) -> Iterator[tuple[str, str]]:
     """The telling figures, as name and value."""
-    result = story.result
+    result = view.result
     unit = f"{result.samples_unit} per second"
     if result.speedup is not None:
         ratio, low, high = result.speedup
         yield f"as fast as yours [{low:.2f}, {high:.2f}]", f"{ratio:.2f}x"
-    is_kept = story.best_number == story.baseline_number
+    is_kept = view.best_number == view.baseline_number
     for name, contender in (("yours", result.baseline), ("best", None if is_kept else result.best)):
         if contender is not None and contender.samples_per_second is not None:
             yield f"{unit}, {name}{_interval(contender)}", format_rate(contender.samples_per_second)
-    if result.best is not None and result.best.peak_memory_bytes is not None and story.memory_cap_bytes:
-        share = result.best.peak_memory_bytes / story.memory_cap_bytes
+    if result.best is not None and result.best.peak_memory_bytes is not None and view.memory_cap_bytes:
+        share = result.best.peak_memory_bytes / view.memory_cap_bytes
         whose = "" if is_kept else " of the best"
-        words = f"peak memory{whose}, {share:.0%} of the cap of {format_bytes(story.memory_cap_bytes)}"
+        words = f"peak memory{whose}, {share:.0%} of the cap of {format_bytes(view.memory_cap_bytes)}"
         yield words, format_bytes(result.best.peak_memory_bytes)
-    counts = story.result.trials
+    counts = view.result.trials
     kinds = ((counts.infeasible, "over the cap"), (counts.failed, "failed"), (counts.gated, "not run: too large"))
     told = "".join(f", {count} {words}" for count, words in kinds if count)
-    yield f"{'trial' if counts.total == 1 else 'trials'} in {format_seconds(story.spent_s)}{told}", str(counts.total)
+    yield f"{'trial' if counts.total == 1 else 'trials'} in {format_seconds(view.spent_s)}{told}", str(counts.total)
 
 
 def _interval(contender: Contender) -> str:
     return f" {format_interval(*contender.interval)}" if contender.interval is not None else ""
 
 
-def change_rows(story: StudyStory) -> Iterator[tuple[str, str, str]]:
+def change_rows(view: StudyView) -> Iterator[tuple[str, str, str]]:
     """Setting, its value in the baseline and in the best, of those that differ."""
-    best = story.result.best
-    own = story.baseline.settings if story.baseline is not None else story.natural
+    best = view.result.best
+    own = view.baseline.settings if view.baseline is not None else view.script_settings
     if best is not None and own is not None:
         for name, (after, before) in best.settings.differences(own).items():
             yield name, value_text(before), value_text(after)
 
 
-def effect_rows(story: StudyStory) -> Iterator[tuple[str, str, str]]:
+def effect_rows(view: StudyView) -> Iterator[tuple[str, str, str]]:
     """Setting, its change from the baseline's value, and what that did wherever nothing else differed."""
-    if story.baseline is not None:
-        for effect in effects(story.trials, story.baseline.settings):
+    if view.baseline is not None:
+        for effect in effects(view.trials, view.baseline.settings):
             yield effect.setting, f"{effect.start} -> {effect.end}", effect_text(effect)
 
 
-def machine_rows(story: StudyStory) -> Iterator[tuple[str, str]]:
+def machine_rows(view: StudyView) -> Iterator[tuple[str, str]]:
     """What was measured on, as name and value."""
-    for name, value in story.machine.items():
+    for name, value in view.machine.items():
         if name.endswith("_bytes"):
             yield name.removesuffix("_bytes"), format_bytes(float(value))
         else:
             yield name.replace("_", " "), value
-    if story.result.protection:
-        yield "protection of files", SENTENCES[Protection(story.result.protection)]
+    if view.result.protection:
+        yield "protection of files", SENTENCES[Protection(view.result.protection)]
 
 
-def trial_cells(story: StudyStory, trial: TrialStory) -> tuple[str, ...]:
+def trial_cells(view: StudyView, trial: TrialView) -> tuple[str, ...]:
     """Number, ending, rate, ratio, memory, wait for data, time, and the settings that differ from the baseline's."""
     result, rate, ratio = trial.result, "-", "-"
     per_second = result.rate_or_bound
     if per_second is not None:
         bound = "<" if result.outcome is Outcome.RACED_OUT else ""
         rate = bound + format_rate(per_second)
-        ratio = f"{bound}{per_second / story.baseline_rate:.2f}x" if story.baseline_rate else "-"
-    baseline = story.baseline.settings if story.baseline is not None else story.natural or Settings()
+        ratio = f"{bound}{per_second / view.baseline_rate:.2f}x" if view.baseline_rate else "-"
+    baseline = view.baseline.settings if view.baseline is not None else view.script_settings or Settings()
     return (
         str(trial.number),
         OUTCOME_WORDS[result.outcome],
@@ -89,9 +89,9 @@ def trial_cells(story: StudyStory, trial: TrialStory) -> tuple[str, ...]:
     )
 
 
-def final_rows(story: StudyStory) -> Iterator[tuple[str, ...]]:
+def final_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
     """Round, trial, rate, memory, wait for data and ending of every run of the finals."""
-    for final in story.finals:
+    for final in view.finals:
         measurement = final.result.measurement
         yield (
             str(final.round + 1),

@@ -1,4 +1,4 @@
-"""Cold start: every run of the script is a fresh interpreter under a warden of its own."""
+"""Cold start: every run of the script is a fresh interpreter under a supervisor of its own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from autotune.host import DeviceInfo
 from autotune.plain import to_plain
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.runner.handle import Handle
-from autotune.runner.start_record import Start, Warden
+from autotune.runner.start_record import Start, Supervisor
 from autotune.sandbox.overlay import PACKAGE_PARENT
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import GROUP_OF_FIELD
 from autotune.spec import without_ours
 
 INJECT = Path(__file__).resolve().parent.parent / "trial" / "inject"
-WARDEN = "import sys; sys.path.append(sys.argv[1]); from autotune.sandbox.supervisor import main; main(sys.argv[2])"
+SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); from autotune.sandbox.supervisor import main; main(sys.argv[2])"
 
 OFFLINE: Mapping[str, str] = {
     "WANDB_MODE": "offline",
@@ -43,8 +43,8 @@ HUB_OFFLINE: Mapping[str, str] = {"HF_HUB_OFFLINE": "1"}
 """Only after the probe, which may download."""
 
 
-Launch = Callable[[dict[str, object], dict[str, str], Path], Warden]
-"""Starts the warden of a trial from its spec, its environment and its folder."""
+Launch = Callable[[dict[str, object], dict[str, str], Path], Supervisor]
+"""Starts the supervisor of a trial from its spec, its environment and its folder."""
 
 
 class ColdRunner:
@@ -67,7 +67,7 @@ class ColdRunner:
         return self.start_with(job, self._launch, Start(kind="cold", reason=start_reason))
 
     def start_with(self, job: TrialJob, launch: Launch, start: Start) -> Handle:
-        """Starts one run in the surroundings of every trial, its warden by `launch`.
+        """Starts one run in the surroundings of every trial, its supervisor by `launch`.
 
         Raises:
             HostError: There is no room for the trial's folder, or no process can be started.
@@ -97,18 +97,18 @@ class ColdRunner:
         }
         scan = self.workspace.scan(Path(job.cwd))
         began = time.monotonic()
-        warden = launch(spec, self.environment(job, paths), paths.folder)
-        return Handle(job, paths, warden, self.workspace, self._device, scan, start, began)
+        supervisor = launch(spec, self.environment(job, paths), paths.folder)
+        return Handle(job, paths, supervisor, self.workspace, self._device, scan, start, began)
 
     @staticmethod
     def _launch(spec: Mapping[str, object], environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
-        """A fresh interpreter for the warden, which then executes the command."""
-        spec_path = folder / "warden.json"
+        """A fresh interpreter for the supervisor, which then executes the command."""
+        spec_path = folder / "supervisor.json"
         spec_path.write_text(json.dumps(spec))
         # The two must agree on how bytes in paths become text.
         options = ["-X", "utf8"] if sys.flags.utf8_mode else []
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", *options, "-c", WARDEN, PACKAGE_PARENT, str(spec_path)],
+            [sys.executable, "-I", "-S", *options, "-c", SUPERVISOR, PACKAGE_PARENT, str(spec_path)],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

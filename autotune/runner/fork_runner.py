@@ -17,7 +17,7 @@ from typing import Self
 from autotune.model.facts import ScriptFacts
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.runner.cold_runner import ColdRunner
-from autotune.runner.fork_server import ForkedWarden, ForkServer, ForkServerError, ForkServerGoneError
+from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, ForkServerGoneError
 from autotune.runner.handle import Handle
 from autotune.runner.prelude_server import (
     BY_CALL,
@@ -190,12 +190,12 @@ class ForkRunner:
         """
         server = self._servers[key]
 
-        def launch(spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
+        def launch(spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedSupervisor:
             spec["command"], spec["started_as"] = plain_command(job.command), list(job.command)
             environment["AUTOTUNE_SERVER_PIDS"] = str(server.pid)
             spec["servers"] = [server.pid]
             spec["environment"] = difference(server.environment, environment)
-            path = folder / "warden.json"
+            path = folder / "supervisor.json"
             path.write_text(json.dumps(spec))
             return server.fork(path)
 

@@ -47,8 +47,8 @@ class ForkServerGoneError(ForkServerError):
     """The server ended before it forked a trial, for instance with a trial that was killed; a new server may fork."""
 
 
-class ForkedWarden:
-    """A warden that the server forked: what `subprocess.Popen` is to one that was started."""
+class ForkedSupervisor:
+    """A supervisor that the server forked: what `subprocess.Popen` is to one that was started."""
 
     def __init__(self, pidfd: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.pid, self.stdin, self.stdout = _number(pidfd), stdin, stdout
@@ -75,7 +75,7 @@ def _number(pidfd: int) -> int:
 
 
 class ForkServer:
-    """Starts the server and has it fork wardens.
+    """Starts the server and has it fork supervisors.
 
     Args:
         python: The script's interpreter.
@@ -129,7 +129,7 @@ class ForkServer:
 
     @property
     def home(self) -> int | None:
-        """Descriptor of the mount namespace in which the wardens of its trials work; None where there are no layers."""
+        """Descriptor of the mount namespace of the supervisors of its trials; None where there are no layers."""
         return self._home
 
     @property
@@ -141,14 +141,14 @@ class ForkServer:
         """Whether it can be asked."""
         return self._process.poll() is None
 
-    def fork(self, spec: Path) -> ForkedWarden:
-        """Forks a warden for the trial of that spec.
+    def fork(self, spec: Path) -> ForkedSupervisor:
+        """Forks a supervisor for the trial of that spec.
 
         Raises:
             ForkServerError: The server is gone or does not answer.
         """
         try:
-            return ask_for_warden(self._socket, spec, self._home)
+            return ask_for_supervisor(self._socket, spec, self._home)
         except (OSError, ForkServerError) as error:
             raise ForkServerGoneError(f"the server of the imports is gone: {error}") from error
 
@@ -194,31 +194,33 @@ class ForkServer:
         return float(said["import_s"])
 
 
-def ask_for_warden(server: socket.socket, spec: Path, home: int | None) -> ForkedWarden:
-    """Has the process behind the socket fork a warden for the trial of that spec.
+def ask_for_supervisor(server: socket.socket, spec: Path, home: int | None) -> ForkedSupervisor:
+    """Has the process behind the socket fork a supervisor for the trial of that spec.
 
     Args:
         server: The socket.
         spec: File of the spec.
-        home: Descriptor of the mount namespace in which the warden works; None where there are no layers.
+        home: Descriptor of the mount namespace in which the supervisor works; None where there are no layers.
 
     Raises:
         ForkServerError: It does not answer, or has ended.
         OSError: It is gone.
     """
-    orders, to_warden = os.pipe()
-    from_warden, ending = os.pipe()
+    orders, to_supervisor = os.pipe()
+    from_supervisor, ending = os.pipe()
     try:
         socket.send_fds(server, [os.fsencode(spec)], [orders, ending, *([home] if home is not None else [])])
         pidfd = _forked(server)
     except (OSError, ForkServerError):
-        os.close(to_warden)
-        os.close(from_warden)
+        os.close(to_supervisor)
+        os.close(from_supervisor)
         raise
     finally:
         os.close(orders)
         os.close(ending)
-    return ForkedWarden(pidfd, os.fdopen(to_warden, "wb", buffering=0), os.fdopen(from_warden, "rb", buffering=0))
+    return ForkedSupervisor(
+        pidfd, os.fdopen(to_supervisor, "wb", buffering=0), os.fdopen(from_supervisor, "rb", buffering=0)
+    )
 
 
 def _forked(server: socket.socket) -> int:

@@ -1,10 +1,10 @@
 """The process that has imported what the script imports, and forks trials from there: its main loop.
 
 Run in the script's own interpreter with a socket to the tuner. It imports, checks that forking is sound, says so, and
-then forks one warden for every trial; the warden forks the trial, which runs the script in place of an exec. The server
-never runs anything of the user's, starts no thread, and never touches the device. It lives in a copy-on-write layer of
-its own, because an import may write a cache, from its interpreter's start on (`launch.py`), and ends when the tuner
-does.
+then forks one supervisor for every trial; the supervisor forks the trial, which runs the script in place of an exec.
+The server never runs anything of the user's, starts no thread, and never touches the device. It lives in a copy-on-
+write layer of its own, because an import may write a cache, from its interpreter's start on (`server_launch.py`), and
+ends when the tuner does.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) 
 
 
 def serve(tuner: socket.socket, run: supervisor.Run | None = None, kept: Sequence[int] = ()) -> dict[str, Any] | None:
-    """Forks a warden for every request, which is the path of a spec with its ends of two pipes.
+    """Forks a supervisor for every request, which is the path of a spec with its ends of two pipes.
 
-    Where there are layers, a third descriptor comes with it: of the mount namespace in which wardens work.
+    Where there are layers, a third descriptor comes with it: of the mount namespace in which supervisors work.
 
     Args:
         tuner: Who asks.
@@ -100,14 +100,16 @@ def serve(tuner: socket.socket, run: supervisor.Run | None = None, kept: Sequenc
     Returns:
         None when the tuner is gone; in a trial that goes on from here, its spec.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Wardens need no burial: the tuner watches them itself.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Supervisors need no burial: the tuner watches them itself.
     while True:
         message, descriptors, _, _ = socket.recv_fds(tuner, MAX_MESSAGE_BYTES, 3)
         if not message:
             return None
         pid = os.fork()
         if pid == 0:
-            return _become_warden(message.decode(), descriptors, tuner, supervisor.Origin(run=run, kept=tuple(kept)))
+            return _become_supervisor(
+                message.decode(), descriptors, tuner, supervisor.Origin(run=run, kept=tuple(kept))
+            )
         for descriptor in descriptors:
             os.close(descriptor)
         try:
@@ -118,7 +120,7 @@ def serve(tuner: socket.socket, run: supervisor.Run | None = None, kept: Sequenc
 
 
 def _tell(tuner: socket.socket, pid: int) -> None:
-    """Names a warden to the tuner: by a descriptor, since in a process namespace its number is another."""
+    """Names a supervisor to the tuner: by a descriptor, since in a process namespace its number is another."""
     descriptor = os.pidfd_open(pid)
     try:
         socket.send_fds(tuner, [json.dumps({"pid": pid}).encode()], [descriptor])
@@ -126,10 +128,10 @@ def _tell(tuner: socket.socket, pid: int) -> None:
         os.close(descriptor)
 
 
-def _become_warden(
+def _become_supervisor(
     spec_path: str, descriptors: list[int], tuner: socket.socket, origin: supervisor.Origin
 ) -> dict[str, Any]:
-    """In the child: a warden like any other, but that its trial is forked; returns in that alone, with its spec."""
+    """In the child: a supervisor like any other, but that its trial is forked; returns in that alone, with its spec."""
     spec = None
     try:
         os.setsid()
@@ -149,7 +151,7 @@ def _become_warden(
 
 
 def _go_home(home: int, spec_path: str) -> tuple[int, ...]:
-    """Leaves the layers of the process that this one was forked from: a warden works on the system's own folders.
+    """Leaves the layers of the process that this one was forked from: a supervisor works on the system's own folders.
 
     Where that process has a process namespace, /proc is made to show it.
 

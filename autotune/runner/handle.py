@@ -18,7 +18,7 @@ from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.runner.gauge_reader import GaugeReader
 from autotune.runner.landlock_refusal import refusal
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
-from autotune.runner.start_record import Start, Warden
+from autotune.runner.start_record import Start, Supervisor
 from autotune.runner.surroundings_watch import SurroundingsWatch
 from autotune.runner.tree_memory import num_killed_by_kernel
 from autotune.runner.trial_memory import TrialMemory
@@ -34,7 +34,7 @@ from autotune.verdict.judge import Ending, is_out_of_memory, judge, judge_probe
 POLL_S = 0.1
 """Between two looks at a running trial: at most ten a second, so that watching costs the trial nothing."""
 STOP_LIMIT_S = 10.0
-"""A warden that does not end its trial in that time was stopped or is stuck itself, and is killed."""
+"""A supervisor that does not end its trial in that time was stopped or is stuck itself, and is killed."""
 LAST_WORD_S = 1.0
 """A trial that has reported its error, or its own end, is given that long to end."""
 RESTART_WINDOWS, RESTART_SLACK_S = 2.0, 10.0
@@ -51,7 +51,7 @@ class Handle:
     Args:
         job: What was started.
         paths: Its files.
-        warden: The process that runs it.
+        supervisor: The process that runs it.
         workspace: Where its folder is.
         device: Where it trains.
         scan: The user's folder as it was before, where nothing but redirection protects it.
@@ -63,20 +63,20 @@ class Handle:
         self,
         job: TrialJob,
         paths: TrialPaths,
-        warden: Warden,
+        supervisor: Supervisor,
         workspace: Workspace,
         device: DeviceInfo,
         scan: Scan | None,
         start: Start,
         began: float,
     ) -> None:
-        self._job, self._paths, self._warden = job, paths, warden
+        self._job, self._paths, self._supervisor = job, paths, supervisor
         self._workspace, self._device, self._scan, self._start = workspace, device, scan, start
         self._began = began
         self._ended_at: float | None = None
         self._stopped_at: float | None = None
         self._ending_since: float | None = None
-        self._tree = Tree(warden.pid)
+        self._tree = Tree(supervisor.pid)
         self.memory = TrialMemory(job, device, start.server_pids)
         """What it holds, seen from outside."""
         self._shared_files = SharedFiles(present())
@@ -89,19 +89,19 @@ class Handle:
         self._unseen = UnseenProcesses()
 
     @property
-    def warden_pid(self) -> int:
-        """Process id of the trial's warden, under which all of it runs."""
-        return self._warden.pid
+    def supervisor_pid(self) -> int:
+        """Process id of the trial's supervisor, under which all of it runs."""
+        return self._supervisor.pid
 
     def poll(self) -> bool:
         """Looks once at limits and memory; whether the run is over. Never waits."""
         now = time.monotonic()
-        if self._warden.poll() is not None:
+        if self._supervisor.poll() is not None:
             self._ended_at = self._ended_at or now
             return True
         if self._stopped_at is not None:
             if now - self._stopped_at > STOP_LIMIT_S:
-                self._warden.kill()
+                self._supervisor.kill()
             return False
         self._progress = progress = read_progress(self._paths)
         if self._job.diagnoses and progress.phase is TrialPhase.ENDING:
@@ -141,9 +141,9 @@ class Handle:
 
     def wait(self) -> None:
         """Waits until the run is over, watching its limits."""
-        assert self._warden.stdout is not None
+        assert self._supervisor.stdout is not None
         poller = select.poll()
-        poller.register(self._warden.stdout, select.POLLIN)
+        poller.register(self._supervisor.stdout, select.POLLIN)
         while not self.poll():
             if poller.poll(1000 * POLL_S):
                 # It has said the ending, or was killed; either way it is gone in a moment.
@@ -250,12 +250,12 @@ class Handle:
         return self._scan.changes() if self._scan is not None else ()
 
     def _stop(self, flag: str) -> None:
-        """Tells the warden to end the trial: t, with time for a last word, or k, at once."""
+        """Tells the supervisor to end the trial: t, with time for a last word, or k, at once."""
         self._flags[flag] = True
         self._stopped_at = self._stopped_at or time.monotonic()
-        assert self._warden.stdin is not None
+        assert self._supervisor.stdin is not None
         try:
-            self._warden.stdin.write(b"t" if flag in ("is_start_overrun", "is_total_overrun") else b"k")
+            self._supervisor.stdin.write(b"t" if flag in ("is_start_overrun", "is_total_overrun") else b"k")
         except OSError:
             return  # It is gone, and with it the trial.
 
@@ -264,7 +264,7 @@ class Handle:
         pids = self._tree.pids()
         if self._progress.num_steps == 0:
             self._unseen.look(pids)
-        self._surroundings.look([self._warden.pid, *pids], in_window=is_quiet)
+        self._surroundings.look([self._supervisor.pid, *pids], in_window=is_quiet)
         return self.memory.overrun(pids, is_quiet=is_quiet)
 
     def _is_disk_full(self) -> bool:
@@ -288,7 +288,7 @@ class Handle:
             exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
             signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) and not is_stopped else None,
             launch_error="" if is_stopped else (said or {}).get("error", ""),
-            is_warden_killed=said is None,
+            is_supervisor_killed=said is None,
             num_killed_by_kernel=(killed_now or 0) - (self._killed_before or 0),
             peak_memory_bytes=peaks.memory_bytes,
             peak_host_bytes=peaks.host_bytes,
@@ -300,11 +300,11 @@ class Handle:
         return ending, ranks, unreadable
 
     def _read_ending(self) -> dict[str, Any] | None:
-        """What the warden said, which nobody else could; None when it was killed before."""
-        assert self._warden.stdin is not None and self._warden.stdout is not None
-        text = self._warden.stdout.read(MAX_ENDING_BYTES)
-        self._warden.stdin.close()
-        self._warden.stdout.close()
+        """What the supervisor said, which nobody else could; None when it was killed before."""
+        assert self._supervisor.stdin is not None and self._supervisor.stdout is not None
+        text = self._supervisor.stdout.read(MAX_ENDING_BYTES)
+        self._supervisor.stdin.close()
+        self._supervisor.stdout.close()
         return dict(json.loads(text)) if text else None
 
 

@@ -17,7 +17,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, TrialResult
 from autotune.protocol.job import TrialJob, TrialPaths
 from autotune.runner.cold_runner import ColdRunner
-from autotune.runner.fork_server import ForkedWarden, ForkServer, ForkServerError, answer, ask_for_warden
+from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, answer, ask_for_supervisor
 from autotune.runner.handle import POLL_S, Handle
 from autotune.runner.python_command import plain_command
 from autotune.runner.start_record import Start
@@ -66,11 +66,11 @@ class Preparation:
         self._is_decided = self._is_cancelled = False
         self._result: TrialResult | None = None
         environment = tuple(pair for pair in job.environment if pair[0] not in BY_CALL)
-        job = replace(job, settings=job.natural, environment=environment)
+        job = replace(job, settings=job.script_settings, environment=environment)
         start = Start(kind="forked", server_pids=(server.pid,), stray_folder=server.folder)
         self._command = job.command
         try:
-            self.handle = cold.start_with(job, self._launch_beginning, start)
+            self.handle = cold.start_with(job, self._launch_prelude, start)
         except BaseException:
             self._listener.close()
             raise
@@ -97,7 +97,7 @@ class Preparation:
 
     def is_alive(self) -> bool:
         """Whether trials can be forked from it, or may be later."""
-        return not self.reason and not self._is_cancelled and self._warden.poll() is None
+        return not self.reason and not self._is_cancelled and self._supervisor.poll() is None
 
     def why_not(self, job: TrialJob) -> str:
         """Why this trial cannot be forked from it; empty when it can."""
@@ -107,8 +107,8 @@ class Preparation:
             "" if job.command == self._command else "its settings are arguments, which the script reads before all else"
         )
 
-    def launch(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
-        """Starts the warden of a trial, as `ColdRunner.start_with` asks for it.
+    def launch(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedSupervisor:
+        """Starts the supervisor of a trial, as `ColdRunner.start_with` asks for it.
 
         Raises:
             ForkServerError: It is gone.
@@ -125,11 +125,11 @@ class Preparation:
         environment["AUTOTUNE_SERVER_PIDS"] = f"{self.pid} {self._server.pid}"
         spec["servers"] = [self.pid, self._server.pid]
         spec["environment"] = difference(self._environment, environment)
-        path = folder / "warden.json"
+        path = folder / "supervisor.json"
         path.write_text(json.dumps(spec))
         (self._folder / LATEST).write_text(str(folder))
         try:
-            return ask_for_warden(self._connection, path, self._server.home)
+            return ask_for_supervisor(self._connection, path, self._server.home)
         except OSError as error:
             raise ForkServerError(str(error)) from error
 
@@ -147,7 +147,7 @@ class Preparation:
             self._result = self.handle.result()
         return self._result
 
-    def _launch_beginning(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedWarden:
+    def _launch_prelude(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedSupervisor:
         address = self._workspace.short(folder).folder / "seam"
         self._listener.bind(str(address))
         self._listener.listen(1)
@@ -159,10 +159,10 @@ class Preparation:
         spec["command"], spec["started_as"] = plain_command(self._command), list(self._command)
         spec["writable"], spec["prepares"] = self._workspace.confinement(None), True
         spec["environment"] = difference(self._server.environment, environment)
-        path = folder / "warden.json"
+        path = folder / "supervisor.json"
         path.write_text(json.dumps(spec))
-        self._warden = self._server.fork(path)
-        return self._warden
+        self._supervisor = self._server.fork(path)
+        return self._supervisor
 
     def _hear(self) -> None:
         """Takes the call of the script that has come to the place."""
@@ -268,7 +268,7 @@ class Trust:
         if result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT):
             self._failed.add(job.settings)
         losses = result.ranks[0].first_losses if result.ranks else ()
-        if job.settings != job.natural or not losses or self._first_loss is None:
+        if job.settings != job.script_settings or not losses or self._first_loss is None:
             return
         if not math.isclose(losses[0], self._first_loss, rel_tol=LOSS_TOLERANCE, abs_tol=LOSS_TOLERANCE):
             self._reason = f"the first loss of a prepared trial was {losses[0]:g}, and {self._first_loss:g} before"
@@ -276,8 +276,8 @@ class Trust:
 
 def why_unprepared(job: TrialJob) -> str:
     """Why a job cannot go on from the script's beginning, known before anything is tried; empty when it can."""
-    assert job.settings is not None and job.natural is not None
-    names = {name.removeprefix("knobs.") for name in job.settings.differences(job.natural)}
+    assert job.settings is not None and job.script_settings is not None
+    names = {name.removeprefix("knobs.") for name in job.settings.differences(job.script_settings)}
     given = sorted(names & set(job.mapped))
     return f"{given[0]} is an argument, which the script reads before all else" if given else ""
 

@@ -10,7 +10,7 @@ from typing import IO, Protocol
 from autotune.model.result import TrialResult
 
 
-class Warden(Protocol):
+class Supervisor(Protocol):
     """The process that runs a trial; takes orders on its standard input, and says the ending on its output."""
 
     @property

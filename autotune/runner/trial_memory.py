@@ -140,10 +140,15 @@ class TrialMemory:
 
     def _has_smaller_batch(self) -> bool:
         """Whether the trial's micro-batch is smaller than the script's own, which the probe had."""
-        settings, natural = self._job.settings, self._job.natural
-        if settings is None or natural is None or settings.batch_size is None or natural.batch_size is None:
+        settings, script_settings = self._job.settings, self._job.script_settings
+        if (
+            settings is None
+            or script_settings is None
+            or settings.batch_size is None
+            or script_settings.batch_size is None
+        ):
             return False
-        return settings.batch_size < natural.batch_size
+        return settings.batch_size < script_settings.batch_size
 
     def _seen_before_looking(self) -> _Seen:
         return self._before_looking or self._seen()

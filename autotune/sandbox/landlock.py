@@ -1,8 +1,8 @@
 """Landlock: a process and its future children give up the right to write outside a few folders.
 
-Standard library only: the warden loads this file. Landlock needs no privilege (Linux 5.13 and newer, Docker's default
-profile included), and a process cannot undo a restriction. Reading is not restricted. Landlock cannot withhold changes
-of metadata (mode, owner, times, attributes), nor truncating by path before version 3 of the interface.
+Standard library only: the supervisor loads this file. Landlock needs no privilege (Linux 5.13 and newer, also under
+Docker's default profile), and a process cannot undo a restriction. Reading is not restricted. Landlock cannot withhold
+changes of metadata (mode, owner, times, attributes), nor truncating by path before version 3 of the interface.
 """
 
 from __future__ import annotations

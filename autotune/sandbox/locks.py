@@ -25,7 +25,7 @@ KEPT_S = 7 * 24 * 3600.0
 """How long the probe's layer of a study that was left is kept for its resume; a new probe can make it again."""
 
 
-class Claim:
+class FolderLock:
     """A workspace in use by this process, until it is released or the process ends."""
 
     def __init__(self, descriptor: int) -> None:
@@ -38,7 +38,7 @@ class Claim:
             self._descriptor = None
 
 
-def claim(folder: Path) -> Claim | None:
+def claim(folder: Path) -> FolderLock | None:
     """A claim on a workspace; None where somebody removed the folder meanwhile.
 
     Whoever clears the folder away at this moment is waited for.
@@ -59,7 +59,7 @@ def claim(folder: Path) -> Claim | None:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, boot_id().encode())
     os.utime(descriptor)
-    return Claim(descriptor)
+    return FolderLock(descriptor)
 
 
 def sweep(bases: Iterable[Path]) -> None:

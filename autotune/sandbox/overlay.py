@@ -1,6 +1,6 @@
 """The copy-on-write layers over all of the user's file systems, in a mount namespace of a trial's own.
 
-Standard library only: the warden loads this file. Every file system that can be written is the lowest layer of an
+Standard library only: the supervisor loads this file. Every file system that can be written is the lowest layer of an
 overlay mount, what the probe made (downloads, caches) lies over it, and what this trial writes goes on top. Where no
 overlay can be mounted, files can be read and not written. Nothing of it is visible outside.
 
@@ -50,8 +50,8 @@ ATTEMPT = """
 import sys
 sys.path.append(sys.argv[1])
 import json, os
-from autotune.runner import layers
-layers.attempt(json.loads(sys.stdin.read()))
+from autotune.sandbox import overlay
+overlay.attempt(json.loads(sys.stdin.read()))
 """
 PACKAGE_PARENT = str(Path(__file__).resolve().parent.parent.parent)
 

@@ -1,7 +1,7 @@
-"""All processes below this one, found, signalled and ended. Standard library only: the warden's own.
+"""All processes below this one, found, signalled and ended. Standard library only: the supervisor's own.
 
-The warden is the subreaper of what it starts: it becomes the parent of every orphan, so as long as anything is left it
-has a child, and when it has none, nothing is left.
+The supervisor is the subreaper of its children: it becomes the parent of every orphan. It has a child as long as
+anything is left, and when it has none, nothing is left.
 """
 
 from __future__ import annotations

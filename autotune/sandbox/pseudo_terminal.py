@@ -1,4 +1,4 @@
-"""The terminal that a script prints to, and the log that keeps it. Standard library only: the warden loads this."""
+"""The terminal that a script prints to, and the log that keeps it. Standard library only: the supervisor loads this."""
 
 from __future__ import annotations
 

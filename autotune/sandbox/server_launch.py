@@ -1,7 +1,7 @@
 """Starts the server of the imports inside its layers: not even its interpreter's start runs outside of them.
 
 Run with `python -I -S`; standard library only. It hands the tuner a descriptor of the mount namespace that it leaves,
-in which the wardens of the server's trials work, and executes the script's interpreter with the rights to mount the
+in which the supervisors of the server's trials work, and executes the script's interpreter with the rights to mount the
 layers of its trials.
 """
 

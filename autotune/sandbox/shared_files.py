@@ -1,6 +1,6 @@
 """What a killed trial leaves in shared memory, given back: tensors of loader workers, semaphores, NCCL's buffers.
 
-Standard library only: the warden loads this file. A file is removed when it has a name that such libraries give, is
+Standard library only: the supervisor loads this file. A file is removed when it has a name that such libraries give, is
 ours and for our eyes only, was not there when the trial began, a process of the trial made it or was seen to have it
 open, and no living process has. What is only in nobody's use may be in that of another container, which shares the
 folder and shows us none of its processes.

@@ -120,7 +120,7 @@ def _become_trial(spec: dict[str, Any], slave: int, pipes: tuple[int, int], orig
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
         if spec.get("writable") is not None:
             landlock.restrict(spec["writable"], is_forked_from=bool(spec.get("prepares")))
-        if _is_warden_gone(error_write):
+        if _is_supervisor_gone(error_write):
             os._exit(127)
         if status_write >= 0:
             pid = os.fork()
@@ -159,7 +159,7 @@ def _is_open(descriptor: int) -> bool:
     return descriptor >= 0
 
 
-def _is_warden_gone(error_write: int) -> bool:
+def _is_supervisor_gone(error_write: int) -> bool:
     """Whether nobody reads what this process says: a parent in another process namespace has no number here."""
     poller = select.poll()
     poller.register(error_write, 0)
@@ -264,7 +264,7 @@ def _become_light(started: Started, slave: int) -> None:
 
 
 def resume(started: str) -> None:
-    """What a warden that has become light goes on with: its trial has been started."""
+    """What a supervisor that has become light goes on with: its trial has been started."""
     _ignore_signals()
     spec_path, pid, status, error, master, in_shared_memory = json.loads(started)
     see_through(Started(spec_path, pid, status, error, master, [(name, inode) for name, inode in in_shared_memory]))
@@ -300,7 +300,7 @@ def see_through(started: Started) -> None:
 
 
 def _remove_folders(folder: Path) -> None:
-    """Removes a trial's folder, and the folder of the latest trial that was forked from it: its warden is gone.
+    """Removes a trial's folder, and the folder of the latest trial that was forked from it: its supervisor is gone.
 
     The script can write to the folder, so nothing is removed elsewhere, whatever a file in the folder says.
     """

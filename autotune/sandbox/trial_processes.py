@@ -1,6 +1,6 @@
 """The processes of one trial, known by pid and start time, and their end by those alone.
 
-The warden ends its tree itself. This is for what it cannot do: be killed.
+The supervisor ends its tree itself. This is for what it cannot do: be killed.
 """
 
 from __future__ import annotations

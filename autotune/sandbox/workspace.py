@@ -23,7 +23,7 @@ from autotune.sandbox.foreign_owners import mend
 from autotune.sandbox.handed_on import drop_outputs
 from autotune.sandbox.kept_whole import large_files, libraries
 from autotune.sandbox.landlock import TRUNCATES
-from autotune.sandbox.locks import COMPLETE, TRIALS, Claim, claim, is_ours, sweep
+from autotune.sandbox.locks import COMPLETE, TRIALS, FolderLock, claim, is_ours, sweep
 from autotune.sandbox.protection_choice import choose
 from autotune.sandbox.redirected_places import redirection
 from autotune.sandbox.short_paths import remove_dead_links, remove_short_path, short_path
@@ -72,7 +72,7 @@ class Workspace:
         self.protection = protection
         self.writable = writable
         self._has_pids, self._known, self._read_only = has_pids, list(known), read_only
-        self._claim: Claim | None = None
+        self._claim: FolderLock | None = None
 
     @property
     def has_layers(self) -> bool:
@@ -302,7 +302,7 @@ class Workspace:
         overlay.remove_tree(trial)
 
     def remove_leftovers(self) -> None:
-        """Ends and removes the trials whose tuner and warden are gone."""
+        """Ends and removes the trials whose tuner and supervisor are gone."""
         end_strays(self.folder / TRIALS)
         overlay.remove_tree(self.folder / TRIALS)
 
@@ -365,7 +365,7 @@ def _name_of(study_id: str) -> str:
     return hashlib.sha256(study_id.encode()).hexdigest()[:8]
 
 
-def _claimed(folder: Path | None, covered: tuple[Path, ...], study_id: str) -> tuple[Path, Claim]:
+def _claimed(folder: Path | None, covered: tuple[Path, ...], study_id: str) -> tuple[Path, FolderLock]:
     """The folder of an earlier run where it still exists, otherwise a new one; nobody clears it away any more.
 
     Raises:

@@ -101,7 +101,7 @@ class AfterPlan:
 
         look_at([*suggested, *self._changes_of_room(centres[0])])
         # Where noise lifted others past the script's own settings, what lies near these may still be the best.
-        for ring in self._rings([*centres, history.natural]):
+        for ring in self._rings([*centres, history.script_settings]):
             look_at(ring)
             if worths or len(looked_at) - len(known) > MAX_LOOKED_AT:
                 break
@@ -113,7 +113,7 @@ class AfterPlan:
         self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
     ) -> Candidate | None:
         """Without a forecast: what TPE suggests; failing that the nearest new settings that should fit."""
-        centre = history.best.settings if history.best is not None else history.natural
+        centre = history.best.settings if history.best is not None else history.script_settings
         near = (one for ring in self._rings([centre]) for one in ring if one not in known)
         near = (one for one in near if _why_not(memory, one) is None)
         settings = next(iter(suggested), None) or next(near, None)

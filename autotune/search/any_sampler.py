@@ -46,7 +46,7 @@ class SamplerSearch:
         self, sampler: BaseSampler, space: SearchSpace, limits: PlanLimits, *, seed: int, max_trials: int
     ) -> None:
         self._space, self._limits, self._max_trials = space, limits, max_trials
-        self._natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
+        self._script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
         self._values = {name: ordered(space.allowed[name]) for name in space.searched}
         self._distributions = {name: _distribution(values) for name, values in self._values.items()}
         self._random = random.Random(seed)
@@ -58,7 +58,7 @@ class SamplerSearch:
     @property
     def history(self) -> History:
         """Finished trials."""
-        return History(self._finished, self._natural)
+        return History(self._finished, self._script_settings)
 
     @property
     def baseline(self) -> FinishedTrial | None:
@@ -75,7 +75,7 @@ class SamplerSearch:
         if number >= self._max_trials:
             return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.")
         if number == 0:
-            return self._start(number, self._baseline_trial(), self._natural, "baseline")
+            return self._start(number, self._baseline_trial(), self._script_settings, "baseline")
         with quiet():
             suggested = self._suggested()
         if suggested is None:
@@ -101,7 +101,7 @@ class SamplerSearch:
 
     def _baseline_trial(self) -> Trial | None:
         """The baseline as a trial of the study; None where the ranges leave it out: no sampler can have it."""
-        params = self._encoded(self._natural)
+        params = self._encoded(self._script_settings)
         if params is None:
             return None
         with quiet():
@@ -128,7 +128,7 @@ class SamplerSearch:
     # --- settings as the sampler sees them
 
     def _settings(self, params: dict[str, Any]) -> Settings:
-        own = self._space.params(self._space.natural)
+        own = self._space.params(self._space.script_settings)
         fixed = {name: values[0] for name, values in self._space.allowed.items() if own[name] not in values}
         return self._space.settings({**own, **fixed, **params})
 

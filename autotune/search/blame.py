@@ -90,9 +90,9 @@ def investigate(
     """
     court = _Court(history, device_is_cpu, may_be_tried, least_workers or _fewest_alone(history))
     candidate = None
-    failed = [trial for trial in history.trials if _has_failed(trial) and trial.settings != history.natural]
+    failed = [trial for trial in history.trials if _has_failed(trial) and trial.settings != history.script_settings]
     # A failure with few changes explains failures with more changes.
-    for trial in sorted(failed, key=lambda trial: len(changes_of(trial.settings, history.natural))):
+    for trial in sorted(failed, key=lambda trial: len(changes_of(trial.settings, history.script_settings))):
         if court.is_explained(trial.settings):
             continue
         try:
@@ -105,13 +105,13 @@ def investigate(
 
 def _fewest_alone(history: History) -> int | None:
     """The smallest number of workers tried beside the script's own settings; None before the first such trial."""
-    changed = (changes_of(trial.settings, history.natural) for trial in history.trials)
+    changed = (changes_of(trial.settings, history.script_settings) for trial in history.trials)
     return min((changes["num_workers"] for changes in changed if list(changes) == ["num_workers"]), default=None)
 
 
-def changes_of(settings: Settings, natural: Settings) -> dict[str, Any]:
+def changes_of(settings: Settings, script_settings: Settings) -> dict[str, Any]:
     """The values in which settings differ from the script's own, by name in a fixed order."""
-    different = settings.differences(natural)
+    different = settings.differences(script_settings)
     changes = {name: here for name, (here, _) in different.items() if name != "grad_accum_steps"}
     if BATCH in different or "grad_accum_steps" in different:
         changes[BATCH] = (settings.batch_size, settings.grad_accum_steps)
@@ -146,16 +146,16 @@ class _Court:
         self.guilts: list[Guilt] = []
         self._history, self._device_is_cpu, self._may_be_tried = history, device_is_cpu, may_be_tried
         self._least_workers = least_workers
-        self._own = values_of(history.natural)
+        self._own = values_of(history.script_settings)
         self._passed = {
-            trial.number: changes_of(trial.settings, history.natural)
+            trial.number: changes_of(trial.settings, history.script_settings)
             for trial in history.trials
             if trial.outcome is Outcome.OK
         }
 
     def is_explained(self, settings: Settings) -> bool:
         """Whether the settings contain settings known to be guilty."""
-        changes = changes_of(settings, self._history.natural)
+        changes = changes_of(settings, self._history.script_settings)
         return any(guilt.covers(changes, self._own) for guilt in self.guilts)
 
     def take_apart(self, trial: FinishedTrial) -> None:
@@ -164,7 +164,7 @@ class _Court:
         Raises:
             _Untried: A further trial has to run first.
         """
-        changes = changes_of(trial.settings, self._history.natural)
+        changes = changes_of(trial.settings, self._history.script_settings)
         not_in_force = {BATCH if name == "grad_accum_steps" else name for name in trial.missed}
         missed = [name for name in changes if name in not_in_force]
         core = {name: changes[name] for name in missed[:1]} or self._core(trial, self._ordered(changes, trial.number))
@@ -226,26 +226,26 @@ class _Court:
             _Untried: Only a further trial can tell.
         """
         settings = self._settings(changes)
-        if settings == self._history.natural:
+        if settings == self._history.script_settings:
             return False
         if self.is_explained(settings):
             return True
         trial = self._history.get(settings)
         if trial is not None:
             return _has_failed(trial)
-        wanted = changes_of(settings, self._history.natural).items()
+        wanted = changes_of(settings, self._history.script_settings).items()
         if any(wanted <= passed.items() for passed in self._passed.values()) or not self._may_be_tried(settings):
             return False
         raise _Untried(settings)
 
     def _settings(self, changes: Changes) -> Settings:
-        natural = self._history.natural
+        script_settings = self._history.script_settings
         values = {name: value for name, value in changes.items() if name != BATCH and not name.startswith(KNOB)}
         if BATCH in changes:
             values["batch_size"], values["grad_accum_steps"] = changes[BATCH]
-        knobs = dict(natural.knobs)
+        knobs = dict(script_settings.knobs)
         knobs.update({name.removeprefix(KNOB): value for name, value in changes.items() if name.startswith(KNOB)})
-        settings = replace(natural, **values, knobs=tuple(knobs.items()))
+        settings = replace(script_settings, **values, knobs=tuple(knobs.items()))
         return settings.canonical(device_is_cpu=self._device_is_cpu)
 
 
@@ -276,8 +276,11 @@ class InnocentSpace(SearchSpace):
 
     def why_not(self, settings: Settings) -> str | None:
         """The reason against trying the settings, as one sentence; None when the settings may be tried."""
-        natural = self.natural.canonical(device_is_cpu=self.device_is_cpu)
-        changes, own = changes_of(settings.canonical(device_is_cpu=self.device_is_cpu), natural), values_of(natural)
+        script_settings = self.script_settings.canonical(device_is_cpu=self.device_is_cpu)
+        changes, own = (
+            changes_of(settings.canonical(device_is_cpu=self.device_is_cpu), script_settings),
+            values_of(script_settings),
+        )
         shown = next((guilt.trial for guilt in self.guilts if guilt.covers(changes, own)), None)
         return super().why_not(settings) if shown is None else f"Trial {shown.number} failed so: {shown.reason}"
 
@@ -287,7 +290,7 @@ def without(space: SearchSpace, guilts: Sequence[Guilt]) -> SearchSpace:
 
     A parameter with only guilty values keeps all values, like a parameter fixed by the user: no value is left to try.
     """
-    own = values_of(space.natural.canonical(device_is_cpu=space.device_is_cpu))
+    own = values_of(space.script_settings.canonical(device_is_cpu=space.device_is_cpu))
     alone = [guilt for guilt in guilts if len(guilt.changes) == 1]
     values = {one.name: getattr(space, one.name) for one in fields(SearchSpace)}
     values["allowed"] = {

@@ -29,7 +29,7 @@ def contributions(history: History, winner: Settings) -> tuple[Contribution, ...
     Returns:
         Empty where baseline or winner was not measured in full, or they are the same.
     """
-    own = history.natural
+    own = history.script_settings
     if history.rate(own) is None or history.rate(winner) is None or own == winner:
         return ()
     wanted = {name: ours for name, (ours, _) in winner.differences(own).items()}

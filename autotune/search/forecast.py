@@ -53,12 +53,12 @@ LIKELIHOODS = np.exp(-0.5 * DEVIATIONS**2) / np.exp(-0.5 * DEVIATIONS**2).sum()
 
 def forecast(history: History) -> Forecast:
     """What the finished trials let expect, worked out once for the same ones; one of them at least was feasible."""
-    return _forecast(history.telling.trials, history.natural)
+    return _forecast(history.telling.trials, history.script_settings)
 
 
 @lru_cache(maxsize=2)
-def _forecast(trials: tuple[FinishedTrial, ...], natural: Settings) -> Forecast:
-    return Forecast(History(trials, natural))
+def _forecast(trials: tuple[FinishedTrial, ...], script_settings: Settings) -> Forecast:
+    return Forecast(History(trials, script_settings))
 
 
 class Forecast:

@@ -57,14 +57,14 @@ class History:
 
     Args:
         trials: Finished trials with canonical settings, in any order.
-        natural: The script's own settings, canonical.
+        script_settings: The script's own settings, canonical.
     """
 
-    def __init__(self, trials: Iterable[FinishedTrial], natural: Settings) -> None:
+    def __init__(self, trials: Iterable[FinishedTrial], script_settings: Settings) -> None:
         self._by_settings: dict[Settings, FinishedTrial] = {}
         for trial in sorted(trials, key=lambda trial: trial.number):
             self._by_settings[trial.settings] = trial
-        self.natural = natural
+        self.script_settings = script_settings
 
     def __len__(self) -> int:
         return len(self._by_settings)
@@ -105,7 +105,7 @@ class History:
     @property
     def baseline(self) -> FinishedTrial | None:
         """The trial of the script's own settings."""
-        return self.get(self.natural)
+        return self.get(self.script_settings)
 
     @cached_property
     def telling(self) -> History:
@@ -124,8 +124,8 @@ class History:
         )
         share = MAX_TELLING // 5
         kept = [*self.feasible[: 2 * share], *rated[:share], *failed[:share], *trials[-share:]]
-        return History([*kept, *([self.baseline] if self.baseline is not None else [])], self.natural)
+        return History([*kept, *([self.baseline] if self.baseline is not None else [])], self.script_settings)
 
     def with_trials(self, more: Iterable[FinishedTrial]) -> History:
         """This history and further trials."""
-        return History([*self._by_settings.values(), *more], self.natural)
+        return History([*self._by_settings.values(), *more], self.script_settings)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
 from autotune.search.history import FinishedTrial, History
-from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, Walk, ordered
+from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, PlanState, ordered
 from autotune.search.worker_stages import feed, share_cores, waits_for_data, workers_for_usual_gains
 from autotune.settings import Settings
 from autotune.space.search_space import KNOB_PREFIX, SearchSpace, Value
@@ -61,74 +61,74 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
         space: What may be tried.
         limits: The machine.
     """
-    walk = Walk(history, space, limits)
+    state = PlanState(history, space, limits)
     try:
-        walk.measured(walk.best, BASELINE_STAGE)
-        walk.consider({}, AS_ASKED_STAGE)
-        shrink_to_fit(walk)
+        state.measured(state.best, BASELINE_STAGE)
+        state.consider({}, AS_ASKED_STAGE)
+        shrink_to_fit(state)
         if space.device_is_cpu:
-            _on_cpu(walk)
+            _on_cpu(state)
         else:
-            _on_accelerator(walk)
-        _own_knobs(walk)
+            _on_accelerator(state)
+        _own_knobs(state)
         if space.device_is_cpu:
-            _around_the_best(walk)
+            _around_the_best(state)
     except NeedsTrial as need:
         return need.candidate
-    return PlanFinished(best=walk.best, visited=walk.visited.trials)
+    return PlanFinished(best=state.best, visited=state.visited.trials)
 
 
-def _on_accelerator(walk: Walk) -> None:
+def _on_accelerator(state: PlanState) -> None:
     """What usually helps, and how large a micro-batch may be: from these the rest is forecast (`after_plan`)."""
-    _usual_gains(walk)
-    if _is_loader_limited(walk):
-        feed(walk)
-    grow_micro_batch(walk)
-    if _usual_compute_again(walk):
-        grow_micro_batch(walk)
+    _usual_gains(state)
+    if _is_loader_limited(state):
+        feed(state)
+    grow_micro_batch(state)
+    if _usual_compute_again(state):
+        grow_micro_batch(state)
 
 
-def _is_loader_limited(walk: Walk) -> bool:
+def _is_loader_limited(state: PlanState) -> bool:
     """Whether no loader keeps up with what computes fastest, so far: then faster compute is not what is missing."""
-    most, compute = walk.bounds.most_loaded(walk.limits.usable_cpus), walk.bounds.compute_rate(walk.lead)
+    most, compute = state.bounds.most_loaded(state.limits.usable_cpus), state.bounds.compute_rate(state.lead)
     return most is not None and compute is not None and compute > most
 
 
-def _on_cpu(walk: Walk) -> None:
-    share_cores(walk)
-    grow_micro_batch(walk)
-    _precision(walk)
-    walk.try_others("compile", "kernels")
-    walk.try_others("channels_last", "kernels")
-    grow_micro_batch(walk)
-    shrink_micro_batch(walk)
+def _on_cpu(state: PlanState) -> None:
+    share_cores(state)
+    grow_micro_batch(state)
+    _precision(state)
+    state.try_others("compile", "kernels")
+    state.try_others("channels_last", "kernels")
+    grow_micro_batch(state)
+    shrink_micro_batch(state)
 
 
-def _usual_gains(walk: Walk) -> None:
+def _usual_gains(state: PlanState) -> None:
     """What usually helps on an accelerator, all at once; trials after the plan take back what does not help here."""
-    compute = _usual_compute(walk)
-    if waits_for_data(walk):
+    compute = _usual_compute(state)
+    if waits_for_data(state):
         # Seconds at the start of every trial from here on, for a gain that a loader that does not keep up would hide.
         del compute["cudnn_benchmark"]
     loader: dict[str, Value] = {
         "pin_memory": True,
         "persistent_workers": True,
         "prefetch_factor": 4,
-        "num_workers": workers_for_usual_gains(walk),
+        "num_workers": workers_for_usual_gains(state),
     }
-    settings = walk.changed({**compute, **loader})
-    if settings.differences(walk.best).keys() <= SMALL_GAINS:
+    settings = state.changed({**compute, **loader})
+    if settings.differences(state.best).keys() <= SMALL_GAINS:
         # A script with its own number format and without a loader: only a compiled model is left to gain much.
-        settings = walk.changed({**compute, **loader, "compile": True})
-    if walk.is_open(settings):
-        walk.measured(settings, "usual", favour=walk.limits.noise_ratio)
-    trial = walk.visited.get(settings)
+        settings = state.changed({**compute, **loader, "compile": True})
+    if state.is_open(settings):
+        state.measured(settings, "usual", favour=state.limits.noise_ratio)
+    trial = state.visited.get(settings)
     if trial is not None and not trial.outcome.is_complete:
         # One of them does harm here; those of the loader rarely do. The others are tried one by one from here on.
-        walk.consider(loader, "usual")
+        state.consider(loader, "usual")
 
 
-def _usual_compute_again(walk: Walk) -> bool:
+def _usual_compute_again(state: PlanState) -> bool:
     """What should compute faster once more at a micro-batch that has grown, where it did not or was left out before.
 
     Small micro-batches wait for the host's launches, which these changes do not shorten: they show nothing of the rest.
@@ -136,20 +136,20 @@ def _usual_compute_again(walk: Walk) -> bool:
     Returns:
         Whether it computes faster now.
     """
-    lead = walk.lead
-    settings = walk.changed(_usual_compute(walk), lead)
-    has_grown = (lead.batch_size or 0) >= GROWN_RATIO * (walk.space.natural.batch_size or 1)
-    is_sound = any(trial.settings.precision is settings.precision for trial in walk.visited.sound)
-    if not (has_grown and is_sound) or _is_loader_limited(walk) or not walk.is_open(settings):
+    lead = state.lead
+    settings = state.changed(_usual_compute(state), lead)
+    has_grown = (lead.batch_size or 0) >= GROWN_RATIO * (state.space.script_settings.batch_size or 1)
+    is_sound = any(trial.settings.precision is settings.precision for trial in state.visited.sound)
+    if not (has_grown and is_sound) or _is_loader_limited(state) or not state.is_open(settings):
         return False
-    walk.measured(settings, "usual")
-    return walk.lead == settings
+    state.measured(settings, "usual")
+    return state.lead == settings
 
 
-def _usual_compute(walk: Walk) -> dict[str, Value]:
+def _usual_compute(state: PlanState) -> dict[str, Value]:
     """What usually makes an accelerator compute faster."""
-    own = walk.best.precision.value
-    half = next((value for value in HALF if value in walk.choices("precision")), own)
+    own = state.best.precision.value
+    half = next((value for value in HALF if value in state.choices("precision")), own)
     return {
         "precision": own if own in HALF else half,
         "channels_last": True,
@@ -158,35 +158,35 @@ def _usual_compute(walk: Walk) -> dict[str, Value]:
     }
 
 
-def _precision(walk: Walk) -> None:
+def _precision(state: PlanState) -> None:
     """Other formats."""
-    walk.try_others("precision", "precision")
+    state.try_others("precision", "precision")
 
 
-def _own_knobs(walk: Walk) -> None:
+def _own_knobs(state: PlanState) -> None:
     """The user's own knobs: every value, since nothing is known of them."""
-    for name in walk.space.searched:
+    for name in state.space.searched:
         if name.startswith(KNOB_PREFIX):
-            walk.try_others(name, "knobs")
+            state.try_others(name, "knobs")
 
 
-def _around_the_best(walk: Walk) -> None:
+def _around_the_best(state: PlanState) -> None:
     """On a CPU: every change of one setting that could be worth more than the noise, until nothing moves."""
     for _ in range(MAX_PASSES):
-        start = walk.best
-        share_cores(walk)
-        if not walk.is_fed(ratio=NEARLY_FED) and walk.best.num_workers:
-            walk.climb("prefetch_factor", "loader", steps=(1,))
-            walk.consider({"persistent_workers": True}, "loader")
-        _precision(walk)
-        grow_micro_batch(walk)
-        shrink_micro_batch(walk)
-        walk.try_others("omp_wait_policy", "threads")
+        start = state.best
+        share_cores(state)
+        if not state.is_fed(ratio=NEARLY_FED) and state.best.num_workers:
+            state.climb("prefetch_factor", "loader", steps=(1,))
+            state.consider({"persistent_workers": True}, "loader")
+        _precision(state)
+        grow_micro_batch(state)
+        shrink_micro_batch(state)
+        state.try_others("omp_wait_policy", "threads")
         for name in ("compile", "channels_last"):
-            walk.try_others(name, "kernels")
-        walk.climb("grad_accum_steps", "accumulation")
-        _own_knobs(walk)
-        if walk.best == start:
+            state.try_others(name, "kernels")
+        state.climb("grad_accum_steps", "accumulation")
+        _own_knobs(state)
+        if state.best == start:
             break
 
 

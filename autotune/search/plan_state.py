@@ -68,7 +68,7 @@ class NeedsTrial(Exception):  # noqa: N818 -- a signal to the plan, not an error
         self.candidate = candidate
 
 
-class Walk:
+class PlanState:
     """One pass through the plan over the trials that there are; it stops at the first that is missing.
 
     Every decision rests on trials that this walk has visited, in its own order. So a walk over more trials takes the
@@ -84,9 +84,9 @@ class Walk:
         self.space = space
         self.limits = limits
         self._history = history
-        self.visited = History((), history.natural)
+        self.visited = History((), history.script_settings)
         """The trials that this walk has come by."""
-        self.best = history.natural
+        self.best = history.script_settings
         """The fastest settings visited; the script's own while none was feasible."""
         self.best_rate = 0.0
 

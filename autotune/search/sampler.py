@@ -156,7 +156,7 @@ class TpeSampler:
         return encoded
 
     def _settings(self, encoded: Mapping[str, Any]) -> Settings:
-        own = self._space.params(self._space.natural)
+        own = self._space.params(self._space.script_settings)
         # What the user fixed to another value than the script's own is not sampled, but holds.
         params: dict[str, Any] = {
             name: own[name] if own[name] in values else values[0] for name, values in self._space.allowed.items()

@@ -57,7 +57,9 @@ def why_nothing_to_gain(
     if baseline is None or not baseline.is_feasible or num_others < HANDFUL:
         return None
     changed = {
-        GROUP_OF_FIELD.get(name) for trial in history.sound for name in trial.settings.differences(history.natural)
+        GROUP_OF_FIELD.get(name)
+        for trial in history.sound
+        for name in trial.settings.differences(history.script_settings)
     }
     if len(changed) < NUM_GROUPS:
         return None
@@ -116,9 +118,9 @@ def finalists(
     """
     rates = expected or {trial.settings: _rate(trial) for trial in history.feasible}
     candidates = tuple(sorted(history.feasible, key=lambda trial: -rates[trial.settings]))
-    natural_rate = rates.get(history.natural, 0.0)
+    script_rate = rates.get(history.script_settings, 0.0)
     calm = tuple(trial for trial in candidates if not trial.is_near_cap)
-    if any(trial.settings != history.natural and rates[trial.settings] > natural_rate for trial in calm):
+    if any(trial.settings != history.script_settings and rates[trial.settings] > script_rate for trial in calm):
         candidates = calm
     best = next(iter(candidates), None)
     if best is None:
@@ -128,9 +130,9 @@ def finalists(
         trial
         for trial in candidates
         if trial.outcome is Outcome.OK
-        and trial.settings != history.natural
+        and trial.settings != history.script_settings
         and trial.stage != MEMORY_FRACTION_STAGE
-        and rates[trial.settings] >= natural_rate
+        and rates[trial.settings] >= script_rate
         and rates[trial.settings] * (1 + max(trial.half_width_ratio or 0.0, noise_ratio)) >= least
     )
 

@@ -83,17 +83,17 @@ class Search:
     def _open(self, space: SearchSpace) -> None:
         self._whole_space = self._space = space
         """What may be tried at all, and what is left of it without guilty settings."""
-        self._natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
-        about = {"memory_cap_bytes": self._limits.cap_bytes, NATURAL: self._natural.to_dict()}
+        self._script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
+        about = {"memory_cap_bytes": self._limits.cap_bytes, NATURAL: self._script_settings.to_dict()}
         self._trials = StudyTrials(self._storage, self._study_name, space, {"made_by": "autotune", **about})
         self._guilts: tuple[Guilt, ...] = ()
         self._after_plan = AfterPlan(self._trials, TpeSampler(space, self._seed), space, self._limits)
         self._finished_plan: PlanFinished | None = None
 
     @property
-    def natural(self) -> Settings:
+    def script_settings(self) -> Settings:
         """The script's own settings, canonical."""
-        return self._natural
+        return self._script_settings
 
     def can_begin_anew(self, number: int) -> bool:
         """Whether nothing was measured or queued yet, and nothing runs but the trial of that number."""
@@ -228,7 +228,7 @@ class Search:
         return found
 
     def _history(self, snapshot: StudySnapshot) -> History:
-        return History(snapshot.finished, self._natural)
+        return History(snapshot.finished, self._script_settings)
 
     def _with_running(self, snapshot: StudySnapshot) -> History:
         """The history in which what another tuner measures at this moment counts as tried and failed."""

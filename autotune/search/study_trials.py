@@ -65,8 +65,8 @@ class _Ended:
 class StudyTrials:
     """The trials of a study; it makes the study when there is none of that name.
 
-    A study whose `natural` is another one, and in which nothing was measured or queued, is made anew: Optuna never
-    changes the values that a study's parameters may take.
+    A study of other `script_settings` in which nothing was measured or queued is made anew: Optuna never changes the
+    values that a study's parameters may take.
 
     Args:
         storage: Where the study is; None keeps it in memory.
@@ -83,8 +83,8 @@ class StudyTrials:
         self._storage = storage if storage is not None else InMemoryStorage()
         self._distributions = {name: _distribution(name, space) for name in space.domains}
         self._study = self._open(study_name, about)
-        natural = self._study.user_attrs.get(NATURAL)
-        if NATURAL in about and natural not in (None, about[NATURAL]) and not self.holds_others():
+        script_settings = self._study.user_attrs.get(NATURAL)
+        if NATURAL in about and script_settings not in (None, about[NATURAL]) and not self.holds_others():
             self._storage.delete_study(self._storage.get_study_id_from_name(study_name))
             self._study = self._open(study_name, about)
         self._study_id = self._storage.get_study_id_from_name(study_name)

@@ -7,7 +7,7 @@ import math
 from autotune.search.batch_stages import with_fitting_batch
 from autotune.search.bounds import LOADER_BOUND_WAIT
 from autotune.search.history import FinishedTrial
-from autotune.search.plan_state import Walk
+from autotune.search.plan_state import PlanState
 from autotune.settings import OmpWaitPolicy
 from autotune.space.search_space import Value
 
@@ -24,60 +24,60 @@ STARVED_GAIN = 1.05
 """A trial that computes faster by this factor than the best is worth feeding."""
 
 
-def workers_for_usual_gains(walk: Walk) -> Value:
+def workers_for_usual_gains(state: PlanState) -> Value:
     """Workers that feed the faster compute that the usual gains should bring, at most a worker per core.
 
     On an accelerator the training itself leaves its core idle for most of the time: with a ResNet-50 on 16 cores, 16
     workers were 6 % faster than 8, and twice as fast where the loader was all that counted.
     """
-    own, load_s = walk.best.num_workers, walk.bounds.load_s
-    baseline, compute = walk.visited.get(walk.best), walk.bounds.compute_rate(walk.best)
+    own, load_s = state.best.num_workers, state.bounds.load_s
+    baseline, compute = state.visited.get(state.best), state.bounds.compute_rate(state.best)
     rate = baseline.samples_per_second if baseline is not None else None
-    if own and rate and compute is not None and waits_for_data(walk):
+    if own and rate and compute is not None and waits_for_data(state):
         need = math.ceil(HEADROOM * EXPECTED_GAIN * own * compute / rate)
     elif load_s is not None and compute is not None:
         need = math.ceil(HEADROOM * EXPECTED_GAIN * load_s * compute)
     else:
         need = max(2 * own, FIRST_WORKERS)
     # A script that counts the cores of the whole machine starts more workers than it may use cores.
-    return walk.at_most("num_workers", max(1, min(max(own, need), _cpus(walk))))
+    return state.at_most("num_workers", max(1, min(max(own, need), _cpus(state))))
 
 
-def waits_for_data(walk: Walk) -> bool:
+def waits_for_data(state: PlanState) -> bool:
     """Whether the script as it is waits for its loader; not known where its own settings are infeasible."""
-    baseline = walk.visited.baseline
+    baseline = state.visited.baseline
     return baseline is not None and (baseline.data_wait_fraction or 0.0) > LOADER_BOUND_WAIT
 
 
-def feed(walk: Walk) -> None:
+def feed(state: PlanState) -> None:
     """On an accelerator: as many workers as the fastest compute needs, by what one worker delivers."""
-    while (centre := _starved(walk)) is not None:
-        need = min(_workers_needed(walk, centre), max(_cpus(walk) - 1, centre.settings.num_workers + 1))
-        changes: dict[str, Value] = {"num_workers": walk.at_least("num_workers", need), "persistent_workers": True}
-        settings = walk.changed(changes, centre.settings)
-        if not walk.is_open(settings) or walk.is_pointless(settings):
+    while (centre := _starved(state)) is not None:
+        need = min(_workers_needed(state, centre), max(_cpus(state) - 1, centre.settings.num_workers + 1))
+        changes: dict[str, Value] = {"num_workers": state.at_least("num_workers", need), "persistent_workers": True}
+        settings = state.changed(changes, centre.settings)
+        if not state.is_open(settings) or state.is_pointless(settings):
             break
-        trial = walk.measured(settings, "workers")
+        trial = state.measured(settings, "workers")
         if (trial.samples_per_second or 0.0) <= (centre.samples_per_second or 0.0):
             break
-    if not walk.is_fed():
-        walk.climb("num_workers", "workers", steps=(-1,))
+    if not state.is_fed():
+        state.climb("num_workers", "workers", steps=(-1,))
 
 
-def _starved(walk: Walk) -> FinishedTrial | None:
+def _starved(state: PlanState) -> FinishedTrial | None:
     """The trial that computes fastest, if its loader keeps it from showing that; else the best, if it is not fed."""
-    centre = walk.visited.get(walk.best)
-    highest = STARVED_GAIN * max(walk.best_rate, walk.bounds.compute_rate(walk.best) or 0.0)
-    for trial in walk.visited.feasible:
-        compute = walk.bounds.compute_rate(trial.settings) or 0.0
+    centre = state.visited.get(state.best)
+    highest = STARVED_GAIN * max(state.best_rate, state.bounds.compute_rate(state.best) or 0.0)
+    for trial in state.visited.feasible:
+        compute = state.bounds.compute_rate(trial.settings) or 0.0
         if compute > highest:
             centre, highest = trial, compute
-    return None if centre is None or walk.is_fed(centre) else centre
+    return None if centre is None or state.is_fed(centre) else centre
 
 
-def _workers_needed(walk: Walk, centre: FinishedTrial) -> int:
+def _workers_needed(state: PlanState, centre: FinishedTrial) -> int:
     own, rate = centre.settings.num_workers, centre.samples_per_second
-    compute, load_s = walk.bounds.compute_rate(centre.settings), walk.bounds.load_s
+    compute, load_s = state.bounds.compute_rate(centre.settings), state.bounds.load_s
     need = 2 * own
     if own and compute and rate:
         need = math.ceil(HEADROOM * own * compute / rate)
@@ -86,36 +86,36 @@ def _workers_needed(walk: Walk, centre: FinishedTrial) -> int:
     return max(own + 1, need)
 
 
-def share_cores(walk: Walk) -> None:
+def share_cores(state: PlanState) -> None:
     """On a CPU: workers and threads together, first balanced, then a worker per core, then around the best.
 
     A worker more is of no use while the training's threads hold its core: measured on two cores, two workers gave 594
     samples/s with two threads and 938 with one.
     """
-    if not walk.is_fed():
-        for workers in dict.fromkeys((_balanced_workers(walk), _cpus(walk))):
-            _consider_share(walk, workers, _cpus(walk) - workers)
-    while any(_consider_share(walk, workers, threads) for workers, threads in _nearby_shares(walk)):
+    if not state.is_fed():
+        for workers in dict.fromkeys((_balanced_workers(state), _cpus(state))):
+            _consider_share(state, workers, _cpus(state) - workers)
+    while any(_consider_share(state, workers, threads) for workers, threads in _nearby_shares(state)):
         pass
-    if walk.best.num_workers and walk.best.intra_op_threads > 1:
-        walk.consider({"omp_wait_policy": OmpWaitPolicy.PASSIVE.value}, "threads")
+    if state.best.num_workers and state.best.intra_op_threads > 1:
+        state.consider({"omp_wait_policy": OmpWaitPolicy.PASSIVE.value}, "threads")
 
 
-def _balanced_workers(walk: Walk) -> int:
+def _balanced_workers(state: PlanState) -> int:
     """Workers at which loader and training would be equally fast, if cores were all that counts."""
-    cpus, load_s, compute = _cpus(walk), walk.bounds.load_s, walk.bounds.compute_rate(walk.best)
+    cpus, load_s, compute = _cpus(state), state.bounds.load_s, state.bounds.compute_rate(state.best)
     work_ratio = load_s * compute if load_s is not None and compute is not None else float(cpus)
     return max(1, min(round(cpus * work_ratio / (cpus + work_ratio)), cpus - 1))
 
 
-def _nearby_shares(walk: Walk) -> list[tuple[int, int]]:
+def _nearby_shares(state: PlanState) -> list[tuple[int, int]]:
     """Workers and threads next to the best: one more or less of either, one for the other, and no workers at all.
 
     Where the loader keeps up, only fewer workers are left to try.
     """
-    own_workers, own_threads = walk.best.num_workers, walk.best.intra_op_threads
-    more_workers, fewer_workers = (walk.neighbour("num_workers", step) for step in (1, -1))
-    more_threads, fewer_threads = (walk.neighbour("intra_op_threads", step) for step in (1, -1))
+    own_workers, own_threads = state.best.num_workers, state.best.intra_op_threads
+    more_workers, fewer_workers = (state.neighbour("num_workers", step) for step in (1, -1))
+    more_threads, fewer_threads = (state.neighbour("intra_op_threads", step) for step in (1, -1))
     pairs = [
         (more_workers, own_threads),
         (fewer_workers, own_threads),
@@ -124,23 +124,23 @@ def _nearby_shares(walk: Walk) -> list[tuple[int, int]]:
         (fewer_workers, more_threads),
         (more_workers, fewer_threads),
         (0, own_threads),
-        (0, _cpus(walk)),
+        (0, _cpus(state)),
     ]
-    most = own_workers if walk.is_fed() else math.inf
+    most = own_workers if state.is_fed() else math.inf
     return [(int(w), int(t)) for w, t in pairs if w is not None and t is not None and int(w) <= most]
 
 
-def _consider_share(walk: Walk, workers: int, threads: int) -> bool:
-    workers, threads = walk.at_most("num_workers", workers), walk.at_most("intra_op_threads", max(1, threads))
-    is_crowded = threads > 1 and workers > 0 and workers + threads > walk.limits.usable_cpus
+def _consider_share(state: PlanState, workers: int, threads: int) -> bool:
+    workers, threads = state.at_most("num_workers", workers), state.at_most("intra_op_threads", max(1, threads))
+    is_crowded = threads > 1 and workers > 0 and workers + threads > state.limits.usable_cpus
     changes: dict[str, Value] = {
         "num_workers": workers,
         "intra_op_threads": threads,
         "omp_wait_policy": (OmpWaitPolicy.PASSIVE if is_crowded else OmpWaitPolicy.DEFAULT).value,
         "persistent_workers": True,
     }
-    return walk.consider(with_fitting_batch(walk, changes), "workers")
+    return state.consider(with_fitting_batch(state, changes), "workers")
 
 
-def _cpus(walk: Walk) -> int:
-    return max(1, math.floor(walk.limits.usable_cpus))
+def _cpus(state: PlanState) -> int:
+    return max(1, math.floor(state.limits.usable_cpus))

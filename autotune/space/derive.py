@@ -9,7 +9,6 @@ from autotune.host import DeviceInfo
 from autotune.model.facts import ScriptFacts
 from autotune.model.maps import all_maps, mapped_settings, mapped_values
 from autotune.settings import INERT_ON_CPU, Group, OmpWaitPolicy, Precision
-from autotune.space.natural import natural_settings
 from autotune.space.ranges import parse_range
 from autotune.space.refusals import (
     NO_STREAM_PREFETCH,
@@ -22,6 +21,7 @@ from autotune.space.refusals import (
     why_no_threads,
     why_no_workers,
 )
+from autotune.space.script_settings import script_settings_of
 from autotune.space.search_space import (
     DOMAINS,
     FREE_ACCUMULATION,
@@ -68,7 +68,7 @@ class _Derivation:
         self._facts, self._machine, self._spec = facts, machine, spec
         self._maps = all_maps(spec.maps, facts)
         self._mapped = mapped_settings(self._maps)
-        self._natural = natural_settings(facts, self._mapped)
+        self._script_settings = script_settings_of(facts, self._mapped)
         self._refused: dict[str, str] = {}
         self._is_fixed_batch = spec.effective_batch == "fixed"
         self._batch = self._batch_per_device()
@@ -81,14 +81,18 @@ class _Derivation:
         self._samples()
         self._batch_parameters(domains, allowed)
         wishes = Wishes(
-            spec=self._spec, natural=self._natural, mapped=self._mapped, refused=self._refused, batch=self._batch
+            spec=self._spec,
+            script_settings=self._script_settings,
+            mapped=self._mapped,
+            refused=self._refused,
+            batch=self._batch,
         )
         wishes.add_knobs(dict(self._facts.knobs), domains, allowed)
         wishes.narrow(domains, allowed)
         loader = self._facts.loader
-        batch_size = self._natural.batch_size
+        batch_size = self._script_settings.batch_size
         return SearchSpace(
-            natural=self._natural,
+            script_settings=self._script_settings,
             domains={name: tuple(values) for name, values in domains.items()},
             allowed={name: tuple(values) for name, values in allowed.items()},
             refused=tuple(self._refused.items()),
@@ -101,7 +105,7 @@ class _Derivation:
 
     def _own_values(self) -> tuple[dict[str, list[Value]], dict[str, list[Value]]]:
         """Static domains with the script's own value in each, and all of it allowed to begin with."""
-        plain = self._natural.to_dict()
+        plain = self._script_settings.to_dict()
         domains = {name: list(values) for name, values in DOMAINS.items()}
         for name, values in domains.items():
             if plain[name] not in values:
@@ -120,19 +124,19 @@ class _Derivation:
 
     def _refuse(self, allowed: dict[str, list[Value]], name: str, reason: str) -> None:
         """Leaves a parameter at the script's own value."""
-        allowed[name] = [self._natural.to_dict()[name]]
+        allowed[name] = [self._script_settings.to_dict()[name]]
         self._refused.setdefault(name, reason)
 
     def _drop(self, allowed: dict[str, list[Value]], name: str, value: Value, reason: str) -> None:
         """Takes one value away, unless it is the script's own."""
-        if value in allowed[name] and value != self._natural.to_dict()[name]:
+        if value in allowed[name] and value != self._script_settings.to_dict()[name]:
             allowed[name].remove(value)
             self._refused.setdefault(f"{name}={value}", reason)
 
     def _loader(self, allowed: dict[str, list[Value]]) -> None:
         loader, names = self._facts.loader, ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
         most = max(1, round(self._usable_cpus * WORKERS_PER_CPU))
-        own = self._natural.num_workers
+        own = self._script_settings.num_workers
         allowed["num_workers"] = [n for n in allowed["num_workers"] if isinstance(n, int) and (n <= most or n == own)]
         reason = why_no_loader(self._facts)
         if Group.LOADER in self._facts.claims:
@@ -179,7 +183,7 @@ class _Derivation:
 
     def _other_formats(self, allowed: dict[str, list[Value]]) -> None:
         """Drops formats that nothing can put in force over the script's own."""
-        own = self._natural.precision
+        own = self._script_settings.precision
         self._drop(allowed, "precision", Precision.FP32.value, f"the script trains in {own.value} by itself")
         if own in (Precision.BF16, Precision.FP16):
             self._drop(allowed, "precision", Precision.TF32.value, f"the script's weights are in {own.value}")
@@ -205,7 +209,7 @@ class _Derivation:
             self._refuse(allowed, "compile", "on a CPU it builds for minutes with a C++ compiler; ask with --set")
 
     def _threads(self, allowed: dict[str, list[Value]]) -> None:
-        most, own = max(1, int(self._usable_cpus)), self._natural.intra_op_threads
+        most, own = max(1, int(self._usable_cpus)), self._script_settings.intra_op_threads
         values = allowed["intra_op_threads"]
         allowed["intra_op_threads"] = [n for n in values if isinstance(n, int) and (n <= most or n == own)]
         reason = why_no_threads(self._facts)
@@ -215,7 +219,7 @@ class _Derivation:
             self._refuse(allowed, "omp_wait_policy", "it is for the OpenMP runtime of torch on Linux")
         elif int(self._usable_cpus) < 2:
             self._refuse(allowed, "omp_wait_policy", "with one core there is no team of threads")
-        elif self._natural.omp_wait_policy is OmpWaitPolicy.PASSIVE:
+        elif self._script_settings.omp_wait_policy is OmpWaitPolicy.PASSIVE:
             self._refuse(allowed, "omp_wait_policy", "OMP_WAIT_POLICY is set already")
 
     def _device_settings(self, allowed: dict[str, list[Value]]) -> None:
@@ -245,8 +249,12 @@ class _Derivation:
     # The batch ------------------------------------------------------------------------------------------------
 
     def _batch_per_device(self) -> int | None:
-        natural = self._natural
-        return None if natural.batch_size is None else natural.batch_size * natural.grad_accum_steps
+        script_settings = self._script_settings
+        return (
+            None
+            if script_settings.batch_size is None
+            else script_settings.batch_size * script_settings.grad_accum_steps
+        )
 
     def _batch_parameters(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
         reason = why_no_split(
@@ -265,14 +273,14 @@ class _Derivation:
             return
         divisors = divisors_of(self._batch)
         domains[SPLIT] = list(range(len(divisors)))
-        own = self._natural.batch_size
+        own = self._script_settings.batch_size
         assert own is not None
         allowed[SPLIT] = [divisors.index(own)] if reason else list(domains[SPLIT])
         if reason:
             self._refused.setdefault("batch_size", reason)
 
     def _free_batch(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
-        own = self._natural
+        own = self._script_settings
         low, high = 1, FREE_BATCH_SIZES[-1]
         if self._spec.effective_batch != "free":
             values = parse_range("batch_size", self._spec.effective_batch)

@@ -152,7 +152,7 @@ def why_no_threads(facts: ScriptFacts) -> str:
 
 def why_not_unedited(
     settings: Settings,
-    natural: Settings,
+    script_settings: Settings,
     facts: ScriptFacts,
     *,
     mapped: frozenset[str] = frozenset(),
@@ -162,7 +162,7 @@ def why_not_unedited(
 
     Args:
         settings: What is asked for.
-        natural: What the script does by itself: what equals it is left alone.
+        script_settings: What the script does by itself: what equals it is left alone.
         facts: What the probe learned of the script.
         mapped: Fields that the script is given as arguments.
         splits_batch_norm: The user allows that BatchNorm sees smaller batches.
@@ -181,7 +181,7 @@ def why_not_unedited(
         "precision": why_no_single_step(facts) if settings.precision is Precision.FP16 else "",
     }
     reasons: dict[str, str] = {}
-    for name in settings.differences(natural):
+    for name in settings.differences(script_settings):
         group = GROUP_OF_FIELD.get(name)
         if group is None or group in facts.claims or name in mapped:
             continue

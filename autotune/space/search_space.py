@@ -51,7 +51,7 @@ class SearchSpace:
     user permit, in the same order, never empty; `refused` says why the rest is not.
     """
 
-    natural: Settings
+    script_settings: Settings
     domains: Mapping[str, tuple[Value, ...]]
     allowed: Mapping[str, tuple[Value, ...]]
     refused: tuple[tuple[str, str], ...]
@@ -84,7 +84,7 @@ class SearchSpace:
     def settings(self, params: Mapping[str, Any]) -> Settings:
         """Canonical settings of Optuna's parameters; a missing parameter keeps the script's own value."""
         changes: dict[str, Any] = {}
-        knobs = dict(self.natural.knobs)
+        knobs = dict(self.script_settings.knobs)
         for name, value in params.items():
             if name == SPLIT:
                 micro_batch = self.divisors[int(value)]
@@ -94,7 +94,7 @@ class SearchSpace:
             else:
                 changes[name] = value
         changes["knobs"] = tuple(knobs.items())
-        return replace(self.natural, **changes).canonical(device_is_cpu=self.device_is_cpu)
+        return replace(self.script_settings, **changes).canonical(device_is_cpu=self.device_is_cpu)
 
     def params(self, settings: Settings) -> dict[str, Value]:
         """Optuna's parameters of settings; the inverse of `settings` on canonical ones."""
@@ -112,17 +112,19 @@ class SearchSpace:
     def why_not(self, settings: Settings) -> str | None:
         """Why these settings may not be tried, as one sentence; None when they may."""
         canonical = settings.canonical(device_is_cpu=self.device_is_cpu)
-        if canonical == self.natural.canonical(device_is_cpu=self.device_is_cpu):
+        if canonical == self.script_settings.canonical(device_is_cpu=self.device_is_cpu):
             return None
         try:
             params = self.params(canonical)
         except ValueError:
             return f"batch_size {settings.batch_size} does not divide the effective batch."
-        known = {name for name, _ in self.natural.knobs} | {name.removeprefix(KNOB_PREFIX) for name in self.domains}
+        known = {name for name, _ in self.script_settings.knobs} | {
+            name.removeprefix(KNOB_PREFIX) for name in self.domains
+        }
         for name, _ in canonical.knobs:
             if name not in known:
                 return f"The knob {name} is not in the search space."
-        inert = self.params(self.natural.canonical(device_is_cpu=self.device_is_cpu))
+        inert = self.params(self.script_settings.canonical(device_is_cpu=self.device_is_cpu))
         for name, value in params.items():
             if value not in self.allowed[name] and not (name in canonical.inert or value == inert.get(name)):
                 return f"{name} = {value} is not in the search space."
@@ -153,7 +155,7 @@ class SearchSpace:
         """What makes two studies' spaces the same: the parameters, their domains, the baseline and the batch."""
         return {
             "domains": {name: list(values) for name, values in self.domains.items()},
-            "natural": self.natural.to_dict(),
+            "natural": self.script_settings.to_dict(),
             "batch_per_device": self.batch_per_device,
             "world_size": self.world_size,
         }

@@ -25,7 +25,7 @@ class Wishes:
     """Applies what the user asked for to what the script and the machine permit."""
 
     spec: SearchSpec
-    natural: Settings
+    script_settings: Settings
     mapped: Collection[str]
     """Settings and knobs that the script is given as arguments."""
     refused: Mapping[str, str]
@@ -81,14 +81,17 @@ class Wishes:
         reason = self.refused.get(name)
         for value in values:
             dropped = self.refused.get(f"{name}={value}", reason)
-            if dropped and value != self.natural.to_dict()[name]:
+            if dropped and value != self.script_settings.to_dict()[name]:
                 raise SearchSpaceError(f"{name} {value} cannot be searched: {dropped}.", f"Leave {name} out.")
         domains[name] = list(dict.fromkeys([*domains[name], *values]))
         allowed[name] = list(values)
 
     def _narrow_split(self, allowed: Values, name: str, values: tuple[Value, ...]) -> None:
         batch, reason = self.batch, self.refused.get("batch_size")
-        own = {"batch_size": self.natural.batch_size, "grad_accum_steps": self.natural.grad_accum_steps}[name]
+        own = {
+            "batch_size": self.script_settings.batch_size,
+            "grad_accum_steps": self.script_settings.grad_accum_steps,
+        }[name]
         if (reason or batch is None) and set(values) != {own}:
             raise SearchSpaceError(f"{name} cannot be searched: {reason}.", f"Leave {name} out.")
         if batch is None:

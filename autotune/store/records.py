@@ -33,7 +33,7 @@ class StudyRecord:
     """`running`, or the status of the result."""
     memory_cap_bytes: int | None = None
     facts: ScriptFacts | None = None
-    natural: Settings | None = None
+    script_settings: Settings | None = None
     """The script's own settings."""
     refused: tuple[tuple[str, str], ...] = ()
     """(setting, reason) of what is left out of the space."""

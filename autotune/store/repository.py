@@ -182,12 +182,12 @@ class Repository(StudyLeases):
 
         return self._database.read(read)
 
-    def overview(self, name: str, natural: Settings | None) -> TrialOverview:
+    def overview(self, name: str, script_settings: Settings | None) -> TrialOverview:
         """Counts of the study's trials, and the two that figures are of.
 
         Args:
             name: The study.
-            natural: The script's own settings, canonical; None where they are not known.
+            script_settings: The script's own settings, canonical; None where they are not known.
         """
         table = tables.trials
 
@@ -205,7 +205,7 @@ class Repository(StudyLeases):
             return TrialOverview(
                 outcomes=outcomes,
                 best=None if best is None else _trial(connection, of_study, best),
-                baseline=None if natural is None else _latest_of(connection, of_study, natural),
+                baseline=None if script_settings is None else _latest_of(connection, of_study, script_settings),
             )
 
         return self._database.read(read)
@@ -232,7 +232,7 @@ class Repository(StudyLeases):
         name: str,
         *,
         facts: ScriptFacts,
-        natural: Settings,
+        script_settings: Settings,
         refused: tuple[tuple[str, str], ...],
         memory_cap_bytes: int,
         layer_folder: str,
@@ -241,7 +241,7 @@ class Repository(StudyLeases):
         """Stores what the probe learned; the study's fingerprint too, where it is given."""
         row = rows.probe_to_row(
             facts=facts,
-            natural=natural,
+            script_settings=script_settings,
             refused=refused,
             memory_cap_bytes=memory_cap_bytes,
             layer_folder=layer_folder,

@@ -39,7 +39,7 @@ def study_to_row(record: StudyRecord) -> dict[str, Any]:
         "result": None if record.result is None else result_to_json(record.result),
         **probe_to_row(
             facts=record.facts,
-            natural=record.natural,
+            script_settings=record.script_settings,
             refused=record.refused,
             memory_cap_bytes=record.memory_cap_bytes,
             layer_folder=record.layer_folder,
@@ -50,7 +50,7 @@ def study_to_row(record: StudyRecord) -> dict[str, Any]:
 def probe_to_row(
     *,
     facts: ScriptFacts | None,
-    natural: Settings | None,
+    script_settings: Settings | None,
     refused: tuple[tuple[str, str], ...],
     memory_cap_bytes: int | None,
     layer_folder: str,
@@ -58,7 +58,7 @@ def probe_to_row(
     """Columns of a study that its probe fills."""
     return {
         "facts": None if facts is None else to_json(to_plain(facts)),
-        "natural_settings": None if natural is None else to_json(natural.to_dict()),
+        "natural_settings": None if script_settings is None else to_json(script_settings.to_dict()),
         "refused": to_json([list(pair) for pair in refused]),
         "memory_cap_bytes": memory_cap_bytes,
         # As JSON, since a path need not be valid text.
@@ -73,7 +73,7 @@ def study_from_row(row: RowMapping, storage: str) -> StudyRecord:
         StoreError: A column cannot be read.
     """
     with _readable(f"study {row['name']!r}"):
-        facts, natural = _load_optional(row["facts"]), _load_optional(row["natural_settings"])
+        facts, script_settings = _load_optional(row["facts"]), _load_optional(row["natural_settings"])
         return StudyRecord(
             name=row["name"],
             spec=replace(from_plain(SearchSpec, json.loads(row["spec"])), storage=storage),
@@ -82,7 +82,7 @@ def study_from_row(row: RowMapping, storage: str) -> StudyRecord:
             status=row["status"],
             memory_cap_bytes=row["memory_cap_bytes"],
             facts=None if facts is None else from_plain(ScriptFacts, facts),
-            natural=None if natural is None else Settings.from_dict(natural),
+            script_settings=None if script_settings is None else Settings.from_dict(script_settings),
             refused=tuple((str(name), str(reason)) for name, reason in json.loads(row["refused"])),
             layer_folder=_of_kind(str, json.loads(row["layer_folder"])),
             spent_s=float(row["spent_s"]),

@@ -50,7 +50,7 @@ def run_command(
         ConfigError: The config does not say how to apply itself to an unedited script, or has a setting that cannot be
             applied to this one soundly.
     """
-    facts, natural = config.script.facts, config.script.natural
+    facts, script_settings = config.script.facts, config.script.natural
     if facts is None:
         raise ConfigError(
             "The config was not measured on an unedited script, so it cannot be applied to one.",
@@ -60,10 +60,10 @@ def run_command(
     _check_can_be_applied(config, path)
     job = TrialJob(
         mode=Mode.RUN,
-        command=(*command, *mapped_arguments(config.settings, natural, config.script.maps.items())),
+        command=(*command, *mapped_arguments(config.settings, script_settings, config.script.maps.items())),
         cwd=str(cwd),
         settings=config.settings,
-        natural=natural,
+        script_settings=script_settings,
         facts=facts,
         mapped=tuple(sorted(mapped_settings(config.script.maps.items()))),
         device=facts.device,
@@ -76,7 +76,7 @@ def run_command(
         total_limit_s=1.0,
     )
     environment = without_ours(os.environ, GROUP_OF_FIELD)
-    environment.update(environment_for(config.settings, natural))
+    environment.update(environment_for(config.settings, script_settings))
     if 0 < len(shown) < len(cuda_devices()):
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(each.uuid for each in shown)
     environment["AUTOTUNE_JOB"] = json.dumps(to_plain(job))

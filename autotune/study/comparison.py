@@ -12,7 +12,7 @@ from autotune.errors import UsageError
 from autotune.host import HostFingerprint
 from autotune.measure.apart import Estimate, compare_apart
 from autotune.model.search_result import Contender, SearchResult
-from autotune.model.study_comparison import Contrast, Side, Yardstick
+from autotune.model.study_comparison import Side, StudyComparison, Yardstick
 from autotune.plain import from_plain
 from autotune.settings import Settings
 from autotune.store.records import StudyRecord
@@ -36,7 +36,7 @@ class Found:
 
     side: Side
     host: HostFingerprint | None
-    natural: Settings | None
+    script_settings: Settings | None
     """The script's own settings: what a gain is over."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What must be equal, by the name under which it is told; without what is not known."""
@@ -74,7 +74,7 @@ def found_by_study(name: str, record: StudyRecord) -> Found:
             memory_cap_bytes=result.memory_cap_bytes,
         ),
         host=host,
-        natural=record.natural,
+        script_settings=record.script_settings,
         fields={
             **{name: stored[key] for name, key in STORED_FIELDS.items() if stored.get(key, "") != ""},
             **stored.get("versions", {}),
@@ -110,7 +110,7 @@ def found_by_config(name: str, config: TunedConfig) -> Found:
             memory_cap_bytes=config.memory_cap_bytes,
         ),
         host=config.provenance.host,
-        natural=config.script.natural,
+        script_settings=config.script.natural,
         fields={
             **({"script": config.script.digest} if config.script.digest else {}),
             "autotune": config.provenance.autotune,
@@ -120,7 +120,7 @@ def found_by_config(name: str, config: TunedConfig) -> Found:
     )
 
 
-def contrast(first: Found, second: Found) -> Contrast:
+def comparison(first: Found, second: Found) -> StudyComparison:
     """How many times as fast the second is.
 
     By the gains over the baseline, where both have one over the same settings: what slowed the machine during one of
@@ -136,10 +136,10 @@ def contrast(first: Found, second: Found) -> Contrast:
             "A figure holds for one script, machine and effective batch; search again where they are the same.",
         )
     gains = (second.side.gain, first.side.gain)
-    by = Yardstick.GAIN if all(gains) and first.natural == second.natural else Yardstick.RATE
+    by = Yardstick.GAIN if all(gains) and first.script_settings == second.script_settings else Yardstick.RATE
     ours, theirs = gains if by is Yardstick.GAIN else (second.side.rate, first.side.rate)
     assert ours is not None and theirs is not None
-    return Contrast(first=first.side, second=second.side, ratio=compare_apart(ours, theirs), by=by)
+    return StudyComparison(first=first.side, second=second.side, ratio=compare_apart(ours, theirs), by=by)
 
 
 def why_not(first: Found, second: Found) -> Iterator[str]:

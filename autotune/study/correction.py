@@ -9,7 +9,7 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.result import TrialResult
 from autotune.settings import text_of
 from autotune.space.derive import derive_space
-from autotune.space.natural import misread, natural_settings, with_readings
+from autotune.space.script_settings import misread, script_settings_of, with_readings
 from autotune.space.search_space import SearchSpace
 from autotune.study.jobs import Jobs
 
@@ -35,19 +35,21 @@ def correction_of(result: TrialResult, jobs: Jobs) -> Correction | None:
         result: Result of the trial.
         jobs: Source of the trial, with the facts and settings of the probe.
     """
-    facts, natural = jobs.facts, jobs.natural
-    assert facts is not None and natural is not None
-    readings = misread(natural, (rank.observed for rank in result.ranks), device_is_cpu=jobs.site.device.is_cpu)
+    facts, script_settings = jobs.facts, jobs.script_settings
+    assert facts is not None and script_settings is not None
+    readings = misread(
+        script_settings, (rank.observed for rank in result.ranks), device_is_cpu=jobs.target.device.is_cpu
+    )
     if not readings:
         return None
     facts = with_readings(facts, readings)
     try:
-        space = derive_space(facts, jobs.site.machine, jobs.spec)
+        space = derive_space(facts, jobs.target.machine, jobs.spec)
     except SearchSpaceError:
         return None
-    seen = natural_settings(facts)
+    seen = script_settings_of(facts)
     told = ", ".join(f"{name}={text_of(getattr(seen, name))}" for name in sorted(readings))
-    taken = ", ".join(f"{name}={text_of(getattr(natural, name))}" for name in sorted(readings))
+    taken = ", ".join(f"{name}={text_of(getattr(script_settings, name))}" for name in sorted(readings))
     message = f"Your script's own settings are {told}, as its first trial shows; the probe had read {taken}."
-    jobs = replace(jobs, facts=facts, natural=space.natural)
+    jobs = replace(jobs, facts=facts, script_settings=space.script_settings)
     return Correction(facts=facts, space=space, jobs=jobs, message=message)

@@ -17,13 +17,13 @@ from autotune.model.facts import ScriptFacts
 from autotune.plain import from_plain, to_plain
 from autotune.space.search_space import SPLIT, SearchSpace
 from autotune.spec import SearchSpec
-from autotune.study.target import Site, script_digest
+from autotune.study.target import Target, script_digest
 
 MAX_FILES = 2000
 """Source files of one module that are looked at."""
 
 
-def study_fingerprint(spec: SearchSpec, site: Site) -> dict[str, Any]:
+def study_fingerprint(spec: SearchSpec, target: Target) -> dict[str, Any]:
     """What is known before the probe."""
     return {
         "script": script_digest(spec),
@@ -31,7 +31,7 @@ def study_fingerprint(spec: SearchSpec, site: Site) -> dict[str, Any]:
         "cwd": os.path.realpath(spec.cwd),
         "maps": [list(pair) for pair in spec.maps],
         "samples_per_step": spec.samples_per_step,
-        "host": to_plain(site.host),
+        "host": to_plain(target.host),
         "versions": {"autotune": __version__},
         "effective_batch": spec.effective_batch,
         "memory_cap": spec.memory_cap,

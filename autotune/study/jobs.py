@@ -13,7 +13,7 @@ from autotune.protocol.job import Mode, TrialJob
 from autotune.settings import OmpWaitPolicy, Settings
 from autotune.spec import SearchSpec
 from autotune.study.budget import LEAST_FINAL_WINDOW_S
-from autotune.study.target import Site
+from autotune.study.target import Target
 
 PROBE_START_LIMIT_S = 900.0
 """A probe may download its dataset."""
@@ -36,9 +36,9 @@ class Jobs:
     """Makes the jobs of one study."""
 
     spec: SearchSpec
-    site: Site
+    target: Target
     facts: ScriptFacts | None = None
-    natural: Settings | None = None
+    script_settings: Settings | None = None
 
     @property
     def maps(self) -> tuple[tuple[str, str], ...]:
@@ -71,14 +71,14 @@ class Jobs:
         window_limit_s: float = math.inf,
     ) -> TrialJob:
         """A measurement under these settings; finals measure longer and never race, within the time that is left."""
-        assert self.facts is not None and self.natural is not None
+        assert self.facts is not None and self.script_settings is not None
         start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s
-        arguments = mapped_arguments(settings, self.natural, self.maps)
+        arguments = mapped_arguments(settings, self.script_settings, self.maps)
         return self._job(
             mode=Mode.TRIAL,
             command=(*self.spec.command, *arguments),
             settings=settings,
-            environment=tuple(environment_for(settings, self.natural).items()),
+            environment=tuple(environment_for(settings, self.script_settings).items()),
             window=self._window(is_final=is_final, limit_s=window_limit_s),
             incumbent=None if is_final else incumbent,
             start_limit_s=start_limit_s,
@@ -93,9 +93,9 @@ class Jobs:
 
     def _facts_of_trials(self) -> ScriptFacts | None:
         """The facts with the answer to a script's question for devices as trials are to hear it: of those shown."""
-        facts, shown = self.facts, self.site.devices
+        facts, shown = self.facts, self.target.devices
         known = facts.cuda_devices if facts is not None else None
-        if facts is None or known is None or not shown or known.asked_for != ",".join(self.site.probe_devices):
+        if facts is None or known is None or not shown or known.asked_for != ",".join(self.target.probe_devices):
             return facts
         return replace(facts, cuda_devices=replace(known, asked_for=",".join(shown), num_devices=len(shown)))
 
@@ -128,17 +128,17 @@ class Jobs:
             command=command,
             cwd=self.spec.cwd,
             settings=settings,
-            natural=self.natural,
+            script_settings=self.script_settings,
             facts=self._facts_of_trials(),
             mapped=tuple(sorted(mapped_settings(self.maps))),
             environment=environment,
-            device=self.site.device.kind,
-            devices=self.site.probe_devices if mode is Mode.PROBE else self.site.devices,
+            device=self.target.device.kind,
+            devices=self.target.probe_devices if mode is Mode.PROBE else self.target.devices,
             world_size=self.spec.num_processes_per_node,
             seed=self.spec.seed,
-            cap_bytes=self.site.cap_bytes,
-            cap_fraction=self.site.cap_fraction,
-            host_cap_bytes=self.site.host_cap_bytes,
+            cap_bytes=self.target.cap_bytes,
+            cap_fraction=self.target.cap_fraction,
+            host_cap_bytes=self.target.host_cap_bytes,
             outside_allocator_bytes=self.facts.outside_allocator_bytes if self.facts is not None else None,
             window=window or self._window(is_final=False),
             incumbent_samples_per_second=incumbent,
@@ -148,14 +148,17 @@ class Jobs:
         )
 
 
-def environment_for(settings: Settings, natural: Settings) -> Mapping[str, str]:
+def environment_for(settings: Settings, script_settings: Settings) -> Mapping[str, str]:
     """Variables that must be set before the interpreter starts; none for what the script does by itself."""
     environment: dict[str, str] = {}
-    if settings.intra_op_threads != natural.intra_op_threads:
+    if settings.intra_op_threads != script_settings.intra_op_threads:
         environment["OMP_NUM_THREADS"] = str(settings.intra_op_threads)
         environment["MKL_NUM_THREADS"] = str(settings.intra_op_threads)
-    if settings.omp_wait_policy is OmpWaitPolicy.PASSIVE and natural.omp_wait_policy is not OmpWaitPolicy.PASSIVE:
+    if (
+        settings.omp_wait_policy is OmpWaitPolicy.PASSIVE
+        and script_settings.omp_wait_policy is not OmpWaitPolicy.PASSIVE
+    ):
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
-    if settings.expandable_segments and not natural.expandable_segments:
+    if settings.expandable_segments and not script_settings.expandable_segments:
         environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     return environment

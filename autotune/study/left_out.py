@@ -18,11 +18,11 @@ def left_out_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> tuple[Lef
         record: The study; before the probe of the study, nothing is left out.
         trials: All trials of the study.
     """
-    if record.natural is None:
+    if record.script_settings is None:
         return ()
     device_is_cpu = record.facts is not None and record.facts.device == "cpu"
-    natural = record.natural.canonical(device_is_cpu=device_is_cpu)
-    history = History([_finished(trial) for trial in trials if trial.result.outcome.is_finished], natural)
+    script_settings = record.script_settings.canonical(device_is_cpu=device_is_cpu)
+    history = History([_finished(trial) for trial in trials if trial.result.outcome.is_finished], script_settings)
     found = investigate(history, device_is_cpu=device_is_cpu)
     return tuple(_left_out(guilt) for guilt in found.guilts)
 

@@ -19,30 +19,30 @@ from autotune.study.protection_record import wish_of
 from autotune.study.publish import interrupted_result
 from autotune.study.removal import workspace_id
 from autotune.study.stop import StopRequest
-from autotune.study.study import Course, OnEvent
-from autotune.study.target import Site
+from autotune.study.study import OnEvent, Study
+from autotune.study.target import Target
 
 
-class Session:
+class OpenStudy:
     """One study being searched by this process, under its lease.
 
     Args:
         study: The study, which is in the repository.
-        site: Where its trials run.
+        target: Where its trials run.
         repository: Where it is stored.
         on_event: Told of everything.
         stop: May end it.
     """
 
     def __init__(
-        self, study: StudyRecord, site: Site, repository: Repository, on_event: OnEvent, stop: StopRequest
+        self, study: StudyRecord, target: Target, repository: Repository, on_event: OnEvent, stop: StopRequest
     ) -> None:
         self._repository, self._on_event = repository, on_event
         self._name, self._spec = study.name, study.spec
         self._owner = Owner.this_process()
         self._budget = Budget(study.spec.budget_s, study.spent_s)
-        self._course = Course(
-            study, site, repository, owner=self._owner, budget=self._budget, on_event=on_event, stop=stop
+        self._study = Study(
+            study, target, repository, owner=self._owner, budget=self._budget, on_event=on_event, stop=stop
         )
 
     def run(self) -> SearchResult:
@@ -70,14 +70,14 @@ class Session:
     def _run_in(self, workspace: Workspace) -> SearchResult:
         self._say_started()
         try:
-            return self._course.run(workspace)
+            return self._study.run(workspace)
         except InterruptedError:
             return self._interrupted_before_trials()
 
     def _is_of_no_use(self, error: BaseException) -> bool:
         """Whether the study has taught nothing, and cannot: its name is free again then."""
         return (
-            self._course.study.facts is None and isinstance(error, AutotuneError) and not isinstance(error, StoreError)
+            self._study.study.facts is None and isinstance(error, AutotuneError) and not isinstance(error, StoreError)
         )
 
     def _leave_after(self, error: BaseException) -> None:
@@ -113,22 +113,22 @@ class Session:
 
     def _interrupted_before_trials(self) -> SearchResult:
         self._repository.set_status(self._name, Status.INTERRUPTED.value)
-        return interrupted_result(self._course.study, self._course.site, wall_s=self._budget.spent_s)
+        return interrupted_result(self._study.study, self._study.target, wall_s=self._budget.spent_s)
 
     def _say_started(self) -> None:
-        spec, host = self._spec, self._course.site.host
+        spec, host = self._spec, self._study.target.host
         finished = [t for t in self._repository.trials(self._name) if t.result.outcome.is_finished]
         self._on_event(
             SearchStarted(
                 study=self._name,
                 script=spec.script,
                 machine=f"{host.device}, {host.usable_cpus:g} usable cores, torch {host.torch}",
-                memory_cap_bytes=self._course.site.cap_bytes,
+                memory_cap_bytes=self._study.target.cap_bytes,
                 max_trials=spec.trials_limit,
                 budget_s=spec.budget_s,
                 num_finished=len(finished),
                 storage=mask_url(self._repository.url),
                 cwd=spec.cwd,
-                spent_s=self._course.study.spent_s,
+                spent_s=self._study.study.spent_s,
             )
         )

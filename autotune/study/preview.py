@@ -27,7 +27,7 @@ from autotune.study.probing import probe_script
 from autotune.study.protection_record import wish_of
 from autotune.study.publish import check_config_path
 from autotune.study.stop import StopRequest
-from autotune.study.target import Site, open_site
+from autotune.study.target import Target, open_target
 
 NUM_FIRST = 6
 """Settings of the plan that are shown."""
@@ -68,15 +68,15 @@ def preview(
     check_name(spec.study)
     check_config_path(spec)
     storage = resolve_url(spec.storage, Path(spec.cwd))
-    site = open_site(spec)
+    target = open_target(spec)
     if not run_probe:
-        return _preview(spec, site, storage, None, None)
+        return _preview(spec, target, storage, None, None)
     began = time.monotonic()
     workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
         on_event(ProbeStarted())
-        runner = ColdRunner(workspace, site.device)
-        jobs = Jobs(spec=spec, site=site)
+        runner = ColdRunner(workspace, target.device)
+        jobs = Jobs(spec=spec, target=target)
         facts = probe_script(
             jobs,
             runner,
@@ -88,33 +88,33 @@ def preview(
         wall_s = time.monotonic() - began
     finally:
         workspace.remove()
-    site = site.where_it_trains(facts, spec, on_event)
-    space = derive_space(facts, site.machine, spec)
+    target = target.where_it_trains(facts, spec, on_event)
+    space = derive_space(facts, target.machine, spec)
     probe = ProbeFinished(
         facts=facts,
-        natural=space.natural,
+        natural=space.script_settings,
         refused=space.refused,
         wall_s=wall_s,
         samples_unit=samples_unit(facts, spec.samples_per_step),
-        arguments=useful_arguments(facts, site.machine, spec),
+        arguments=useful_arguments(facts, target.machine, spec),
     )
     on_event(probe)
-    return _preview(spec, site, storage, probe, space)
+    return _preview(spec, target, storage, probe, space)
 
 
 def _preview(
-    spec: SearchSpec, site: Site, storage: str, probe: ProbeFinished | None, space: SearchSpace | None
+    spec: SearchSpec, target: Target, storage: str, probe: ProbeFinished | None, space: SearchSpace | None
 ) -> Preview:
     return Preview(
         spec=spec,
-        machine=f"{site.host.cpu}, {site.host.usable_cpus:g} usable cores, torch {site.host.torch}",
-        device=site.device.name,
-        memory_cap_bytes=site.cap_bytes,
+        machine=f"{target.host.cpu}, {target.host.usable_cpus:g} usable cores, torch {target.host.torch}",
+        device=target.device.name,
+        memory_cap_bytes=target.cap_bytes,
         storage=mask_url(storage),
         probe=probe,
         searched=tuple((name, space.allowed[name]) for name in space.searched) if space is not None else (),
         num_settings=space.num_settings if space is not None else None,
-        first=first_settings(space, PlanLimits(usable_cpus=site.usable_cpus, cap_bytes=site.cap_bytes))
+        first=first_settings(space, PlanLimits(usable_cpus=target.usable_cpus, cap_bytes=target.cap_bytes))
         if space is not None
         else (),
     )
@@ -125,10 +125,10 @@ def first_settings(space: SearchSpace, limits: PlanLimits) -> tuple[tuple[Settin
 
     Shorter than `NUM_FIRST` where the plan ends before: what comes then is forecast from the trials' figures.
     """
-    natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
+    script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
     trials: list[FinishedTrial] = []
     while len(trials) < NUM_FIRST:
-        candidate = plan(History(trials, natural), space, limits)
+        candidate = plan(History(trials, script_settings), space, limits)
         if isinstance(candidate, PlanFinished):
             break
         trials.append(_as_fast_as_all(candidate, len(trials)))

@@ -16,7 +16,7 @@ from autotune.protocol.job import TrialJob
 from autotune.runner.runner import Runner
 from autotune.runner.unseen_processes import ignores_environment
 from autotune.settings import Group
-from autotune.space.natural import natural_settings
+from autotune.space.script_settings import script_settings_of
 from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments, mask_text
 from autotune.study.jobs import Jobs
@@ -71,9 +71,9 @@ def probe_script(
     _check_is_seen(jobs.spec)
     progress = ProgressTeller(on_event)
     result = _run(replace(jobs.probe(), ends_by=ends_by), runner, stop, progress)
-    if result.is_out_of_memory and jobs.site.free_cap_bytes > jobs.site.cap_bytes and not jobs.spec.share_gpu:
+    if result.is_out_of_memory and jobs.target.free_cap_bytes > jobs.target.cap_bytes and not jobs.spec.share_gpu:
         # What the script is can be learned where it has room; that it has none under the cap, its baseline will show.
-        jobs = replace(jobs, site=replace(jobs.site, cap_bytes=jobs.site.free_cap_bytes))
+        jobs = replace(jobs, target=replace(jobs.target, cap_bytes=jobs.target.free_cap_bytes))
         result = _run(replace(jobs.probe(), ends_by=ends_by), runner, stop, progress)
     while result.facts is None and (folders := learn_folders(result.log_tail)):
         places = ", ".join(map(str, folders))
@@ -182,12 +182,12 @@ def _reduction(
 
     None where the script failed.
     """
-    natural = natural_settings(facts)
-    batch_size = natural.batch_size
+    script_settings = script_settings_of(facts)
+    batch_size = script_settings.batch_size
     assert batch_size is not None
     num_parts = next(k for k in range(2, batch_size + 1) if batch_size % k == 0)
-    settings = replace(natural, batch_size=batch_size // num_parts, grad_accum_steps=num_parts)
-    job = replace(jobs, facts=facts, natural=natural).split_probe(settings)
+    settings = replace(script_settings, batch_size=batch_size // num_parts, grad_accum_steps=num_parts)
+    job = replace(jobs, facts=facts, script_settings=script_settings).split_probe(settings)
     result = _run(replace(job, ends_by=ends_by), runner, stop, progress)
     if result.facts is None:
         return None

@@ -26,7 +26,7 @@ from autotune.study.finals import FinalsResult, fits, published_rate
 from autotune.study.left_out import left_out_of
 from autotune.study.notes import notes_of
 from autotune.study.protection_record import weakest
-from autotune.study.target import Site, script_digest
+from autotune.study.target import Target, script_digest
 
 UNKNOWN = Bottleneck(
     kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
@@ -37,7 +37,7 @@ MEASURING_PARTS = ("warm_up", "compute", "ramp", "window")
 def make_result(
     *,
     study: StudyRecord,
-    site: Site,
+    target: Target,
     status: Status,
     trials: Sequence[TrialRecord],
     history: History,
@@ -50,19 +50,19 @@ def make_result(
     best, baseline = history.best, history.baseline
     records = finals.records if finals is not None else ()
     winner = finals.winner if finals is not None else best
-    before = _bottleneck(baseline, records, trials, site)
-    after = _bottleneck(winner, records, trials, site)
+    before = _bottleneck(baseline, records, trials, target)
+    after = _bottleneck(winner, records, trials, target)
     comparison = finals.comparison if finals is not None else None
     assert study.facts is not None
     results = [*(trial.result for trial in trials), *(record.result for record in records)]
     paths = {*study.facts.escaped, *(path for result in results for path in result.escaped)}
     escaped = sorted(paths, key=lambda path: (path.startswith("("), path))
-    has_choice = bool(derive_space(study.facts, site.machine, study.spec).searched)
+    has_choice = bool(derive_space(study.facts, target.machine, study.spec).searched)
     return SearchResult(
         study=study.name,
         status=status,
-        baseline=_contender(baseline, records, site) if baseline is not None else None,
-        best=_contender(winner, records, site) if winner is not None else None,
+        baseline=_contender(baseline, records, target) if baseline is not None else None,
+        best=_contender(winner, records, target) if winner is not None else None,
         speedup=(comparison.ratio, comparison.low, comparison.high) if comparison is not None else None,
         bottleneck=before.kind.value,
         bottleneck_after=after.kind.value,
@@ -70,7 +70,7 @@ def make_result(
         ceiling_samples_per_second=before.ceiling_samples_per_second,
         ceiling_fraction=before.ceiling_fraction,
         trials=count_trials(trials, num_gated),
-        memory_cap_bytes=site.cap_bytes,
+        memory_cap_bytes=target.cap_bytes,
         wall_s=wall_s,
         measuring_s=sum(map(_measuring_s, results)),
         config=None,
@@ -84,7 +84,7 @@ def make_result(
     )
 
 
-def interrupted_result(study: StudyRecord, site: Site, *, wall_s: float) -> SearchResult:
+def interrupted_result(study: StudyRecord, target: Target, *, wall_s: float) -> SearchResult:
     """The result of a search that was asked to stop before its first trial."""
     return SearchResult(
         study=study.name,
@@ -97,7 +97,7 @@ def interrupted_result(study: StudyRecord, site: Site, *, wall_s: float) -> Sear
         data_wait_fraction=None,
         ceiling_samples_per_second=None,
         trials=count_trials((), 0),
-        memory_cap_bytes=site.cap_bytes,
+        memory_cap_bytes=target.cap_bytes,
         wall_s=wall_s,
         measuring_s=0.0,
         config=None,
@@ -151,11 +151,11 @@ def check_config_path(spec: SearchSpec) -> None:
     check_overwrite(config_path(spec), script=spec.script, digest=script_digest(spec), force=spec.force)
 
 
-def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> Path:
+def write_tuned_config(study: StudyRecord, target: Target, result: SearchResult) -> Path:
     """Writes the tuned config of a result that has a best."""
     best, baseline = result.best, result.baseline
     assert best is not None and best.samples_per_second is not None and best.interval is not None
-    assert study.facts is not None and study.natural is not None
+    assert study.facts is not None and study.script_settings is not None
     spec = study.spec
     config = TunedConfig(
         settings=best.settings,
@@ -165,13 +165,13 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
         speedup=result.speedup,
         samples_unit=result.samples_unit,
         peak_memory_bytes=best.peak_memory_bytes,
-        memory_cap_bytes=site.cap_bytes,
+        memory_cap_bytes=target.cap_bytes,
         bottleneck=result.bottleneck,
-        memory=MemoryShares(fraction=None if site.device.is_cpu else site.cap_fraction),
+        memory=MemoryShares(fraction=None if target.device.is_cpu else target.cap_fraction),
         provenance=Provenance(
             study=study.name,
             trial=best.trial or 0,
-            host=site.host,
+            host=target.host,
             world_size=study.facts.world_size,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             autotune=autotune.__version__,
@@ -179,7 +179,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
         script=TunedScript(
             path=spec.script,
             digest=study.fingerprint.get("script", ""),
-            natural=study.natural,
+            natural=study.script_settings,
             maps=dict(all_maps(spec.maps, study.facts)),
             # Hundreds of lines that trials alone need, to be forked with the imports done.
             facts=replace(study.facts, imports=(), escaped=()),
@@ -193,7 +193,7 @@ def write_tuned_config(study: StudyRecord, site: Site, result: SearchResult) -> 
     return path
 
 
-def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], site: Site) -> Contender:
+def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], target: Target) -> Contender:
     rate = published_rate(records, trial.number)
     peaks = [r.result.peak_memory_bytes for r in records if r.number == trial.number and r.result.peak_memory_bytes]
     peak = max([*peaks, *([trial.peak_memory_bytes] if trial.peak_memory_bytes else [])], default=None)
@@ -201,7 +201,7 @@ def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], site: Site)
     return Contender(
         trial=trial.number,
         settings=trial.settings,
-        feasible=not trial.outcome.is_infeasible and (peak is None or peak <= site.cap_bytes),
+        feasible=not trial.outcome.is_infeasible and (peak is None or peak <= target.cap_bytes),
         samples_per_second=rate[0] if rate else None,
         interval=rate[1] if rate else None,
         steady_samples_per_second=_steady(looks) if rate else None,
@@ -210,11 +210,11 @@ def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], site: Site)
 
 
 def _bottleneck(
-    trial: FinishedTrial | None, records: Sequence[FinalRecord], trials: Sequence[TrialRecord], site: Site
+    trial: FinishedTrial | None, records: Sequence[FinalRecord], trials: Sequence[TrialRecord], target: Target
 ) -> Bottleneck:
     if trial is None:
         return UNKNOWN
-    return bottleneck_of(trial.number, records, trials, device_is_cpu=site.device.is_cpu)
+    return bottleneck_of(trial.number, records, trials, device_is_cpu=target.device.is_cpu)
 
 
 def bottleneck_of(

@@ -17,12 +17,12 @@ from autotune.store.secrets import remember_arguments
 from autotune.store.url import mask_url, network_file_system, resolve_url
 from autotune.study import trust_record
 from autotune.study.fingerprint import check_unchanged, module_digests, study_fingerprint, what_changed
-from autotune.study.open_study import Session
+from autotune.study.open_study import OpenStudy
 from autotune.study.publish import check_config_path
 from autotune.study.stop import StopRequest
 from autotune.study.study import OnEvent
 from autotune.study.take_over import check_can_be_taken_over
-from autotune.study.target import open_site
+from autotune.study.target import open_target
 from autotune.study.together import is_final
 
 
@@ -34,14 +34,14 @@ def search(spec: SearchSpec, *, on_event: OnEvent, stop: StopRequest | None = No
         AutotuneError: Whatever the user, the machine or the database caused; its exit code says which.
     """
     check_config_path(spec)
-    site = open_site(spec)
+    target = open_target(spec)
     with _open_repository(spec.storage, Path(spec.cwd), on_event) as repository:
         study = StudyRecord(
             name=spec.study,
             spec=spec,
-            fingerprint=study_fingerprint(spec, site),
+            fingerprint=study_fingerprint(spec, target),
             created_at=datetime.now(UTC),
-            memory_cap_bytes=site.cap_bytes,
+            memory_cap_bytes=target.cap_bytes,
         )
         if spec.take_over:
             check_can_be_taken_over(repository.study(spec.take_over), study.fingerprint)
@@ -49,7 +49,7 @@ def search(spec: SearchSpec, *, on_event: OnEvent, stop: StopRequest | None = No
         repository.create_study(study)
         study = replace(study, spec=replace(spec, storage=repository.url))
         trust_record.keep(study)
-        return Session(study, site, repository, on_event, stop or StopRequest()).run()
+        return OpenStudy(study, target, repository, on_event, stop or StopRequest()).run()
 
 
 def resume(
@@ -89,15 +89,15 @@ def resume(
         spec = record.spec
         if not Path(spec.cwd).is_dir():
             raise UsageError(f"The folder {spec.cwd} of study {study!r} is not there.", "Resume it where it is.")
-        site = open_site(spec)
-        site = site if record.memory_cap_bytes is None else replace(site, cap_bytes=record.memory_cap_bytes)
+        target = open_target(spec)
+        target = target if record.memory_cap_bytes is None else replace(target, cap_bytes=record.memory_cap_bytes)
         now = {"modules": module_digests(spec, record.facts.modules)} if record.facts is not None else {}
         # The study's host was noted with the machine's device, or with the one that trains.
-        trains_on_cpu = record.facts is not None and record.facts.device == "cpu" and not site.device.is_cpu
-        if trains_on_cpu and what_changed(record.fingerprint, study_fingerprint(spec, site)):
-            site = site.on_cpu(spec)
-        check_unchanged(study, record.fingerprint, {**study_fingerprint(spec, site), **now})
-        return Session(record, site, repository, on_event, stop or StopRequest()).run()
+        trains_on_cpu = record.facts is not None and record.facts.device == "cpu" and not target.device.is_cpu
+        if trains_on_cpu and what_changed(record.fingerprint, study_fingerprint(spec, target)):
+            target = target.on_cpu(spec)
+        check_unchanged(study, record.fingerprint, {**study_fingerprint(spec, target), **now})
+        return OpenStudy(record, target, repository, on_event, stop or StopRequest()).run()
 
 
 def _open_repository(storage: str, cwd: Path, on_event: OnEvent, *, must_exist: bool = False) -> Repository:

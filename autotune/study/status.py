@@ -21,7 +21,7 @@ RUNNING = "running"
 def own_settings(record: StudyRecord) -> Settings | None:
     """The script's own settings in canonical form; None before they are known."""
     device_is_cpu = record.facts is not None and record.facts.device == "cpu"
-    return record.natural.canonical(device_is_cpu=device_is_cpu) if record.natural is not None else None
+    return record.script_settings.canonical(device_is_cpu=device_is_cpu) if record.script_settings is not None else None
 
 
 def overview_in(repository: Repository, record: StudyRecord) -> TrialOverview:
@@ -37,8 +37,8 @@ def overview_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> TrialOver
 
 def baseline_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> TrialRecord | None:
     """The trial of the script's own settings, the latest of several attempts; None where there is none yet."""
-    natural = own_settings(record)
-    return next((trial for trial in reversed(trials) if trial.settings == natural), None)
+    script_settings = own_settings(record)
+    return next((trial for trial in reversed(trials) if trial.settings == script_settings), None)
 
 
 def best_of(trials: Sequence[TrialRecord]) -> TrialRecord | None:
@@ -64,7 +64,7 @@ def left_out_in(repository: Repository, record: StudyRecord, trials: TrialOvervi
     return left_out_of(record, repository.trials(record.name))
 
 
-def standing_result(record: StudyRecord, trials: TrialOverview, left_out: tuple[LeftOut, ...] = ()) -> SearchResult:
+def status_result(record: StudyRecord, trials: TrialOverview, left_out: tuple[LeftOut, ...] = ()) -> SearchResult:
     """The stored result; while there is none, figures of single trials in the same form, and no speedup.
 
     Args:
@@ -100,12 +100,12 @@ def standing_result(record: StudyRecord, trials: TrialOverview, left_out: tuple[
     )
 
 
-def standing_document(record: StudyRecord, trials: TrialOverview, left_out: tuple[LeftOut, ...] = ()) -> dict[str, Any]:
+def status_document(record: StudyRecord, trials: TrialOverview, left_out: tuple[LeftOut, ...] = ()) -> dict[str, Any]:
     """The document of `search --json` for a study in whatever state, with `is_final` beside it.
 
     While `is_final` is false, rates and intervals are those of single trials, and `status` may be `running`.
     """
-    document = standing_result(record, trials, left_out).document()
+    document = status_result(record, trials, left_out).document()
     return {**document, "status": record.status, "is_final": is_final(record)}
 
 

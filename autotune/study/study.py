@@ -24,9 +24,9 @@ from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import TRAINED_BYTES, PlanLimits
 from autotune.search.study_search import Search
 from autotune.space.derive import derive_space
-from autotune.space.natural import with_readings
 from autotune.space.offers import useful_arguments
 from autotune.space.refusals import why_no_split
+from autotune.space.script_settings import with_readings
 from autotune.space.search_space import SearchSpace
 from autotune.store.records import Owner, StudyRecord
 from autotune.store.repository import Repository
@@ -40,7 +40,7 @@ from autotune.study.probing import WITHOUT_OUTPUTS, probe_script
 from autotune.study.publish import make_result, status_of, write_tuned_config
 from autotune.study.stop import StopRequest
 from autotune.study.take_over import check_can_be_taken_over, take_over
-from autotune.study.target import Site
+from autotune.study.target import Target
 from autotune.study.together import wait_for_result
 from autotune.study.trial_loop import LoopEnd, TrialLoop
 from autotune.study.trust_record import keep
@@ -48,12 +48,12 @@ from autotune.study.trust_record import keep
 OnEvent = Callable[[Event], None]
 
 
-class Course:
+class Study:
     """Runs one study from the probe, or from the end of an earlier run, to the published result.
 
     Args:
         study: The study, present in the repository, with the lease held by this process.
-        site: Place in which the trials run.
+        target: Place in which the trials run.
         repository: Place in which the study is stored.
         owner: Holder of the lease.
         budget: Time that the study may take.
@@ -64,7 +64,7 @@ class Course:
     def __init__(
         self,
         study: StudyRecord,
-        site: Site,
+        target: Target,
         repository: Repository,
         *,
         owner: Owner,
@@ -72,7 +72,7 @@ class Course:
         on_event: OnEvent,
         stop: StopRequest,
     ) -> None:
-        self.study, self.site = study, site
+        self.study, self.target = study, target
         """Study and site as far as known; the probe adds to both."""
         self._repository, self._owner, self._budget = repository, owner, budget
         self._on_event, self._stop = on_event, stop
@@ -88,11 +88,11 @@ class Course:
             AutotuneError: The user, the machine or the database caused an error.
         """
         facts = self._known_facts(workspace)
-        space = derive_space(facts, self.site.machine, self.study.spec)
-        jobs = Jobs(spec=self.study.spec, site=self.site, facts=facts, natural=space.natural)
+        space = derive_space(facts, self.target.machine, self.study.spec)
+        jobs = Jobs(spec=self.study.spec, target=self.target, facts=facts, script_settings=space.script_settings)
         search = self._open_search(space)
         self._take_over(search)
-        with ForkRunner(ColdRunner(workspace, self.site.device), facts) as runner:
+        with ForkRunner(ColdRunner(workspace, self.target.device), facts) as runner:
             loop = TrialLoop(
                 study=self.study.name,
                 search=search,
@@ -102,7 +102,7 @@ class Course:
                 budget=self._budget,
                 stop=self._stop,
                 on_event=self._on_event,
-                quiet=QuietWait(self.site.device, is_shared=self.study.spec.share_gpu),
+                quiet=QuietWait(self.target.device, is_shared=self.study.spec.share_gpu),
                 correct=self._correct,
                 start_afresh=lambda: self._start_afresh(workspace, runner),
             )
@@ -131,9 +131,9 @@ class Course:
         self._repository.save_probe(
             self.study.name,
             facts=facts,
-            natural=space.natural,
+            script_settings=space.script_settings,
             refused=space.refused,
-            memory_cap_bytes=self.site.cap_bytes,
+            memory_cap_bytes=self.target.cap_bytes,
             layer_folder=layer_folder,
             fingerprint=fingerprint,
         )
@@ -167,23 +167,23 @@ class Course:
             return
         old = self._repository.study(self.study.spec.take_over)
         check_can_be_taken_over(old, self.study.fingerprint)
-        num_taken, num_left = take_over(old, self.study.name, search, self._repository, self.site.cap_bytes)
+        num_taken, num_left = take_over(old, self.study.name, search, self._repository, self.target.cap_bytes)
         message = f"Taken over from study {old.name}: trials that fit {num_taken}, that do not {num_left}."
         self._on_event(Notice(message=message, is_warning=False))
 
     def _known_facts(self, workspace: Workspace) -> ScriptFacts:
         """Facts from an earlier run of this study; a new probe's facts when none exist or the layer is gone."""
         if self.study.facts is not None and workspace.has_probe_layer():
-            self._fit_site(self.study.facts)
+            self._fit_target(self.study.facts)
             self._fingerprint(self.study.facts)
             return self.study.facts
         self._on_event(ProbeStarted())
         workspace.forget_probe()
-        jobs = Jobs(spec=self.study.spec, site=self.site)
+        jobs = Jobs(spec=self.study.spec, target=self.target)
         before_s = self._budget.spent_s
         # A study with an earlier probe may have spent all its time on trials, and only wait for the finals.
         limit_s = self._budget.left_s if self.study.facts is None else self._budget.total_s
-        cold = ColdRunner(workspace, self.site.device)
+        cold = ColdRunner(workspace, self.target.device)
         facts = probe_script(
             jobs,
             cold,
@@ -195,18 +195,18 @@ class Course:
             keep_only_caches=workspace.keep_only_caches,
         )
         facts = self._with_known_readings(facts)
-        self._fit_site(facts)
-        space = derive_space(facts, self.site.machine, self.study.spec)
+        self._fit_target(facts)
+        space = derive_space(facts, self.target.machine, self.study.spec)
         self._save(facts, space, self._fingerprint(facts), str(workspace.folder))
         wall_s = self._budget.spent_s - before_s
         self._on_event(
             ProbeFinished(
                 facts=facts,
-                natural=space.natural,
+                natural=space.script_settings,
                 refused=space.refused,
                 wall_s=wall_s,
                 samples_unit=samples_unit(facts, self.study.spec.samples_per_step),
-                arguments=useful_arguments(facts, self.site.machine, self.study.spec),
+                arguments=useful_arguments(facts, self.target.machine, self.study.spec),
             )
         )
         return facts
@@ -218,13 +218,13 @@ class Course:
             UsageError: An earlier probe saw a different script or space.
         """
         spec, stored = self.study.spec, self.study.fingerprint
-        now = {**stored, **probed_fingerprint(spec, facts, derive_space(facts, self.site.machine, spec))}
+        now = {**stored, **probed_fingerprint(spec, facts, derive_space(facts, self.target.machine, spec))}
         check_unchanged(self.study.name, stored, now)
         return now
 
-    def _fit_site(self, facts: ScriptFacts) -> None:
+    def _fit_target(self, facts: ScriptFacts) -> None:
         """Measures a script on the CPU when the script trains there, whatever devices the machine has."""
-        self.site = self.site.where_it_trains(facts, self.study.spec, self._on_event).as_probed(facts)
+        self.target = self.target.where_it_trains(facts, self.study.spec, self._on_event).as_probed(facts)
 
     def _open_search(self, space: SearchSpace) -> Search:
         spec, facts = self.study.spec, self.study.facts
@@ -233,8 +233,8 @@ class Course:
             self.study.name,
             space,
             PlanLimits(
-                usable_cpus=self.site.usable_cpus,
-                cap_bytes=self.site.cap_bytes,
+                usable_cpus=self.target.usable_cpus,
+                cap_bytes=self.target.cap_bytes,
                 fixed_bytes=TRAINED_BYTES * facts.num_parameters if facts is not None else 0.0,
             ),
             seed=spec.seed,
@@ -291,7 +291,7 @@ class Course:
         status = status_of(finals=finals, baseline=baseline, trials=trials, is_stopped=is_stopped)
         result = make_result(
             study=self.study,
-            site=self.site,
+            target=self.target,
             status=status,
             trials=trials,
             history=search.history,
@@ -329,7 +329,7 @@ class Course:
     def _with_config(self, result: SearchResult) -> SearchResult:
         """The result with the path of the written config; a failed write adds a note, and the search still counts."""
         try:
-            path = write_tuned_config(self.study, self.site, result)
+            path = write_tuned_config(self.study, self.target, result)
         except (ConfigError, OSError) as error:
             hint = f"Write it elsewhere with autotune export {self.study.name} --to yaml."
             return replace(result, notes=(*result.notes, f"The config could not be written: {error} {hint}"))
@@ -338,4 +338,4 @@ class Course:
 
 def _num_others(trials: Sequence[FinishedTrial], history: History) -> int:
     """Number of trials with settings different from the script's own."""
-    return sum(trial.settings != history.natural for trial in trials)
+    return sum(trial.settings != history.script_settings for trial in trials)

@@ -40,7 +40,7 @@ MARGIN_SHARE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Site:
+class Target:
     """One machine, as far as a search depends on it."""
 
     device: DeviceInfo
@@ -95,16 +95,16 @@ class Site:
             is_linux=platform.system() == "Linux",
         )
 
-    def as_probed(self, facts: ScriptFacts) -> Site:
+    def as_probed(self, facts: ScriptFacts) -> Target:
         """The same site, with what the script's own process was seen to hold outside the allocator."""
         measured = facts.outside_allocator_bytes
         return self if measured is None or self.device.is_cpu else replace(self, outside_allocator_bytes=measured)
 
-    def on_cpu(self, spec: SearchSpec) -> Site:
+    def on_cpu(self, spec: SearchSpec) -> Target:
         """The same machine, for a script that trains on the CPU although there is a better device."""
-        return make_site(spec, cpu_device())
+        return make_target(spec, cpu_device())
 
-    def where_it_trains(self, facts: ScriptFacts, spec: SearchSpec, on_event: Callable[[Event], None]) -> Site:
+    def where_it_trains(self, facts: ScriptFacts, spec: SearchSpec, on_event: Callable[[Event], None]) -> Target:
         """The site with the devices that the script uses, as its probe showed; the user is told of a surprise.
 
         Raises:
@@ -165,7 +165,7 @@ def _why_on_cpu(facts: ScriptFacts, devices: tuple[str, ...]) -> str:
     return "The script trains on the CPU, although there is a CUDA device."
 
 
-def open_site(spec: SearchSpec) -> Site:
+def open_target(spec: SearchSpec) -> Target:
     """The site of a search.
 
     Raises:
@@ -195,8 +195,8 @@ def open_site(spec: SearchSpec) -> Site:
         )
     if num_ranks == 1 and spec.device == "auto":
         others = list(idle_beside(device))
-    site = make_site(spec, _with_least_room(of_ranks or (device,)))
-    return replace(site, device=device, others=tuple(others), num_devices=num_ranks if is_chosen else 0)
+    target = make_target(spec, _with_least_room(of_ranks or (device,)))
+    return replace(target, device=device, others=tuple(others), num_devices=num_ranks if is_chosen else 0)
 
 
 def _with_least_room(devices: Sequence[DeviceInfo]) -> DeviceInfo:
@@ -214,9 +214,9 @@ def _uuids(devices: Iterable[DeviceInfo]) -> tuple[str, ...]:
     return tuple(device.uuid for device in devices if device.uuid and device.kind == "cuda")
 
 
-def make_site(spec: SearchSpec, device: DeviceInfo) -> Site:
+def make_target(spec: SearchSpec, device: DeviceInfo) -> Target:
     """The site with that device."""
-    return Site(
+    return Target(
         device=device,
         cap_bytes=_cap_bytes(spec, device),
         usable_cpus=usable_cpus(),

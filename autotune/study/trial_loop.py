@@ -145,7 +145,7 @@ class TrialLoop:
             took = format_seconds(first.wall_s)
             note = f"A first run, from the script's own beginning on, ended {first.outcome} after {took}: {first.why}"
         self._on_event(Notice(message=f"The trial is run again. {note}", is_warning=False))
-        if first.outcome.is_failed and job.settings == job.natural and self._search.history.best is None:
+        if first.outcome.is_failed and job.settings == job.script_settings and self._search.history.best is None:
             self._start_afresh()
         second = self._undisturbed(job, least_s)
         return replace(second, notes=(*second.notes, note))
@@ -226,7 +226,7 @@ class TrialLoop:
         started_at = datetime.now(UTC)
         best_before = self._incumbent()
         result = self.measure(proposal.settings, is_final=False)
-        if proposal.settings == self._search.natural:
+        if proposal.settings == self._search.script_settings:
             proposal, result = self._as_it_ran(proposal, result)
         record = TrialRecord(
             number=proposal.number,
@@ -327,4 +327,4 @@ def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> b
         return False
     has_raised = any(rank.status is RankStatus.RAISED for rank in result.ranks)
     is_told = has_raised or result.outcome is Outcome.TIMED_OUT
-    return is_final or job.settings == job.natural or result.start == "prepared" or not is_told
+    return is_final or job.settings == job.script_settings or result.start == "prepared" or not is_told

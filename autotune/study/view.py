@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.errors import StoreError
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind
-from autotune.model.study_view import FinalStory, PlotlyFigure, StudyStory, TrialStory
+from autotune.model.study_view import FinalView, PlotlyFigure, StudyView, TrialView
 from autotune.space.search_space import KNOB_PREFIX
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
 from autotune.store.repository import Repository
@@ -17,7 +17,7 @@ from autotune.store.secrets import mask_plain, mask_text, masked_command, rememb
 from autotune.store.url import mask_url
 from autotune.study.left_out import left_out_of
 from autotune.study.publish import bottleneck_of
-from autotune.study.status import baseline_of, best_of, is_final, overview_of, standing_result
+from autotune.study.status import baseline_of, best_of, is_final, overview_of, status_result
 
 
 def tell(
@@ -27,7 +27,7 @@ def tell(
     with_importances: bool = False,
     with_figures: bool = False,
     on_unreadable: Callable[[str, StoreError], None] | None = None,
-) -> StudyStory:
+) -> StudyView:
     """The study of that name, with secrets masked.
 
     Args:
@@ -56,7 +56,7 @@ def tell(
 
         drawn = made_by_optuna(repository.optuna_storage, name)
         figures = tuple(PlotlyFigure(title=title, values=mask_plain(values)) for title, values in drawn)
-    return replace(make_story(record, trials, finals, is_live=is_live, importances=shares), figures=figures)
+    return replace(make_view(record, trials, finals, is_live=is_live, importances=shares), figures=figures)
 
 
 def _tried(trial: TrialRecord) -> tuple[dict[str, bool | int | float | str], float]:
@@ -70,23 +70,23 @@ def _tried(trial: TrialRecord) -> tuple[dict[str, bool | int | float | str], flo
     }, trial.result.rate_or_bound or 0.0
 
 
-def make_story(
+def make_view(
     record: StudyRecord,
     trials: Sequence[TrialRecord],
     finals: Sequence[FinalRecord],
     *,
     is_live: bool,
     importances: dict[str, float],
-) -> StudyStory:
+) -> StudyView:
     """The story of records."""
-    spec, result = record.spec, standing_result(record, overview_of(record, trials), left_out_of(record, trials))
+    spec, result = record.spec, status_result(record, overview_of(record, trials), left_out_of(record, trials))
     baseline = baseline_of(record, trials)
     baseline_number = baseline.number if baseline is not None else None
     fastest = best_of(trials)
     best_number = result.best.trial if result.best is not None else None
     if best_number is None and fastest is not None:
         best_number = fastest.number
-    return StudyStory(
+    return StudyView(
         study=record.name,
         status=record.status,
         is_live=is_live,
@@ -102,12 +102,12 @@ def make_story(
         spent_s=record.spent_s,
         memory_cap_bytes=record.memory_cap_bytes,
         facts=record.facts,
-        natural=record.natural,
+        script_settings=record.script_settings,
         refused=tuple((name, mask_text(reason)) for name, reason in record.refused),
         machine=_machine(record.fingerprint),
         result=result,
         trials=tuple(_trial(trial) for trial in trials),
-        finals=tuple(FinalStory(round=final.round, number=final.number, result=final.result) for final in finals),
+        finals=tuple(FinalView(round=final.round, number=final.number, result=final.result) for final in finals),
         baseline_number=baseline_number,
         best_number=best_number,
         before=_bottleneck(baseline_number, finals, trials, record),
@@ -116,8 +116,8 @@ def make_story(
     )
 
 
-def _trial(record: TrialRecord) -> TrialStory:
-    return TrialStory(
+def _trial(record: TrialRecord) -> TrialView:
+    return TrialView(
         number=record.number,
         attempt=record.attempt,
         stage=record.stage,

@@ -14,7 +14,7 @@ from autotune.model.result import RankStatus
 from autotune.protocol.job import TrialJob, TrialPaths
 from autotune.settings import Group, Settings
 from autotune.trial.apply.applied import AppliedSettings
-from autotune.trial.loader.batch_source import MAX_AHEAD, Feed
+from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.measuring_plan import Plan
@@ -24,7 +24,7 @@ from autotune.trial.probe.foreign_loaders import UNSEEN_QUEUE, may_read_ahead
 from autotune.trial.report import rank_report
 from autotune.trial.report.trial_report import TrialReport
 from autotune.trial.start import forked_heap
-from autotune.trial.start.early_seams import Beginning
+from autotune.trial.start.early_seams import Prelude
 from autotune.trial.step.losses import LossWatch
 from autotune.trial.torch.allocator import AllocatorWatch
 from autotune.trial.torch.batch_structure import length_of
@@ -56,33 +56,38 @@ class MeasuredSession:
         job: What is measured.
         paths: Its files.
         times: Its parts until now.
-        beginning: What is attached already.
+        prelude: What is attached already.
     """
 
-    def __init__(self, job: TrialJob, paths: TrialPaths, times: PartTimes, beginning: Beginning) -> None:
+    def __init__(self, job: TrialJob, paths: TrialPaths, times: PartTimes, prelude: Prelude) -> None:
         self._job, self._paths, self._times = job, paths, times
-        self._beginning = beginning
-        self._applied = AppliedSettings(job, beginning.steps)
+        self._prelude = prelude
+        self._applied = AppliedSettings(job, prelude.steps)
         self._steps = self._applied.steps
         self._allocator = AllocatorWatch()
         loader = job.facts.loader if job.facts is not None else None
         self._has_loader = loader is not None
         num_passes = loader.num_passes_before_training if loader is not None else 0
-        self._feed = Feed(self._steps, self._start_meter, num_passes_before_training=num_passes)
-        self._feed.batch_factor = job.batch_probe_factor
+        self._batch_source = BatchSource(self._steps, self._start_meter, num_passes_before_training=num_passes)
+        self._batch_source.batch_factor = job.batch_probe_factor
         self._observer: Observer | None = None
         if job.diagnoses:
             from autotune.trial.observing.observer import Observer
 
             self._observer = Observer(
-                job, paths, self._steps, self._applied.roots, self._feed, at_begin=lambda: self._told.note_memory()
+                job,
+                paths,
+                self._steps,
+                self._applied.roots,
+                self._batch_source,
+                at_begin=lambda: self._told.note_memory(),
             )
         self._meter: Meter | None = None
         self._is_measured = False
         """Whether the window is over and reported."""
         self._losses = LossWatch(self._steps, self._applied.roots)
         self._told = TrialReport(
-            paths, times, self._applied, self._feed, self._losses, self._allocator, has_loader=self._has_loader
+            paths, times, self._applied, self._batch_source, self._losses, self._allocator, has_loader=self._has_loader
         )
         self._told.observer = self._observer
 
@@ -91,28 +96,28 @@ class MeasuredSession:
         self._times.install()
         self._allocator.install()
         self._applied.install()
-        self._feed.install()
+        self._batch_source.install()
         if self._observer is not None:
             self._observer.install()
         loaders = self._applied.loaders
-        loaders.taker = lambda record: self._feed.next_batch if self._is_training(record) else None
+        loaders.taker = lambda record: self._batch_source.next_batch if self._is_training(record) else None
         loaders.built = self._built
         loaders.iterates = self._iterates
         loaders.iterated = self._iterated
-        self._feed.before_next(*self._applied.before_batch)
-        self._feed.at_epoch_end(self._applied.epoch_ends)
+        self._batch_source.before_next(*self._applied.before_batch)
+        self._batch_source.at_epoch_end(self._applied.epoch_ends)
         self._losses.install()
-        self._feed.at_first_batch(lambda _: self._told.training_begins())
-        self._feed.at_first_batch(self._losses.first_batch)
+        self._batch_source.at_first_batch(lambda _: self._told.training_begins())
+        self._batch_source.at_first_batch(self._losses.first_batch)
         self._steps.on_step.append(self._stepped)
-        self._beginning.session = self
+        self._prelude.session = self
 
     # What the public API asks of a session -----------------------------------------------------------------
 
     @property
     def settings(self) -> Settings | None:
         """The trial's settings; None in the baseline, where the defaults of the script's call hold."""
-        return None if self._job.settings == self._job.natural else self._job.settings
+        return None if self._job.settings == self._job.script_settings else self._job.settings
 
     def claim(self, group: Group) -> None:
         """The script applies this group itself."""
@@ -132,7 +137,7 @@ class MeasuredSession:
 
     def _built(self, record: LoaderRecord, loader: Any) -> None:
         if self._is_training(record) and not self._job.keeps_epochs:
-            self._feed.lengthen(loader, self._least_epoch(length_of(loader)))
+            self._batch_source.lengthen(loader, self._least_epoch(length_of(loader)))
 
     def _least_epoch(self, length: int | None) -> int:
         """Batches that the trial may take; 0 for a script that reads a whole epoch before it trains.
@@ -155,15 +160,15 @@ class MeasuredSession:
             self._applied.note_loader(loader)
             if self._observer is not None:
                 self._observer.before_iteration(loader)
-            self._feed.iterates(record, loader)
+            self._batch_source.iterates(record, loader)
             if self._observer is not None:
                 self._observer.after_gate(loader)
 
     def _iterated(self, record: LoaderRecord, loader: Any, iterator: Any) -> None:
         if self._is_training(record):
-            self._feed.iterated(record, loader, iterator)
+            self._batch_source.iterated(record, loader, iterator)
             if loader.num_workers > 0:
-                self._beginning.loader_has_workers()
+                self._prelude.loader_has_workers()
 
     def _start_meter(self, num_workers: int, num_queued: int) -> Meter:
         forked_heap.settle()  # Only now: the first step does not wait for it.
@@ -181,8 +186,8 @@ class MeasuredSession:
             samples_per_step=self._declared_samples(),
             batches_vary=facts.loader is not None and facts.loader.batches_vary,
             is_compute_only=self._job.batch_probe_factor > 1,
-            epoch_micro_batches=self._feed.epoch.num_batches if self._has_loader else None,
-            first_batch_s=self._feed.first_batch_s,
+            epoch_micro_batches=self._batch_source.epoch.num_batches if self._has_loader else None,
+            first_batch_s=self._batch_source.first_batch_s,
             script_steps=self._job.script_steps,
         )
         self._meter = Meter(
@@ -190,12 +195,12 @@ class MeasuredSession:
             steps=self._steps,
             clock=clock_for(self._job.device),
             agreement=Agreement(Progress(self._paths.progress), rank, world_size),
-            open_gate=self._feed.open_gate,
+            open_gate=self._batch_source.open_gate,
             finish=self._finish,
             measured=self._window_is_over,
             at_phase=self._phase_began,
             at_block_end=self._allocator.block_ended,
-            built=self._feed.built,
+            built=self._batch_source.built,
             epochs=self if num_workers else None,
             watcher=self._observer,
         )
@@ -205,11 +210,11 @@ class MeasuredSession:
     def end_epoch(self, num_needed: int) -> float | None:
         """Ends the training loader's epoch after the window; what is held is read before, while the queues are full."""
         self._told.note_held_memory()
-        return self._feed.end_epoch(num_needed + MAX_AHEAD)
+        return self._batch_source.end_epoch(num_needed + MAX_AHEAD)
 
     def begin_epoch(self) -> None:
         """Begins the training loader's next epoch."""
-        self._feed.epoch.begin_next()
+        self._batch_source.epoch.begin_next()
 
     def _declared_samples(self) -> float | None:
         if self._job.samples_per_step is not None:
@@ -218,7 +223,7 @@ class MeasuredSession:
 
     def _phase_began(self, phase: Phase) -> None:
         self._losses.measure(phase is Phase.WINDOW)
-        self._feed.phase_began(phase)
+        self._batch_source.phase_began(phase)
 
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:
@@ -230,7 +235,7 @@ class MeasuredSession:
             # The script may do much before it asks for its next batch: it has started, whatever comes now.
             Progress(self._paths.progress).put(Mark.STEPS, 1)
         if self._has_loader:
-            if self._feed.has_fed:
+            if self._batch_source.has_fed:
                 self._steps.forget(self._stepped)
             elif self._steps.num_steps >= NUM_BLIND_STEPS:
                 self._end_blind()

@@ -65,6 +65,6 @@ def _precision(job: TrialJob) -> Precision:
 
 def _tolerance(job: TrialJob) -> float | None:
     """None where the trial's number format is not ours to answer for."""
-    if job.settings is None or job.natural is None or job.settings.precision is job.natural.precision:
+    if job.settings is None or job.script_settings is None or job.settings.precision is job.script_settings.precision:
         return None
     return TOLERANCES.get(job.settings.precision)

@@ -25,11 +25,11 @@ def missed_settings(job: TrialJob, observed: Mapping[str, str]) -> dict[str, tup
         observed: Settings in force, by field, as text. Settings that could not be seen are missing. A missing setting
             counts, with None as the seen value, when the script was given the setting as an argument.
     """
-    asked, natural = _settings_of(job)
+    asked, script_settings = _settings_of(job)
     missed: dict[str, tuple[object, str | None]] = {}
     for name in GROUP_OF_FIELD:
         seen, value = observed.get(name), getattr(asked, name)
-        if value == getattr(natural, name) or _is_excused(name, asked, is_cpu=job.device == "cpu"):
+        if value == getattr(script_settings, name) or _is_excused(name, asked, is_cpu=job.device == "cpu"):
             continue
         if seen is None:
             if name in job.mapped:
@@ -52,22 +52,22 @@ def moved_settings(job: TrialJob, observed: Mapping[str, str]) -> dict[str, tupl
         job: A job with settings.
         observed: Settings in force, by field, as text; settings that could not be seen are missing.
     """
-    asked, natural = _settings_of(job)
-    if asked == natural:
+    asked, script_settings = _settings_of(job)
+    if asked == script_settings:
         return {}
     return {
-        name: (getattr(natural, name), observed[name])
+        name: (getattr(script_settings, name), observed[name])
         for name in TRAINING_FIELDS
         if name in observed
-        and getattr(natural, name) == getattr(asked, name) is not None
-        and observed[name] != str(getattr(natural, name))
+        and getattr(script_settings, name) == getattr(asked, name) is not None
+        and observed[name] != str(getattr(script_settings, name))
     }
 
 
 def _settings_of(job: TrialJob) -> tuple[Settings, Settings]:
-    assert job.settings is not None and job.natural is not None
+    assert job.settings is not None and job.script_settings is not None
     is_cpu = job.device == "cpu"
-    return job.settings.canonical(device_is_cpu=is_cpu), job.natural.canonical(device_is_cpu=is_cpu)
+    return job.settings.canonical(device_is_cpu=is_cpu), job.script_settings.canonical(device_is_cpu=is_cpu)
 
 
 def _is_close(seen: str, fraction: float) -> bool:

@@ -43,7 +43,7 @@ class Ending:
     is_cancelled: bool = False
     is_disk_full: bool = False
     """True when the trial was ended because the temporary space was nearly full."""
-    is_warden_killed: bool = False
+    is_supervisor_killed: bool = False
     """True when the process that runs the trial was ended from outside, without a report."""
     num_killed_by_kernel: int = 0
     """Processes of the whole machine that the kernel ended for want of memory during the trial."""
@@ -154,7 +154,7 @@ def _from_above(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> V
         return Verdict(outcome=Outcome.TIMED_OUT, reason="Its window was over, and it neither reported nor ended.")
     if ending.is_disk_full:
         return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended because the temporary space was nearly full.")
-    if ending.is_warden_killed:
+    if ending.is_supervisor_killed:
         return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended from outside, with the process that runs it.")
     return None
 

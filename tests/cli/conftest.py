@@ -125,7 +125,7 @@ def stored(folder):
             repository.save_probe(
                 name,
                 facts=facts,
-                natural=NATURAL,
+                script_settings=NATURAL,
                 refused=(("compile", "no compiler"),),
                 memory_cap_bytes=16 * 1024**3,
                 layer_folder="",

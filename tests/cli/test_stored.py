@@ -360,7 +360,7 @@ def test_no_folder_that_the_database_names_is_removed_with_its_study(cli, stored
         repository.save_probe(
             "train",
             facts=record.facts,
-            natural=record.natural,
+            script_settings=record.script_settings,
             refused=(),
             memory_cap_bytes=1,
             layer_folder=str(named),

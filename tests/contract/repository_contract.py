@@ -134,14 +134,14 @@ class RepositoryContract(LeaseContract):
         repository.save_probe(
             "photos",
             facts=samples.facts(),
-            natural=samples.settings(3),
+            script_settings=samples.settings(3),
             refused=(("compile", "No compiler was found."),),
             memory_cap_bytes=160 * 1024**3,
             layer_folder=folder,
         )
         study = repository.study("photos")
         assert study.facts == samples.facts()
-        assert study.natural == samples.settings(3)
+        assert study.script_settings == samples.settings(3)
         assert study.refused == (("compile", "No compiler was found."),)
         assert study.memory_cap_bytes == 160 * 1024**3
         assert study.layer_folder == folder

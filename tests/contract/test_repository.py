@@ -240,7 +240,7 @@ class TestSqlite(RepositoryContract):
             assert study.status == "improved"
             assert study.result is not None
             assert SearchResult.from_document(study.result) == samples.search_result("photos")
-            assert study.natural is not None
+            assert study.script_settings is not None
             assert study.facts is not None
             assert [trial.result.outcome for trial in repository.trials("photos")] == [
                 Outcome.OK,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from autotune.space.script_settings import script_settings_of
 
 from autotune.host import cpu_device
 from autotune.lab.function_runner import FunctionRunner, Measured
@@ -16,7 +17,6 @@ from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.runner import Runner
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.natural import natural_settings
 from autotune.units import MIB
 from tests.contract.runner_contract import AtOnceContract, RunnerContract, finish
 from tests.integration.runner.ground import SCRIPTS, make_job
@@ -43,7 +43,7 @@ class TestFunction(AtOnceContract):
 
     @pytest.fixture
     def probe(self) -> TrialJob:
-        return job(mode=Mode.PROBE, settings=None, natural=None, facts=None)
+        return job(mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
 
 
 class TestReplay(AtOnceContract):
@@ -61,7 +61,7 @@ class TestReplay(AtOnceContract):
 
     @pytest.fixture
     def probe(self) -> TrialJob:
-        return job(mode=Mode.PROBE, settings=None, natural=None, facts=None)
+        return job(mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +81,13 @@ def cold(project: Path) -> Iterator[Runner]:
 @pytest.fixture(scope="module")
 def probed_trial(project: Path, cold: Runner) -> TrialJob:
     limits = {"start_limit_s": 60.0, "total_limit_s": 90.0}
-    probe = make_job(project, "train.py", mode=Mode.PROBE, settings=None, natural=None, facts=None, **limits)
+    probe = make_job(project, "train.py", mode=Mode.PROBE, settings=None, script_settings=None, facts=None, **limits)
     run = cold.start(probe)
     finish(run)
     facts = run.probe_result().facts
     assert facts is not None
-    own = natural_settings(facts)
-    return replace(probe, mode=Mode.TRIAL, settings=own, natural=own, facts=facts)
+    own = script_settings_of(facts)
+    return replace(probe, mode=Mode.TRIAL, settings=own, script_settings=own, facts=facts)
 
 
 @pytest.mark.slow
@@ -106,4 +106,4 @@ class TestCold(RunnerContract):
 
     @pytest.fixture
     def probe(self, probed_trial: TrialJob) -> TrialJob:
-        return replace(probed_trial, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+        return replace(probed_trial, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)

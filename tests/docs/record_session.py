@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import CONSOLE_SVG_FORMAT, Console
 from rich.text import Text
 
-from tests.pty_session import Session, run_in_terminal
+from tests.pty_session import OpenStudy, run_in_terminal
 from tests.screen import Screen
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def record(options: argparse.Namespace) -> None:
     README.write_text(with_sample(README.read_text(), (DOCS / "session.txt").read_text()))
 
 
-def live_screen(session: Session) -> Screen:
+def live_screen(session: OpenStudy) -> Screen:
     """The last screen on which a trial of the plan was in its window."""
     screen, found = Screen(), Screen()
     for _, text in session.writes:

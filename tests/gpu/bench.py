@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.space.script_settings import script_settings_of
+
 from autotune.host import DeviceInfo
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
@@ -19,9 +21,8 @@ from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.devices import used_bytes
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.natural import natural_settings
 from autotune.study.jobs import Jobs
-from autotune.study.target import Site, make_site
+from autotune.study.target import Target, make_target
 from tests.unit.facts import search_spec
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -38,7 +39,7 @@ class Bench:
     root: Path
     device: DeviceInfo
     user: Path = field(init=False)
-    site: Site = field(init=False)
+    site: Target = field(init=False)
     workspace: Workspace = field(init=False)
     runner: ColdRunner = field(init=False)
     known: dict[str, ScriptFacts] = field(init=False, default_factory=dict)
@@ -46,7 +47,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.user = self.root / "project"
         shutil.copytree(SCRIPTS, self.user, ignore=shutil.ignore_patterns("__pycache__"))
-        self.site = make_site(search_spec(cwd=str(self.user), device="cuda"), self.device)
+        self.target = make_target(search_spec(cwd=str(self.user), device="cuda"), self.device)
         self.workspace = Workspace.open(None, cwd=self.user, command=(sys.executable, "trains.py"))
         self.runner = ColdRunner(self.workspace, self.device)
 
@@ -54,7 +55,7 @@ class Bench:
         """Makes jobs of a script; its facts are not known yet."""
         command = (sys.executable, script, *arguments)
         spec = search_spec(command=command, cwd=str(self.user), memory_cap=cap, device="cuda", share_gpu=share_gpu)
-        return Jobs(spec=spec, site=make_site(spec, self.device))
+        return Jobs(spec=spec, target=make_target(spec, self.device))
 
     def probed(self, script: str, *arguments: str, cap: str | None = None) -> Jobs:
         """The same with what a probe learned, which is run once per script."""
@@ -67,12 +68,14 @@ class Bench:
             assert result.facts is not None, result.reason + result.log_tail
             self.known[key] = replace(result.facts, outside_allocator_bytes=result.outside_allocator_bytes)
         facts = self.known[key]
-        return replace(jobs, facts=facts, natural=natural_settings(facts), site=jobs.site.as_probed(facts))
+        return replace(
+            jobs, facts=facts, script_settings=script_settings_of(facts), target=jobs.target.as_probed(facts)
+        )
 
     def trial(self, jobs: Jobs, *, window: WindowRule = QUICK, **settings: Any) -> TrialJob:
         """A job of the script under its own settings, but for these."""
-        assert jobs.natural is not None
-        asked = Settings.from_dict({**jobs.natural.to_dict(), **settings})
+        assert jobs.script_settings is not None
+        asked = Settings.from_dict({**jobs.script_settings.to_dict(), **settings})
         return replace(jobs.trial(asked), window=window)
 
     def run(self, job: TrialJob) -> TrialResult:

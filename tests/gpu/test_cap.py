@@ -20,7 +20,7 @@ CAP = "6GiB"
 
 def test_the_allocators_share_is_set_before_the_script_and_read_back(bench: Bench, plain: TrialResult) -> None:
     assert plain.outcome is Outcome.OK, plain.reason + plain.log_tail
-    fraction = bench.probed("trains.py").site.cap_fraction
+    fraction = bench.probed("trains.py").target.cap_fraction
     assert 0.5 < fraction < 1.0
     assert said(plain)["fraction"] == pytest.approx(fraction, abs=1e-4)
     assert float(rank_of(plain).observed["memory_fraction"]) == pytest.approx(fraction, abs=1e-4)
@@ -77,7 +77,9 @@ def test_the_peak_of_a_trial_is_what_nvml_sees(bench: Bench) -> None:
 
 def test_memory_outside_of_any_share_is_seen_by_the_parent_and_ends_the_run(bench: Bench) -> None:
     before = used_when_settled(bench)
-    jobs = replace(bench.jobs("allocates.py", str(20 * GIB)), facts=script_facts(device="cuda"), natural=Settings())
+    jobs = replace(
+        bench.jobs("allocates.py", str(20 * GIB)), facts=script_facts(device="cuda"), script_settings=Settings()
+    )
     job = replace(jobs.trial(Settings()), cap_bytes=4 * GIB, cap_fraction=1.0)
     result = bench.run(job)
     assert result.outcome is Outcome.OVER_CAP, result.reason + result.log_tail

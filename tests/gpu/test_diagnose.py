@@ -20,11 +20,11 @@ SAMPLES = 64
 
 def test_calls_that_wait_for_the_device_are_found_and_advised_against_first(bench: Bench) -> None:
     jobs = bench.probed("reads.py")
-    assert jobs.natural is not None and jobs.facts is not None
-    job = jobs.trial(jobs.natural)
+    assert jobs.script_settings is not None and jobs.facts is not None
+    job = jobs.trial(jobs.script_settings)
     result = bench.run(replace(job, diagnoses=True, total_limit_s=job.total_limit_s + 120))
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
-    found = make_diagnosis(jobs.spec, jobs.site, jobs.natural, jobs.facts, result)
+    found = make_diagnosis(jobs.spec, jobs.target, jobs.script_settings, jobs.facts, result)
     found = replace(found, advice=advise(found))
     note("diagnosis of reads.py", diagnosis_text(found))
     seen = found.observation

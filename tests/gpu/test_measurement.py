@@ -69,8 +69,8 @@ def test_the_state_of_the_device_is_written_with_the_trial(plain: TrialResult) -
 
 def test_twice_the_batch_is_measured_by_its_compute_alone(bench: Bench, plain: TrialResult) -> None:
     jobs = bench.probed("trains.py")
-    assert jobs.natural is not None
-    result = bench.run(jobs.batch_probe(jobs.natural, 2))
+    assert jobs.script_settings is not None
+    result = bench.run(jobs.batch_probe(jobs.script_settings, 2))
     assert result.outcome is Outcome.RACED_OUT, result.reason + result.log_tail
     assert result.measurement is not None and result.measurement.compute_samples_per_second is not None
     compute = [block for block in rank_of(result).blocks if block.phase is Phase.COMPUTE]

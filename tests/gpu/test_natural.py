@@ -20,7 +20,7 @@ def test_what_the_script_sets_itself_is_its_natural_value(bench: Bench, device: 
         pytest.skip(f"{device.name} has no TF32, which begins with compute capability 8.0")
     name, text = {**OWN, **FORMATS}[own]
     jobs = bench.probed("sets.py", own)
-    assert str(getattr(jobs.natural, name)) == text
+    assert str(getattr(jobs.script_settings, name)) == text
     result = bench.run(bench.trial(jobs))
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
     assert rank_of(result).observed[name] == text

@@ -13,7 +13,7 @@ from autotune.errors import HostError
 from autotune.host import DeviceInfo
 from autotune.model.outcome import Outcome
 from autotune.runner.devices import choose_device, processes, used_bytes
-from autotune.study.target import FREE_SHARE_OF_DEVICE, open_site
+from autotune.study.target import FREE_SHARE_OF_DEVICE, open_target
 from autotune.units import GIB, format_bytes
 from tests.gpu.bench import SCRIPTS, Bench, note
 from tests.unit.facts import search_spec
@@ -56,16 +56,16 @@ def neighbour(device: DeviceInfo) -> Iterator[Neighbour]:
 def test_another_process_on_the_device_is_seen_and_the_search_refuses(neighbour: Neighbour) -> None:
     assert choose_device("cuda").num_other_processes >= 1
     with pytest.raises(HostError, match="--share-gpu"):
-        open_site(search_spec(device="cuda"))
+        open_target(search_spec(device="cuda"))
 
 
 def test_sharing_takes_the_cap_from_what_is_free(neighbour: Neighbour, device: DeviceInfo) -> None:
-    site = open_site(search_spec(device="cuda", share_gpu=True))
+    target = open_target(search_spec(device="cuda", share_gpu=True))
     now = choose_device("cuda")
-    assert site.cap_bytes <= FREE_SHARE_OF_DEVICE * now.total_bytes - FREE_SHARE_OF_DEVICE * 2 * GIB
-    assert site.cap_bytes == pytest.approx(FREE_SHARE_OF_DEVICE * now.free_bytes, rel=0.01)
-    everything = open_site(search_spec(device="cuda", share_gpu=True, memory_cap="100%"))
-    assert everything.cap_bytes == pytest.approx(site.cap_bytes, rel=0.01)
+    assert target.cap_bytes <= FREE_SHARE_OF_DEVICE * now.total_bytes - FREE_SHARE_OF_DEVICE * 2 * GIB
+    assert target.cap_bytes == pytest.approx(FREE_SHARE_OF_DEVICE * now.free_bytes, rel=0.01)
+    everything = open_target(search_spec(device="cuda", share_gpu=True, memory_cap="100%"))
+    assert everything.cap_bytes == pytest.approx(target.cap_bytes, rel=0.01)
 
 
 def test_what_a_neighbour_grows_by_is_not_charged_to_the_trial(bench: Bench, neighbour: Neighbour) -> None:

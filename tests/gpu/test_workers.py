@@ -13,11 +13,11 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_the_pinning_thread_sets_no_threads_of_the_script(bench: Bench, method: str) -> None:
     jobs = bench.probed("converts.py", method)
-    assert jobs.facts is not None and jobs.natural is not None
+    assert jobs.facts is not None and jobs.script_settings is not None
     assert not jobs.facts.own_threads
     result = bench.run(bench.trial(jobs))
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
-    assert rank_of(result).observed["intra_op_threads"] == str(jobs.natural.intra_op_threads)
+    assert rank_of(result).observed["intra_op_threads"] == str(jobs.script_settings.intra_op_threads)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -11,7 +11,7 @@ import pytest
 from autotune.cli.main import main
 from autotune.report.html import page
 
-from ..unit.report.stories import hostile_story, story
+from ..unit.report.stories import hostile_story, view
 from ..unit.study.whole_search import folder
 
 __all__ = ["folder"]
@@ -102,7 +102,7 @@ def test_a_hostile_study_runs_nothing_in_a_browser(browse, tmp_path):
 def test_a_browser_would_not_run_what_got_through_either(browse, tmp_path):
     path = tmp_path / "through.html"
     injected = "<script>document.title='owned'</script><img src='missing.png' onerror=\"document.title='owned'\">"
-    path.write_text(page(story()).replace("<h1>", injected + "<h1>"), encoding="utf-8")
+    path.write_text(page(view()).replace("<h1>", injected + "<h1>"), encoding="utf-8")
     assert "<title>owned" not in browse(path, "--dump-dom"), "the page's policy forbids scripts"
     path.write_text(path.read_text().replace("http-equiv", "data-was"), encoding="utf-8")
     assert "<title>owned" in browse(path, "--dump-dom"), "without the policy it would have run"

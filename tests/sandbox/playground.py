@@ -150,7 +150,7 @@ class Playground:
             command=(sys.executable, "hostile.py", str(os.getpid()), str(self.root)),
             cwd=str(self._project),
             settings=None if is_probe else Settings(batch_size=64),
-            natural=None if is_probe else Settings(batch_size=64),
+            script_settings=None if is_probe else Settings(batch_size=64),
             facts=None if is_probe else script_facts(),
             cap_bytes=4 * GIB,
             window=WindowRule(half_width_ratio=0.05),

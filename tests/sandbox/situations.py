@@ -156,8 +156,8 @@ assert os.listdir(user + '/moved') == ['1']
         "renames a folder of its user's in one call",
         r"""
 if os.geteuid() != 0:
-    from autotune.trial import renames
-    renames.install()
+    from autotune.sandbox.redirection import folder_renames
+    folder_renames.install()
 os.rename(user + '/runs', user + '/moved')
 os.replace(user + '/moved/1', user + '/checkpoints/1')
 assert os.listdir(user + '/moved') == [] and os.listdir(user + '/checkpoints/1') == ['log.txt']

@@ -7,10 +7,9 @@ import random
 from typing import Any
 
 from autotune.lab.grid import CellRecord, Grid, GridHeader
-from autotune.lab.grid_space import enumerate_cells, grid_space
+from autotune.lab.grid_space import enumerate_cells, grid_space, space_to_record
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
-from autotune.plain import to_plain
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
 from autotune.units import MIB
@@ -38,8 +37,8 @@ def header(**changes: Any) -> GridHeader:
         "repeats": 2,
         "window_s": None,
         "seed": 0,
-        "natural": SPACE.natural,
-        "space": to_plain(SPACE),
+        "natural": SPACE.script_settings,
+        "space": space_to_record(SPACE),
         "facts": script_facts(),
         "cells": tuple({k: v for k, v in cell.to_dict().items() if v != own[k]} for cell in cells),
         "dropped": (),

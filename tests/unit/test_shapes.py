@@ -60,7 +60,9 @@ def test_samples_per_step_are_exact_up_to_what_the_scripts_own_queue_holds(
     ranks = (rank(blocks=(block(num_steps=40, num_samples=num_samples),)),)
     seen = Seen(
         facts=script_facts(),
-        space=SearchSpace(natural=Settings(batch_size=8), domains={}, allowed={}, refused=(), device_is_cpu=True),
+        space=SearchSpace(
+            script_settings=Settings(batch_size=8), domains={}, allowed={}, refused=(), device_is_cpu=True
+        ),
         asked=Settings(batch_size=4, grad_accum_steps=2),
         trial=TrialResult(outcome=Outcome.INVALID, ranks=ranks),
     )

@@ -25,14 +25,14 @@ PACKED_BYTES_PER_S = 1e9
 
 def more_workers(diagnosis: Diagnosis) -> Advice | None:
     """More workers, where the loader holds training up."""
-    facts, natural = diagnosis.facts, diagnosis.natural
+    facts, script_settings = diagnosis.facts, diagnosis.natural
     loader = facts.loader
     if loader is None or not _is_loader_slow(diagnosis):
         return None
     if loader.is_iterable and loader.num_workers == 0:
         return None  # It shards itself among its workers, or gives every sample several times over.
     most = max(1, round(WORKERS_PER_CPU * diagnosis.usable_cpus))
-    times = {n: with_workers(diagnosis, n) for n in NUM_WORKERS if natural.num_workers < n <= most}
+    times = {n: with_workers(diagnosis, n) for n in NUM_WORKERS if script_settings.num_workers < n <= most}
     known = {n: seconds for n, seconds in times.items() if seconds is not None}
     if not known:
         return None
@@ -44,7 +44,7 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
     built_ms = 1000 * (load_s(diagnosis) or 0.0)
     return Advice(
         sickness=Sickness.LOADER,
-        action=f"Load with {number} worker{'s' if number > 1 else ''} instead of {natural.num_workers}.",
+        action=f"Load with {number} worker{'s' if number > 1 else ''} instead of {script_settings.num_workers}.",
         where=f"num_workers={number} of the DataLoader at {place_of_loader(diagnosis)}",
         gain=gain,
         source=(
@@ -118,8 +118,8 @@ def decode_elsewhere(diagnosis: Diagnosis) -> Advice | None:
 
 def keep_workers(diagnosis: Diagnosis) -> Advice | None:
     """Workers that live on between epochs."""
-    natural, restart_s, epoch_s = diagnosis.natural, diagnosis.restart_s, diagnosis.epoch_s
-    if not natural.num_workers or natural.persistent_workers or restart_s is None or not epoch_s:
+    script_settings, restart_s, epoch_s = diagnosis.natural, diagnosis.restart_s, diagnosis.epoch_s
+    if not script_settings.num_workers or script_settings.persistent_workers or restart_s is None or not epoch_s:
         return None
     step_s = diagnosis.step_s
     gain = gain_of(diagnosis, step_s * epoch_s / (epoch_s + restart_s))

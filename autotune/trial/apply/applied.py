@@ -13,7 +13,7 @@ from autotune.trial.apply import environment_seams, observed
 from autotune.trial.loader.loaders import Loaders, override_arguments
 from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
-from autotune.trial.step.operand_formats import OperandWitness
+from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.steps import Steps
 
@@ -38,17 +38,17 @@ class AppliedSettings:
     """
 
     def __init__(self, job: TrialJob, steps: Steps | None = None) -> None:
-        assert job.settings is not None and job.natural is not None and job.facts is not None
+        assert job.settings is not None and job.script_settings is not None and job.facts is not None
         self.loaders, self.roots = Loaders(), Roots()
         self.steps = steps if steps is not None else Steps()
         self.claims: set[Group] = set(job.facts.claims)
         self._loader_settings: dict[str, str] = {}
         self._job, self._facts = job, job.facts
         self._is_cpu = job.device == "cpu"
-        self._natural = job.natural.canonical(device_is_cpu=self._is_cpu)
+        self._script_settings = job.script_settings.canonical(device_is_cpu=self._is_cpu)
         self._asked = self._without_mapped(job.settings.canonical(device_is_cpu=self._is_cpu))
         self.steps.is_by_hand = job.facts.num_optimizers == 0
-        self._operands = OperandWitness(lambda: self._asked.compile or self._natural.compile)
+        self._operands = OperandDetector(lambda: self._asked.compile or self._script_settings.compile)
         self._changes_format = False
         self._region: AutocastRegion | None = None
         self._gradients: Gradients | None = None
@@ -63,13 +63,13 @@ class AppliedSettings:
         # Last, so that it is the outermost: losses are seen as the script gave them, before scaling.
         self.steps.install()
         if Group.THREADS not in self.claims:
-            environment_seams.apply_threads(self._asked, self._natural)
+            environment_seams.apply_threads(self._asked, self._script_settings)
         if Group.KERNELS not in self.claims:
-            environment_seams.apply_kernels(self._asked, self._natural, self.roots)
+            environment_seams.apply_kernels(self._asked, self._script_settings, self.roots)
         if not self._is_cpu:
             environment_seams.apply_memory(self._asked, self._job.cap_fraction)
             if Group.TRANSFER not in self.claims:
-                environment_seams.apply_transfer(self._asked, self._natural)
+                environment_seams.apply_transfer(self._asked, self._script_settings)
         self.roots.install()
 
     def is_training(self, key: str) -> bool:
@@ -97,7 +97,7 @@ class AppliedSettings:
         result.update(self._loader_settings)
         if self._changes_format and self._operands.dtype is None:
             result["precision"] = UNSEEN_FORMAT
-        if self._natural.compile and self._job.settings is not None and self._job.settings.compile:
+        if self._script_settings.compile and self._job.settings is not None and self._job.settings.compile:
             # Of what a script compiles by itself, in place, a part of its model or a function, its roots show nothing.
             result.pop("compile", None)
         if self._gradients is not None and self._gradients.are_changed_by_script:
@@ -109,7 +109,7 @@ class AppliedSettings:
         if not self.steps.num_updates or not self._differs("grad_accum_steps"):
             return {}
         num_micro_batches = (
-            self.steps.num_backwards * self._natural.grad_accum_steps / self._facts.num_backwards_per_step
+            self.steps.num_backwards * self._script_settings.grad_accum_steps / self._facts.num_backwards_per_step
         )
         num_micro_batches += self._gradients.num_missing if self._gradients is not None else 0
         return {"grad_accum_steps": str(max(1, round(num_micro_batches / self.steps.num_updates)))}
@@ -155,10 +155,10 @@ class AppliedSettings:
             self._region.install(self.roots)
 
     def _differs(self, *names: str) -> bool:
-        return any(getattr(self._asked, name) != getattr(self._natural, name) for name in names)
+        return any(getattr(self._asked, name) != getattr(self._script_settings, name) for name in names)
 
     def _without_mapped(self, asked: Settings) -> Settings:
         """Mapped fields reach the script through its own arguments; the seams treat them as the script's own."""
-        plain, natural = asked.to_dict(), self._natural.to_dict()
-        plain.update({name: natural[name] for name in self._job.mapped if name in GROUP_OF_FIELD})
+        plain, script_settings = asked.to_dict(), self._script_settings.to_dict()
+        plain.update({name: script_settings[name] for name in self._job.mapped if name in GROUP_OF_FIELD})
         return Settings.from_dict(plain)

@@ -15,9 +15,9 @@ from autotune.trial.torch import allocator, torch_names
 from autotune.trial.torch.patching import wrap
 
 
-def apply_threads(asked: Settings, natural: Settings) -> None:
+def apply_threads(asked: Settings, script_settings: Settings) -> None:
     """Sets torch's threads; the runtime's own variables were set before the process started."""
-    if asked.intra_op_threads != natural.intra_op_threads:
+    if asked.intra_op_threads != script_settings.intra_op_threads:
         torch.set_num_threads(asked.intra_op_threads)
     settle_threads()
 
@@ -31,17 +31,17 @@ def settle_threads() -> None:
     torch.get_num_threads()
 
 
-def apply_kernels(asked: Settings, natural: Settings, roots: Roots) -> None:
+def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots) -> None:
     """Switches cuDNN's search, and prepares every root: memory format, then compilation."""
-    if asked.cudnn_benchmark != natural.cudnn_benchmark:
+    if asked.cudnn_benchmark != script_settings.cudnn_benchmark:
         _set_cudnn_benchmark(asked.cudnn_benchmark)
         # The script has set its own in the meantime, long before its model is called.
         roots.prepare.append(lambda _: _set_cudnn_benchmark(asked.cudnn_benchmark))
-    if asked.channels_last and not natural.channels_last:
+    if asked.channels_last and not script_settings.channels_last:
         _convert(roots, torch.channels_last)
-    if natural.channels_last and not asked.channels_last:
+    if script_settings.channels_last and not asked.channels_last:
         _convert(roots, torch.contiguous_format)
-    if asked.compile and not natural.compile:
+    if asked.compile and not script_settings.compile:
         roots.stops_at_first = True
         roots.prepare.append(torch_names.compile_in_place)
 
@@ -63,9 +63,9 @@ def apply_memory(asked: Settings, cap_fraction: float) -> None:
         allocator.limit_share(fraction)
 
 
-def apply_transfer(asked: Settings, natural: Settings) -> None:
+def apply_transfer(asked: Settings, script_settings: Settings) -> None:
     """Makes copies from page-locked memory to the device return at once; they stay in order on their stream."""
-    if asked.non_blocking and not natural.non_blocking:
+    if asked.non_blocking and not script_settings.non_blocking:
         wrap(torch.Tensor, "to", _to_without_waiting)
         wrap(torch.Tensor, "cuda", _cuda_without_waiting)
 

@@ -11,10 +11,10 @@ from autotune.measure.block import Phase
 from autotune.trial.loader.gate import WorkerGates
 from autotune.trial.loader.larger_batch import repeated
 from autotune.trial.loader.loaders import LoaderRecord
-from autotune.trial.loader.read_passes import Looks
+from autotune.trial.loader.read_passes import ReadPasses
 from autotune.trial.loader.running_epoch import RunningEpoch
 from autotune.trial.meter.build_log import Built
-from autotune.trial.meter.counters import Tally
+from autotune.trial.meter.counters import Counters
 from autotune.trial.meter.meter import Meter
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import SampleCount, clone_batch, lengthen
@@ -23,7 +23,7 @@ MAX_AHEAD = 2
 """Batches that a script that trains takes before it uses the first: one more than it needs, to know the last one."""
 
 
-class Feed:
+class BatchSource:
     """Stands between the training loader and the script.
 
     Args:
@@ -45,14 +45,14 @@ class Feed:
         self.first_batch_s = 0.0
         """From asking for the iteration that trains first until its first batch: the workers were started in it."""
         self._pass_began = 0.0
-        self.epoch, self._looks = RunningEpoch(), Looks(steps)
+        self.epoch, self._read_passes = RunningEpoch(), ReadPasses(steps)
         self._steps = steps
         self._start_meter = start_meter
         self._num_passes_before_training = num_passes_before_training
         self._num_passes = 0
         self._meter: Meter | None = None
         self._gates = WorkerGates()
-        self._tally: Tally | None = None
+        self._counters: Counters | None = None
         """The meter's, while nothing but real batches is given: then they are counted there and then."""
         self._given: Any = None
         """A batch that takes the place of all others."""
@@ -60,8 +60,8 @@ class Feed:
         """Time that handing that one out took."""
         self.batch_factor = 1
         """Samples of the cached batch, as a multiple of a real one's."""
-        self._token: Any = None
-        self._token_samples = 0.0
+        self._cached_batch: Any = None
+        self._cached_samples = 0.0
         self._num_backwards = 0
         self._num_ahead = 0
         """Batches that the script has taken since the pass began, or since the last backward pass."""
@@ -104,7 +104,7 @@ class Feed:
         self._num_passes += 1
         if self._meter is not None:
             if self._meter.phase is not Phase.RESTART:  # which begins an iteration in place of the script
-                self._looks.begins(self.epoch, self._meter.tally)
+                self._read_passes.begins(self.epoch, self._meter.counters)
                 self.epoch.left()
             self._meter.pass_begins()
         self.epoch.begins(loader)
@@ -129,16 +129,16 @@ class Feed:
     def phase_began(self, phase: Phase) -> None:
         """Takes the short way while nothing but real batches is given."""
         is_real = phase in (Phase.RAMP, Phase.WINDOW)
-        is_plain = is_real and not self._on_next and self._looks.waiting is None
-        self._tally = self._meter.tally if is_plain and self._meter is not None else None
+        is_plain = is_real and not self._on_next and self._read_passes.waiting is None
+        self._counters = self._meter.counters if is_plain and self._meter is not None else None
 
     def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """The next batch of the training loader; in the window the path of every step, hence short and in one piece."""
-        tally = self._tally
-        if tally is not None:
-            tally.arrive()
-            tally = self._tally  # with the step a phase may have ended, of several ranks within a block, too
-        if tally is None or self.epoch.num_given >= self.epoch.num_until_end:
+        counters = self._counters
+        if counters is not None:
+            counters.arrive()
+            counters = self._counters  # with the step a phase may have ended, of several ranks within a block, too
+        if counters is None or self.epoch.num_given >= self.epoch.num_until_end:
             return self._next_of_any(iterator, original)
         began = perf_counter()
         try:
@@ -149,11 +149,11 @@ class Feed:
         except Exception:
             self._comes_not(iterator)
             raise
-        tally.wait_s += perf_counter() - began
+        counters.wait_s += perf_counter() - began
         sizes = iterator._autotune_sizes
-        tally.latest_num_samples = num_samples = sizes.popleft() if sizes else self._samples.of(batch)
-        tally.samples_taken += num_samples
-        tally.num_taken += 1
+        counters.latest_num_samples = num_samples = sizes.popleft() if sizes else self._samples.of(batch)
+        counters.samples_taken += num_samples
+        counters.num_taken += 1
         self.epoch.num_given += 1
         return batch
 
@@ -169,7 +169,7 @@ class Feed:
         self.is_primed = has_queue and (self.is_primed or gate is None or self.is_read_ahead)
         if gate is not None:
             gate.open()
-        self._token = None
+        self._cached_batch = None
         return not self.is_primed
 
     def built(self) -> Built | None:
@@ -188,7 +188,7 @@ class Feed:
     @property
     def _is_early(self) -> bool:
         """Whether the clock may not start yet."""
-        return self._meter is None or self._meter.uses_token
+        return self._meter is None or self._meter.uses_cached_batch
 
     @property
     def _holds_back(self) -> bool:
@@ -209,21 +209,21 @@ class Feed:
         for action in self._on_next:
             action()
         meter = self._meter
-        if meter is not None and self._looks.waiting is not None:
-            self.epoch = self._looks.taken_from(iterator, self.epoch, meter.tally)
+        if meter is not None and self._read_passes.waiting is not None:
+            self.epoch = self._read_passes.taken_from(iterator, self.epoch, meter.counters)
             self.phase_began(meter.phase)
         epoch = self.epoch
         try:
             if epoch.num_given >= epoch.num_until_end:
                 raise StopIteration
-            if meter is None or meter.uses_token:
+            if meter is None or meter.uses_cached_batch:
                 return self._early(iterator, original)
             meter.arrive()
             if self._given is not None:
                 return self._give()
             began = perf_counter()
             batch, num_samples = self._taken(iterator if epoch.successor is None else epoch.successor, original)
-            meter.tally.delivered(num_samples, perf_counter() - began)
+            meter.counters.delivered(num_samples, perf_counter() - began)
             epoch.num_given += 1
             return batch
         except StopIteration:
@@ -241,23 +241,23 @@ class Feed:
             self._num_ahead = self._num_owed = 0
         self.epoch.taken_by(original)
         began = perf_counter()
-        if self._token is not None and self._holds_back and self._num_ahead < MAX_AHEAD:
-            batch, num_samples = self._cached(), self._token_samples
+        if self._cached_batch is not None and self._holds_back and self._num_ahead < MAX_AHEAD:
+            batch, num_samples = self._cached(), self._cached_samples
         else:
             if self._num_owed:
                 self._let_through(iterator, original)
             batch, num_samples = self._taken(iterator, original)
         self._num_ahead += 1
         self.epoch.num_given += 1
-        if self._token is None and self._is_early:
+        if self._cached_batch is None and self._is_early:
             self.has_fed = True
             self.first_batch_s = perf_counter() - self._pass_began
-            self._token = clone_batch(repeated(batch, self.batch_factor))
-            self._token_samples = num_samples * self.batch_factor
+            self._cached_batch = clone_batch(repeated(batch, self.batch_factor))
+            self._cached_samples = num_samples * self.batch_factor
             for action in self._on_first_batch:
                 action(batch)
         if self._meter is not None:
-            self._meter.tally.delivered(num_samples, perf_counter() - began)
+            self._meter.counters.delivered(num_samples, perf_counter() - began)
         return batch
 
     def _give(self) -> Any:
@@ -265,7 +265,7 @@ class Feed:
         began = perf_counter()
         batch = clone_batch(self._given)
         self.given_s += (elapsed_s := perf_counter() - began)
-        self._meter.tally.delivered(self._samples.of(batch), elapsed_s)
+        self._meter.counters.delivered(self._samples.of(batch), elapsed_s)
         return batch
 
     def _cached(self) -> Any:
@@ -274,7 +274,7 @@ class Feed:
             # Some batches of this very pass were only read, so the workers are ahead by now.
             self.is_primed = True
         self._num_owed += 1
-        return clone_batch(self._token)
+        return clone_batch(self._cached_batch)
 
     def _let_through(self, iterator: Any, original: Callable[[Any], Any]) -> None:
         """Opens the gate for a script that only reads, and makes up for the cached batches that it was given."""
@@ -307,5 +307,5 @@ class Feed:
         for action in self._on_epoch_end:
             action()
         if self._meter is not None:
-            self._looks.end(self._meter.tally)
+            self._read_passes.end(self._meter.counters)
             self._meter.epoch_ended()

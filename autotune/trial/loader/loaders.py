@@ -152,8 +152,8 @@ class Loaders:
         as of two loaders side by side, for the one that was built longest ago.
         """
         nearest, chain = _site()
-        site = f"{nearest}~{zlib.crc32(chain.encode()):08x}"
-        places = self._places.setdefault(site, [])
+        target = f"{nearest}~{zlib.crc32(chain.encode()):08x}"
+        places = self._places.setdefault(target, [])
         likeness = (type(dataset), length_of(dataset))
         same = (n for n, place in enumerate(places) if place.dataset_id == id(dataset) and place.likeness == likeness)
         alike = [n for n, place in enumerate(places) if place.is_used and place.likeness == likeness]
@@ -163,7 +163,7 @@ class Loaders:
             places.append(_Place(dataset, likeness))
         self._num_built += 1
         places[ordinal].dataset_id, places[ordinal].last_built = id(dataset), self._num_built
-        return f"{site}#{ordinal}", places[ordinal]
+        return f"{target}#{ordinal}", places[ordinal]
 
 
 def _standing_down(worker_loop: Callable[..., Any]) -> Callable[..., Any]:

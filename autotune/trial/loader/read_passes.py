@@ -6,13 +6,13 @@ import copy
 from threading import get_ident
 
 from autotune.trial.loader.running_epoch import RunningEpoch
-from autotune.trial.meter.counters import Tally
+from autotune.trial.meter.counters import Counters
 from autotune.trial.step.steps import Steps
 
 _TRAINED_ON = -1
 
 
-class Looks:
+class ReadPasses:
     """Tells iterations that are trained on from those that are not, and knows which one goes on after these.
 
     Args:
@@ -38,27 +38,27 @@ class Looks:
         """
         return self._steps.num_backwards == self._num_backwards and self._steps.thread == get_ident()
 
-    def begins(self, latest: RunningEpoch, tally: Tally) -> None:
+    def begins(self, latest: RunningEpoch, counters: Counters) -> None:
         """Notes that the script begins an iteration, while this one is the latest."""
         if self.is_look and (self._is_over or not latest.is_held):
-            tally.end_look()
+            counters.end_look()
         else:
             # One that nothing was trained on yet may have its first batch in hand.
             self.waiting, self._was_trained_on = copy.copy(latest), not self.is_look
         self._num_backwards, self._is_over = self._steps.num_backwards, False
 
-    def end(self, tally: Tally) -> None:
+    def end(self, counters: Counters) -> None:
         """Notes that the latest iteration is over: it came to its end, or the one that waits goes on."""
         self._is_over = True
         if self.is_look:
-            tally.end_look()
+            counters.end_look()
 
-    def taken_from(self, iterator: object, latest: RunningEpoch, tally: Tally) -> RunningEpoch:
+    def taken_from(self, iterator: object, latest: RunningEpoch, counters: Counters) -> RunningEpoch:
         """The iteration that a batch is asked of: the latest one, or that which waited for it."""
         waiting = self.waiting
         if waiting is not None and waiting.is_of(iterator) and not latest.is_of(iterator):
             if self._was_trained_on:
-                self.end(tally)
+                self.end(counters)
             self.waiting, self._num_backwards = None, _TRAINED_ON
             return waiting
         if self._steps.num_backwards != self._num_backwards:

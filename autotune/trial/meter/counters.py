@@ -11,7 +11,7 @@ from autotune.trial.meter.block_recorder import Count
 from autotune.trial.step.steps import Steps
 
 
-class Tally:
+class Counters:
     """Totals of what the script took and used; says when a step and a block are over.
 
     Slots, and few of them: with a model's work between two steps, all that a step reads has left the caches.

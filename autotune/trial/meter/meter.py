@@ -16,7 +16,7 @@ from autotune.measure.window_stopping import StopReason, block_size, decide, may
 from autotune.trial.meter import phase_rules
 from autotune.trial.meter.block_recorder import Recorder
 from autotune.trial.meter.build_log import Built
-from autotune.trial.meter.counters import Tally
+from autotune.trial.meter.counters import Counters
 from autotune.trial.meter.measuring_plan import Epochs, Plan, Watcher
 from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
 from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement, Mark
@@ -62,7 +62,7 @@ class Meter:
         self.entered_at: dict[Phase, float] = {}
         """Monotonic time at which each phase began, for the accounting."""
         self.phase = Phase.WARMUP
-        self.uses_token = plan.has_loader
+        self.uses_cached_batch = plan.has_loader
         """Whether the script is given the cached batch now."""
         self._plan, self._steps, self._agreement = plan, steps, agreement
         self._open_gate, self._finish, self._measured = open_gate, finish, measured
@@ -80,7 +80,7 @@ class Meter:
         self._num_restart_left = 0
         """Micro-batches of the restart after its first block."""
         end_step = self._recorder.end_step if clock.marks_steps else None
-        self.tally = Tally(
+        self.counters = Counters(
             steps,
             has_loader=plan.has_loader,
             samples_per_step=plan.samples_per_step,
@@ -105,18 +105,18 @@ class Meter:
 
     def arrive(self) -> None:
         """A micro-step ended; may change the phase, and may end the trial."""
-        self.tally.arrive()
+        self.counters.arrive()
 
     def pass_begins(self) -> None:
         """The script begins to iterate anew: batches of the pass before that it only read do not count.
 
         Whoever leaves an epoch by counting its batches never comes to its end: it ends here.
         """
-        self.tally.arrive()
+        self.counters.arrive()
         is_read_ahead = self._steps.thread != threading.get_ident()
         # Of an epoch that was begun from outside the script knows nothing, and uses what it holds.
         is_left = not self._is_between_epochs and self.phase is not Phase.RESTART
-        self.tally.begin_pass(is_left=is_left, is_read_ahead=is_read_ahead)
+        self.counters.begin_pass(is_left=is_left, is_read_ahead=is_read_ahead)
         if not self._is_between_epochs:
             self.epoch_ended()
         self._is_between_epochs = False
@@ -145,7 +145,7 @@ class Meter:
 
     def _end_block(self) -> None:
         count = self._recorder.count
-        self.tally.fill(count)
+        self.counters.fill(count)
         self._num_samples_done += count.num_samples
         self._waited_s += count.wait_s
         self._recorder.end_block()
@@ -157,9 +157,9 @@ class Meter:
         """Begins a phase, with blocks of so many micro-batches."""
         self._recorder.begin(phase)
         self.phase = phase
-        self.uses_token = self._plan.has_loader and phase in (Phase.WARMUP, Phase.COMPUTE)
-        self.tally.begin_block(num_micro_batches)
-        self._entered_step = self.tally.num_updates
+        self.uses_cached_batch = self._plan.has_loader and phase in (Phase.WARMUP, Phase.COMPUTE)
+        self.counters.begin_block(num_micro_batches)
+        self._entered_step = self.counters.num_updates
         self._phase_began = time.monotonic()
         self.entered_at.setdefault(phase, self._phase_began)
         self._at_phase(phase)
@@ -189,7 +189,7 @@ class Meter:
 
     def _after_restart(self, is_block_end: bool) -> None:
         if is_block_end and self._num_restart_left > 0:
-            self.tally.begin_block(self._num_restart_left)
+            self.counters.begin_block(self._num_restart_left)
             self._num_restart_left = 0
         elif is_block_end:
             self._end()
@@ -244,7 +244,9 @@ class Meter:
         self._watcher.begin()
 
     def _changes(self, mark: Mark, wanted: bool) -> bool:
-        return self._agreement.reached(mark, wanted=wanted, num_steps=self.tally.num_updates, since=self._entered_step)
+        return self._agreement.reached(
+            mark, wanted=wanted, num_steps=self.counters.num_updates, since=self._entered_step
+        )
 
     def _is_open(self, mark: Mark) -> bool:
         """Whether its step is still to be found: what is told later may come too late for other ranks."""

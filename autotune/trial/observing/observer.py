@@ -12,7 +12,7 @@ import torch
 
 from autotune.model.observation import FormatRatio, LargerBatch, MemoryKinds, Observation, OptimizerTimes
 from autotune.protocol.job import TrialJob, TrialPaths
-from autotune.trial.loader.batch_source import Feed
+from autotune.trial.loader.batch_source import BatchSource
 from autotune.trial.loader.larger_batch import UnrepeatableError, repeated
 from autotune.trial.meter.host_memory import held_bytes
 from autotune.trial.observing.call_stage import CallStage
@@ -51,7 +51,7 @@ class Observer:
         paths: Where profiles go.
         steps: Of the script.
         roots: Of the script.
-        feed: Gives the script its batches.
+        batch_source: Gives the script its batches.
         at_begin: Called before anything is looked at: what looking takes is no memory of the script's.
     """
 
@@ -61,11 +61,11 @@ class Observer:
         paths: TrialPaths,
         steps: Steps,
         roots: Roots,
-        feed: Feed,
+        batch_source: BatchSource,
         *,
         at_begin: Callable[[], None],
     ) -> None:
-        self._job, self._paths, self._steps, self._roots, self._feed = job, paths, steps, roots, feed
+        self._job, self._paths, self._steps, self._roots, self._batch_source = job, paths, steps, roots, batch_source
         self._at_begin = at_begin
         self._loading = LoadingWatch()
         self._lines = LineStage()
@@ -91,7 +91,7 @@ class Observer:
 
     def install(self) -> None:
         """Notes where optimizers are built, and the first batch, for later."""
-        self._feed.at_first_batch(self._keep_batch)
+        self._batch_source.at_first_batch(self._keep_batch)
         wrap(torch.optim.Optimizer, "__init__", self._noting_place)
 
     def before_iteration(self, loader: Any) -> None:
@@ -247,7 +247,7 @@ class Observer:
 
     def _larger_batch_stage(self) -> LargerBatchStage | None:
         times = self._calls.times
-        if self._first_batch is None or times is None or self._job.world_size > 1 or self._feed.is_read_ahead:
+        if self._first_batch is None or times is None or self._job.world_size > 1 or self._batch_source.is_read_ahead:
             return None
         step_s = (times.wall_s - times.data_wait_s) / times.num_steps
         held = self._memory_stage.activations_bytes if self._memory_stage is not None else None
@@ -262,7 +262,9 @@ class Observer:
             return None
         self._factor, self._build_s = factor, self._loading.build_s_by_size(factor)
         clock = clock_for(self._job.device)
-        return LargerBatchStage(self._feed.give, self._first_batch, batch, clock.finish, lambda: self._feed.given_s)
+        return LargerBatchStage(
+            self._batch_source.give, self._first_batch, batch, clock.finish, lambda: self._batch_source.given_s
+        )
 
     def _larger_batch(self) -> LargerBatch | None:
         timed = self._larger.step_s if self._larger is not None else None

@@ -68,7 +68,7 @@ class _Option:
     """It is a field of Hugging Face's TrainingArguments."""
 
 
-class ArgumentWitness:
+class ArgumentDetector:
     """Watches what the script parses, and which of it the loaders are built from."""
 
     def __init__(self) -> None:

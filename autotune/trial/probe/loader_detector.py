@@ -64,7 +64,7 @@ class _Seen:
         return self.least_batch_bytes is not None and self.batch_bytes > (1 + UNEVEN_BATCHES) * self.least_batch_bytes
 
 
-class LoaderWitness:
+class LoaderDetector:
     """Watches all loaders of the script; the one whose batches are followed by backward passes trains."""
 
     def __init__(self, loaders: Loaders, steps: Steps) -> None:

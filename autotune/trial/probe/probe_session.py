@@ -15,7 +15,7 @@ from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.loaders import Loaders
 from autotune.trial.meter.host_memory import HostValidationWatch
 from autotune.trial.meter.rank_sync import Agreement, Mark, Progress
-from autotune.trial.probe.script_detector import NUM_STEPS, Witness
+from autotune.trial.probe.script_detector import NUM_STEPS, ScriptDetector
 from autotune.trial.report import rank_report
 from autotune.trial.report.failure import describe
 from autotune.trial.step.roots import Roots
@@ -33,7 +33,7 @@ class ProbeSession:
         self._steps = self._applied.steps if self._applied else Steps()
         self._roots = self._applied.roots if self._applied else Roots()
         num_steps = NUM_STEPS if self._applied is None else 1
-        self._witness = Witness(
+        self._detector = ScriptDetector(
             loaders=self._loaders, steps=self._steps, roots=self._roots, started_at=started_at, num_steps=num_steps
         )
         self._allocator = AllocatorWatch()
@@ -47,7 +47,7 @@ class ProbeSession:
         if self._applied is None and self._job.cap_fraction < 1.0:
             # The one thing that is changed: beside others on the device the cap must hold from the first run on.
             limit_share(self._job.cap_fraction)
-        self._witness.attach()
+        self._detector.attach()
         if self._applied is not None:
             self._applied.install()
             self._steps.policy = self._noting(self._steps.policy)
@@ -71,11 +71,11 @@ class ProbeSession:
 
     def claim(self, group: Group) -> None:
         """Learned: the script applies this group itself."""
-        self._witness.claims.add(group)
+        self._detector.claims.add(group)
 
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
         """Learned: the script's knobs."""
-        self._witness.knobs.update(defaults)
+        self._detector.knobs.update(defaults)
 
     def observe(self, field: str, value: str) -> None:
         """Nothing is compared in a probe."""
@@ -85,7 +85,7 @@ class ProbeSession:
 
         def noting(optimizer: torch.optim.Optimizer, call: Callable[[], Any]) -> tuple[Any, bool]:
             def noted() -> Any:
-                self._witness.grad_norm_before(optimizer)
+                self._detector.grad_norm_before(optimizer)
                 return call()
 
             return policy(optimizer, noted) if policy is not None else (noted(), True)
@@ -99,7 +99,7 @@ class ProbeSession:
         self._progress.put(Mark.STEPS, num_steps)
         if self._agreement is None:
             self._agreement = Agreement(self._progress, *rank_report.identity())
-        if self._agreement.reached(Mark.STOP, wanted=self._witness.has_seen_enough, num_steps=num_steps, since=0):
+        if self._agreement.reached(Mark.STOP, wanted=self._detector.has_seen_enough, num_steps=num_steps, since=0):
             self._finish()
 
     def _called(self, with_gradients: bool) -> None:
@@ -108,7 +108,7 @@ class ProbeSession:
 
     def _backward(self, _: torch.Tensor | None) -> None:
         """A script that updates its parameters by hand never comes to a step that is seen."""
-        if not self._steps.num_steps and self._witness.has_seen_enough:
+        if not self._steps.num_steps and self._detector.has_seen_enough:
             self._progress.put(Mark.STEPS, self._steps.num_backwards)
             self._finish()
 
@@ -129,15 +129,15 @@ class ProbeSession:
             rank=rank,
             world_size=world_size,
             status=status,
-            first_losses=tuple(self._witness.first_losses),
+            first_losses=tuple(self._detector.first_losses),
             num_steps=self._steps.num_steps,
             facts=replace(
-                self._witness.facts(world_size),
+                self._detector.facts(world_size),
                 validation_bytes=self._validation.peak_bytes(),
                 validation_host_bytes=on_host.peak_bytes if on_host is not None else None,
                 validation_host_growth_bytes=on_host.growth_bytes if on_host is not None else None,
             ),
-            notes=tuple(f"{EMPTY_LOADER}{place}" for place in self._witness.empty_loaders()),
+            notes=tuple(f"{EMPTY_LOADER}{place}" for place in self._detector.empty_loaders()),
             **self._allocator.figures(),
         )
         rank_report.write(self._paths, result, is_bystander=not self._steps.num_backwards)

@@ -17,21 +17,21 @@ from autotune.settings import Group, Precision
 from autotune.trial.apply.environment_seams import settle_threads
 from autotune.trial.apply.observed import settings_in_force
 from autotune.trial.loader.loaders import Loaders
-from autotune.trial.probe.arguments import ArgumentWitness
+from autotune.trial.probe.arguments import ArgumentDetector
 from autotune.trial.probe.imports import (
     early_environment,
     imported_after_freeze,
     installed_modules,
     launcher_sets_threads,
 )
-from autotune.trial.probe.loader_detector import LoaderWitness, usual_growth
+from autotune.trial.probe.loader_detector import LoaderDetector, usual_growth
 from autotune.trial.probe.main_module import is_guarded
 from autotune.trial.start.known_devices import ask
 from autotune.trial.step import schedulers
 from autotune.trial.step.channels_last import CONVOLUTIONS
 from autotune.trial.step.gradients import gradient_norm
 from autotune.trial.step.loss_targets import LossTargets
-from autotune.trial.step.operand_formats import OperandWitness
+from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.replicas import device_numbers, num_replicas
 from autotune.trial.step.roots import Roots, weights_of
 from autotune.trial.step.steps import Steps, parameters_of
@@ -50,7 +50,7 @@ UNUSED_OPTIMIZER_BACKWARDS = 256
 FIRST_LOSSES = 64
 
 
-class Witness:
+class ScriptDetector:
     """Watches the script's seams and turns what it saw into ScriptFacts."""
 
     def __init__(self, *, loaders: Loaders, steps: Steps, roots: Roots, started_at: float, num_steps: int) -> None:
@@ -59,9 +59,9 @@ class Witness:
         self.knobs: dict[str, str] = {}
         self._steps, self._roots = steps, roots
         self._started_at, self._num_steps = started_at, num_steps
-        self._loaders = LoaderWitness(loaders, steps)
-        self._arguments = ArgumentWitness()
-        self._operands = OperandWitness(lambda: "compile" in self._seen)
+        self._loaders = LoaderDetector(loaders, steps)
+        self._arguments = ArgumentDetector()
+        self._operands = OperandDetector(lambda: "compile" in self._seen)
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
         self._thread_setters: set[int] = set()

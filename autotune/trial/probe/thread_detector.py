@@ -13,7 +13,7 @@ from autotune.trial.torch.patching import wrap
 VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 
 
-class ThreadWitness:
+class ThreadDetector:
     """Sees torch being asked for its threads, and the environment for theirs."""
 
     def __init__(self) -> None:

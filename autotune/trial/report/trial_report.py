@@ -11,7 +11,7 @@ from autotune.measure.block import Block, Phase
 from autotune.model.result import PAST_ITS_EPOCH, RankResult, RankStatus
 from autotune.protocol.job import TrialPaths
 from autotune.trial.apply.applied import AppliedSettings
-from autotune.trial.loader.batch_source import Feed
+from autotune.trial.loader.batch_source import BatchSource
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.host_memory import PassingWatch, held_bytes
 from autotune.trial.meter.meter import Meter
@@ -39,7 +39,7 @@ class TrialReport:
         paths: The trial's files.
         times: Its parts until now.
         applied: Knows which settings are in force.
-        feed: Knows how the training loader was read.
+        batch_source: Knows how the training loader was read.
         losses: Saw the losses.
         allocator: Saw the device's memory.
         has_loader: Whether the script trains from a loader.
@@ -50,7 +50,7 @@ class TrialReport:
         paths: TrialPaths,
         times: PartTimes,
         applied: AppliedSettings,
-        feed: Feed,
+        batch_source: BatchSource,
         losses: LossWatch,
         allocator: AllocatorWatch,
         *,
@@ -64,7 +64,7 @@ class TrialReport:
         """Whether the script, which has no loader, may have a queue of its own."""
         self.world_size = 1
         self._rank = 0
-        self._paths, self._times, self._applied, self._feed = paths, times, applied, feed
+        self._paths, self._times, self._applied, self._batch_source = paths, times, applied, batch_source
         self._steps, self._losses, self._allocator = applied.steps, losses, allocator
         self._has_loader = has_loader
         self._watched: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -121,7 +121,7 @@ class TrialReport:
             error=describe(error),
             durations_s=self._durations(),
             **self._allocator.figures(),
-            notes=(PAST_ITS_EPOCH,) if self._feed.epoch.is_past_end else (),
+            notes=(PAST_ITS_EPOCH,) if self._batch_source.epoch.is_past_end else (),
         )
         rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 
@@ -138,7 +138,7 @@ class TrialReport:
         if meter is None:
             self.note_rank()
         blocks = meter.blocks() if meter is not None else ()
-        counted = self._applied.counted() if self._feed.is_read_ahead else _accumulation(blocks)
+        counted = self._applied.counted() if self._batch_source.is_read_ahead else _accumulation(blocks)
         observed = {**counted, **self._applied.observed(), **self.said}
         result = RankResult(
             rank=self._rank,
@@ -146,16 +146,16 @@ class TrialReport:
             status=status,
             blocks=blocks,
             is_converged=is_converged,
-            is_primed=self._feed.is_primed or self.has_unseen_queue,
+            is_primed=self._batch_source.is_primed or self.has_unseen_queue,
             compute_samples_per_second=meter.compute_samples_per_second if meter is not None else None,
             observed=observed,
             **(self._host_memory or self._read_host_memory()),
             **(self._allocated or self._allocator.figures()),
-            epoch_micro_batches=self._feed.epoch.num_batches if self._has_loader else None,
+            epoch_micro_batches=self._batch_source.epoch.num_batches if self._has_loader else None,
             num_epoch_ends=meter.num_epoch_ends if meter is not None else 0,
             epoch_end_s=meter.epoch_end_s if meter is not None else None,
-            is_loader_rebuilt=self._feed.epoch.is_loader_rebuilt,
-            first_batch_s=self._feed.first_batch_s if self._has_loader else None,
+            is_loader_rebuilt=self._batch_source.epoch.is_loader_rebuilt,
+            first_batch_s=self._batch_source.first_batch_s if self._has_loader else None,
             durations_s=self._durations(),
             first_losses=self._losses.first_losses,
             start_digest=self._losses.start_digest,

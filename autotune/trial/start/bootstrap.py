@@ -17,7 +17,7 @@ from autotune.trial.meter.durations import PartTimes
 from autotune.trial.probe.probe_session import ProbeSession
 from autotune.trial.run_session import RunSession
 from autotune.trial.start import active_session
-from autotune.trial.start.early_seams import Beginning
+from autotune.trial.start.early_seams import Prelude
 from autotune.trial.start.prepared_start import PreparedSession
 from autotune.trial.trial_session import MeasuredSession
 
@@ -45,13 +45,13 @@ def install(ready_at: float | None = None) -> None:
     if job.mode is not Mode.TRIAL:
         session = ProbeSession(job, paths, started_at)
     else:
-        beginning = Beginning()
-        beginning.attach()
+        prelude = Prelude()
+        prelude.attach()
         if address is not None:
-            session = PreparedSession(job, beginning, address)
+            session = PreparedSession(job, prelude, address)
         else:
             ready_at = attached_at if ready_at is None else ready_at
             times = PartTimes(asked_at=started_at, ready_at=ready_at, attached_at=attached_at)
-            session = MeasuredSession(job, paths, times, beginning)
+            session = MeasuredSession(job, paths, times, prelude)
     session.install()
     active_session.session = session

@@ -19,7 +19,7 @@ class Endings(Protocol):
         """It ended by itself."""
 
 
-class Beginning:
+class Prelude:
     """The optimizers that the script builds, its schedulers, and the ways in which it can end."""
 
     def __init__(self) -> None:

@@ -72,7 +72,7 @@ def _identities() -> list[tuple[int, int, int]]:
     return [(status.st_dev, status.st_ino, status.st_rdev) for status in statuses]
 
 
-class Kept:
+class ForkState:
     """The state of this process, to be restored in those that are forked from it."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Kept:
         random.setstate(self._random)
 
 
-def why_not_kept() -> str:
+def why_not_restorable() -> str:
     """What of this process cannot be restored in another, as the rest of a sentence; empty where all can."""
     if any(signal.getitimer(timer)[0] for timer in TIMERS):
         return "has set a timer"
@@ -121,7 +121,7 @@ def why_not_kept() -> str:
 
 
 def is_known(number: int, target: str) -> bool:
-    """Whether an open file is one that `Kept` can restore, or that can be shared."""
+    """Whether an open file is one that `ForkState` can restore, or that can be shared."""
     return not _is_the_scripts(number) or target in STATELESS or reopened(number, target) is not None
 
 

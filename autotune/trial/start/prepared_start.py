@@ -1,8 +1,8 @@
 """The script's own beginning, run once: it waits where its settings begin to matter, and trials go on from there.
 
-This process comes to the seam (`seam.py`), checks that it can be forked there (`hazards.py`, `kept.py`), says so, and
-forks one warden for every trial. In the trial the call returns, the settings are put in force, and the script goes on
-as if it had run for this trial alone.
+This process comes to the seam (`prelude_end.py`), checks that it can be forked there (`fork_hazards.py`,
+`fork_state.py`), says so, and forks one supervisor for every trial. In the trial the call returns, the settings are put
+in force, and the script goes on as if it had run for this trial alone.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from autotune.plain import from_plain
 from autotune.protocol.job import TrialJob, TrialPaths
 from autotune.settings import Group, Settings
 from autotune.trial.meter.durations import PartTimes
-from autotune.trial.probe.thread_detector import ThreadWitness
+from autotune.trial.probe.thread_detector import ThreadDetector
 from autotune.trial.start import active_session, fork_hazards, forked_heap, forked_start, progress_bars
-from autotune.trial.start.early_seams import Beginning
-from autotune.trial.start.fork_state import Kept, Standard, is_known, why_not_kept
+from autotune.trial.start.early_seams import Prelude
+from autotune.trial.start.fork_state import ForkState, Standard, is_known, why_not_restorable
 from autotune.trial.start.known_devices import KnownDevices
 from autotune.trial.start.prelude_end import Seam
 from autotune.trial.trial_session import MeasuredSession
 
 PARKING = "autotune.runner.fork_server_loop"
-"""The room that starts processes has the loop that forks wardens; named, not imported."""
+"""The room that starts processes has the loop that forks supervisors; named, not imported."""
 WHO = "the script's beginning"
 
 
@@ -41,13 +41,13 @@ class PreparedSession:
 
     Args:
         job: Of the process that prepares: the script as it is.
-        beginning: What is attached already.
+        prelude: What is attached already.
         address: Of the socket at which the tuner waits.
     """
 
-    def __init__(self, job: TrialJob, beginning: Beginning, address: str) -> None:
-        self._facts, self._beginning, self._address = job.facts, beginning, address
-        self._seam, self._threads = Seam(self._reached), ThreadWitness()
+    def __init__(self, job: TrialJob, prelude: Prelude, address: str) -> None:
+        self._facts, self._prelude, self._address = job.facts, prelude, address
+        self._seam, self._threads = Seam(self._reached), ThreadDetector()
         self._devices = KnownDevices(job.facts.cuda_devices if job.facts is not None else None)
         self._standard = Standard()
         self._session: MeasuredSession | None = None
@@ -56,7 +56,7 @@ class PreparedSession:
 
     def install(self) -> None:
         """Attaches to the places where settings matter."""
-        self._beginning.steps.policy = self._step
+        self._prelude.steps.policy = self._step
         self._seam.install()
         self._threads.install()
         self._devices.install()
@@ -86,7 +86,7 @@ class PreparedSession:
 
     def _step(self, optimizer: torch.optim.Optimizer, call: Any) -> tuple[Any, bool]:
         self._seam.reach("an optimizer steps")
-        policy = self._beginning.steps.policy
+        policy = self._prelude.steps.policy
         return (call(), True) if policy is None or policy == self._step else policy(optimizer, call)
 
     def _reached(self, place: str) -> None:
@@ -97,7 +97,7 @@ class PreparedSession:
         progress_bars.end_monitor()
         is_ours = forked_heap.freeze()
         reason = self._why_not()
-        kept = Kept() if not reason else None
+        kept = ForkState() if not reason else None
         said = {
             "reason": reason,
             "place": place,
@@ -117,7 +117,7 @@ class PreparedSession:
             forked_heap.thaw()
         self._go_on(spec, kept)
 
-    def _go_on(self, spec: Mapping[str, Any], kept: Kept) -> None:
+    def _go_on(self, spec: Mapping[str, Any], kept: ForkState) -> None:
         """Makes this process the trial that was asked for."""
         now = time.monotonic()
         forked_start.change_environment(spec["environment"])
@@ -127,8 +127,8 @@ class PreparedSession:
         paths = TrialPaths(Path(os.environ["AUTOTUNE_TRIAL"]))
         job = from_plain(TrialJob, json.loads(paths.job.read_text()))
         times = PartTimes(asked_at=float(os.environ["AUTOTUNE_STARTED_AT"]), ready_at=now, attached_at=now)
-        self._beginning.steps.policy = None
-        self._session = active_session.session = MeasuredSession(job, paths, times, self._beginning)
+        self._prelude.steps.policy = None
+        self._session = active_session.session = MeasuredSession(job, paths, times, self._prelude)
         self._session.install()
         self._devices.catch_up()
 
@@ -138,7 +138,7 @@ class PreparedSession:
             return f"{WHO} trains in a thread of its own"
         if self._standard.is_changed():
             return f"{WHO} has put another file in the place of a standard stream"
-        unkept = why_not_kept()
+        unkept = why_not_restorable()
         if unkept:
             return f"{WHO} {unkept}"
         # torch keeps a pool of so many threads once a script has set their number; it is made anew after a fork.

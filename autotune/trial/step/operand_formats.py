@@ -40,14 +40,14 @@ LAYERS = (
 """Layers with outputs in the format of their products."""
 
 
-class OperandWitness:
+class OperandDetector:
     """Reads the number format of a model in the first call of each root.
 
     A product counts by its multiplications, so a small router in fp32 does not speak for a model in bf16. Products of
     frozen layers count only in a model without trained ones: a frozen layer may be loaded in any format.
 
     Args:
-        is_compiled: True when torch's compiler runs the model. The witness then watches one layer within the graph,
+        is_compiled: True when torch's compiler runs the model. The detector then watches one layer within the graph,
             because watching every operation would keep the compiler out.
     """
 

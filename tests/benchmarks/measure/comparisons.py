@@ -71,7 +71,11 @@ def compare_once(part: str, seed: int) -> Row:
     """One comparison: whether it was called a gain, and the figures."""
     gain = GAIN if part == "faster" else 1.0
     with trials_of(*ARGUMENTS, f"--gain={gain}", f"--faster-prefetch={FASTER_PREFETCH}") as trials:
-        other = replace(trials.natural, prefetch_factor=FASTER_PREFETCH) if part == "faster" else trials.natural
+        other = (
+            replace(trials.script_settings, prefetch_factor=FASTER_PREFETCH)
+            if part == "faster"
+            else trials.script_settings
+        )
         loop: Any = Loop(trials)
         records: Any = Records()
         finals = Finals(
@@ -83,7 +87,7 @@ def compare_once(part: str, seed: int) -> Row:
             on_event=lambda event: None,
             seed=seed,
         )
-        result = finals.run([_finished(1, other)], _finished(0, trials.natural))
+        result = finals.run([_finished(1, other)], _finished(0, trials.script_settings))
     assert result is not None
     rates = {
         number: [r.result.measurement.samples_per_second for r in records.records if r.number == number]

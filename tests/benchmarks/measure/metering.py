@@ -27,6 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from autotune.space.script_settings import script_settings_of
+
 from autotune.measure.interval import student_t_quantile
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
@@ -34,7 +36,6 @@ from autotune.model.result import RankResult
 from autotune.plain import from_plain, to_plain
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.settings import Precision
-from autotune.space.natural import natural_settings
 from tests.benchmarks.measure.rows import Row, Rows
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -71,10 +72,18 @@ def _measure(part: str, spin_s: float) -> Row:
     """Runs the job as a trial that never has enough, and says what a micro-step costs more."""
     options = ("--by-hand",) if part == "seams" else ()
     facts = _facts()
-    natural = natural_settings(facts)
-    settings = replace(natural, precision=Precision.BF16, **HALVED) if options else natural
+    script_settings = script_settings_of(facts)
+    settings = replace(script_settings, precision=Precision.BF16, **HALVED) if options else script_settings
     with tempfile.TemporaryDirectory() as folder:
-        output = _run(Path(folder), spin_s, options, mode=Mode.TRIAL, settings=settings, natural=natural, facts=facts)
+        output = _run(
+            Path(folder),
+            spin_s,
+            options,
+            mode=Mode.TRIAL,
+            settings=settings,
+            script_settings=script_settings,
+            facts=facts,
+        )
     said = json.loads(output.splitlines()[-1])
     cost = _in_microseconds(said["differences"])
     return {
@@ -90,7 +99,7 @@ def _measure(part: str, spin_s: float) -> Row:
 def _facts() -> ScriptFacts:
     """What a probe of the job learns; the same whatever its steps take."""
     with tempfile.TemporaryDirectory() as folder:
-        _run(Path(folder), 0.0, (), mode=Mode.PROBE, settings=None, natural=None, facts=None)
+        _run(Path(folder), 0.0, (), mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
         report = from_plain(RankResult, json.loads(TrialPaths(Path(folder)).result(0).read_text()))
     assert report.facts is not None
     return report.facts

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.space.script_settings import script_settings_of
+
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import TrialResult
@@ -19,11 +21,10 @@ from autotune.protocol.job import TrialJob
 from autotune.runner.cold_runner import ColdRunner
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.natural import natural_settings
 from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
 from autotune.study.stop import StopRequest, wait_for
-from autotune.study.target import open_site
+from autotune.study.target import open_target
 
 JOB = Path(__file__).with_name("job.py")
 
@@ -36,14 +37,14 @@ class Trials:
     jobs: Jobs
 
     @property
-    def natural(self) -> Settings:
+    def script_settings(self) -> Settings:
         """What the script does by itself."""
-        assert self.jobs.natural is not None
-        return self.jobs.natural
+        assert self.jobs.script_settings is not None
+        return self.jobs.script_settings
 
     def run(self, job: TrialJob | None = None, *, seed: int, window: WindowRule | None = None) -> TrialResult:
         """One trial, by default of the script's own settings; with another window's rule where one is given."""
-        job = replace(job or self.jobs.trial(self.natural), seed=seed)
+        job = replace(job or self.jobs.trial(self.script_settings), seed=seed)
         run = self.runner.start(job if window is None else replace(job, window=window))
         wait_for(run, StopRequest())
         result = run.result()
@@ -58,14 +59,14 @@ def trials_of(*arguments: str) -> Iterator[Trials]:
     with tempfile.TemporaryDirectory() as cwd:
         command = (sys.executable, str(JOB), *arguments)
         spec = SearchSpec(command=command, script=str(JOB), cwd=cwd, study="bench", device="cpu")
-        site = open_site(spec)
+        target = open_target(spec)
         workspace = Workspace.open(None, cwd=Path(cwd), command=command)
         try:
-            runner = ColdRunner(workspace, site.device)
-            jobs = Jobs(spec=spec, site=site)
+            runner = ColdRunner(workspace, target.device)
+            jobs = Jobs(spec=spec, target=target)
             facts = _probe(runner, jobs)
             workspace.probe_is_through()
-            yield Trials(runner=runner, jobs=replace(jobs, facts=facts, natural=natural_settings(facts)))
+            yield Trials(runner=runner, jobs=replace(jobs, facts=facts, script_settings=script_settings_of(facts)))
         finally:
             workspace.remove()
 

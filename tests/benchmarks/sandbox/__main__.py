@@ -20,7 +20,7 @@ from pathlib import Path
 
 from autotune.sandbox import overlay
 from autotune.sandbox.kept_whole import libraries
-from autotune.sandbox.supervisor import main as run_warden
+from autotune.sandbox.supervisor import main as run_supervisor
 
 NUM_FILES, FILE_BYTES = 20_000, 4096
 LARGE_BYTES = 256 << 20
@@ -135,7 +135,7 @@ def main() -> None:
     if sys.argv[1:2] == ["measure"]:
         measure(Path(sys.argv[2]))
     elif sys.argv[1:2] == ["supervise"]:
-        run_warden(sys.argv[2])
+        run_supervisor(sys.argv[2])
     else:
         parser = argparse.ArgumentParser(description=__doc__)
         parser.add_argument("--turns", type=int, default=7)

@@ -83,7 +83,12 @@ def write_database(path: Path, num_trials: int) -> None:
         asked = spec(str(path.parent))
         repository.create_study(StudyRecord(name=STUDY, spec=asked, fingerprint={}, created_at=STARTED))
         repository.save_probe(
-            STUDY, facts=FACTS, natural=made.natural, refused=(), memory_cap_bytes=CAP_BYTES, layer_folder=""
+            STUDY,
+            facts=FACTS,
+            script_settings=made.script_settings,
+            refused=(),
+            memory_cap_bytes=CAP_BYTES,
+            layer_folder="",
         )
         open_search(repository)
         records = [*_trials(made, num_trials)]

@@ -32,7 +32,7 @@ def random_workload(seed: int, device: str | None = None) -> Workload:
 
 
 def make_space(
-    natural: Settings, allowed: dict[str, tuple[Any, ...]], *, device_is_cpu: bool, sample_bytes: float = 0.0
+    script_settings: Settings, allowed: dict[str, tuple[Any, ...]], *, device_is_cpu: bool, sample_bytes: float = 0.0
 ) -> SearchSpace:
     """A space over all domains in which the parameters that are not named keep the script's own value."""
     domains: dict[str, tuple[Any, ...]] = dict(DOMAINS)
@@ -40,15 +40,15 @@ def make_space(
     if "batch_size" in allowed:
         domains["batch_size"] = FREE_BATCH_SIZES
     else:
-        batch = (natural.batch_size or 1) * natural.grad_accum_steps
+        batch = (script_settings.batch_size or 1) * script_settings.grad_accum_steps
         domains[SPLIT] = tuple(range(len(divisors(batch))))
-    plain = natural.to_dict()
+    plain = script_settings.to_dict()
     own = {
-        name: (divisors(batch).index(natural.batch_size or 1) if name == SPLIT and batch else plain.get(name),)
+        name: (divisors(batch).index(script_settings.batch_size or 1) if name == SPLIT and batch else plain.get(name),)
         for name in domains
     }
     return SearchSpace(
-        natural=natural,
+        script_settings=script_settings,
         domains=domains,
         allowed={**own, **allowed},
         refused=(),
@@ -78,16 +78,16 @@ def _choose_cap(rng: random.Random, workload: Workload) -> None:
     workload.cap_bytes = int((largest_below + next(peak for peak in peaks if peak > largest_below)) / 2)
     if rng.random() < 0.1:
         return
-    natural, space = workload.space.natural, workload.space
+    script_settings, space = workload.space.script_settings, workload.space
     values = space.allowed[SPLIT if SPLIT in space.domains else "batch_size"]
     sizes = [space.divisors[value] for value in values] if SPLIT in space.domains else list(values)
-    sizes = sorted(size for size in sizes if size < (natural.batch_size or 0))
-    while room * workload.peak_bytes(natural) > workload.cap_bytes and sizes:
+    sizes = sorted(size for size in sizes if size < (script_settings.batch_size or 0))
+    while room * workload.peak_bytes(script_settings) > workload.cap_bytes and sizes:
         size = sizes.pop()
         steps = space.batch_per_device // size if space.batch_per_device else 1
-        natural = replace(natural, batch_size=size, grad_accum_steps=steps)
-    workload.cap_bytes = max(workload.cap_bytes, int(1.02 * workload.peak_bytes(natural)))
-    workload.space = replace(space, natural=natural)
+        script_settings = replace(script_settings, batch_size=size, grad_accum_steps=steps)
+    workload.cap_bytes = max(workload.cap_bytes, int(1.02 * workload.peak_bytes(script_settings)))
+    workload.space = replace(space, script_settings=script_settings)
 
 
 def _on_cpu(rng: random.Random, kind: str, name: str) -> Workload:
@@ -95,7 +95,7 @@ def _on_cpu(rng: random.Random, kind: str, name: str) -> Workload:
     cores = cpus * rng.choice((1.0, 1.0, 0.9, 0.75))
     batch, accumulation = rng.choice((16, 32, 48, 64, 128)), rng.choice((1, 1, 1, 2, 4))
     micro = batch // accumulation
-    natural = Settings(
+    script_settings = Settings(
         num_workers=rng.choice((0, 0, 0, 2)), batch_size=micro, grad_accum_steps=accumulation, intra_op_threads=cpus
     )
     allowed: dict[str, tuple[Any, ...]] = {
@@ -144,7 +144,7 @@ def _on_cpu(rng: random.Random, kind: str, name: str) -> Workload:
         "memory_half": rng.uniform(0.6, 1.1),
         "worker_bytes": rng.uniform(40, 250) * MIB,
     }
-    space = make_space(natural, allowed, device_is_cpu=True, sample_bytes=_log_uniform(rng, 1e3, 6e5))
+    space = make_space(script_settings, allowed, device_is_cpu=True, sample_bytes=_log_uniform(rng, 1e3, 6e5))
     return Workload(name=name, space=space, usable_cpus=cpus, cores=cores, cap_bytes=1, costs=costs)
 
 
@@ -154,7 +154,7 @@ def _on_accelerator(rng: random.Random, kind: str, name: str) -> Workload:
     is_free = rng.random() < 0.4
     batch, accumulation = rng.choice((64, 128, 256, 512)), 1 if is_free else rng.choice((1, 1, 4, 8))
     micro = batch // accumulation
-    natural = Settings(
+    script_settings = Settings(
         num_workers=rng.choice((0, 0, 2, 4)),
         pin_memory=rng.random() < 0.3,
         batch_size=micro,
@@ -215,5 +215,5 @@ def _on_accelerator(rng: random.Random, kind: str, name: str) -> Workload:
         "memory_half": rng.uniform(0.55, 0.8),
         "workspace": rng.uniform(1.0, 1.05),
     }
-    space = make_space(natural, allowed, device_is_cpu=False, sample_bytes=6e5)
+    space = make_space(script_settings, allowed, device_is_cpu=False, sample_bytes=6e5)
     return Workload(name=name, space=space, usable_cpus=cpus, cores=cores, cap_bytes=1, costs=costs)

@@ -24,7 +24,7 @@ from autotune.store.repository import Repository
 from autotune.study.budget import Budget
 from autotune.study.jobs import Jobs
 from autotune.study.stop import StopRequest
-from autotune.study.target import make_site
+from autotune.study.target import make_target
 from autotune.study.trial_loop import TrialLoop
 from tests.benchmarks.search.family import random_workload
 from tests.benchmarks.search.workload import Workload
@@ -65,14 +65,19 @@ class _Study:
         self._workload = workload
         machine = cpu_machine() if workload.is_cpu else gpu_machine()
         spec = search_spec(cwd=folder, study=STUDY)
-        site = replace(make_site(spec, machine.device), cap_bytes=workload.cap_bytes)
-        facts, natural = script_facts(device=machine.device.kind), workload.space.natural
-        self._jobs = Jobs(spec=spec, site=site, facts=facts, natural=natural)
+        target = replace(make_target(spec, machine.device), cap_bytes=workload.cap_bytes)
+        facts, script_settings = script_facts(device=machine.device.kind), workload.space.script_settings
+        self._jobs = Jobs(spec=spec, target=target, facts=facts, script_settings=script_settings)
         self._runner = FunctionRunner(self._measure, facts)
         self._not_ours_s = 0.0
         self.repository = Repository.open(f"sqlite:///{Path(folder) / 'study.db'}")
         created = StudyRecord(
-            name=STUDY, spec=spec, fingerprint={}, created_at=datetime.now(UTC), facts=facts, natural=natural
+            name=STUDY,
+            spec=spec,
+            fingerprint={},
+            created_at=datetime.now(UTC),
+            facts=facts,
+            script_settings=script_settings,
         )
         self.repository.create_study(created)
 

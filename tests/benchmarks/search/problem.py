@@ -105,7 +105,7 @@ class _Log:
 
     def note(self, settings: Settings, result: TrialResult, finalists: Sequence[Settings]) -> None:
         self._num_infeasible += result.outcome.is_infeasible
-        named = max([*finalists, self._problem.space.natural], key=self._final_rate)
+        named = max([*finalists, self._problem.space.script_settings], key=self._final_rate)
         self._regrets.append(self._problem.regret(named))
         if self._tried_at is None and self._problem.is_found(settings):
             self._tried_at = len(self._regrets)

@@ -83,7 +83,7 @@ class Workload:
     def grid(self) -> Iterator[Any]:
         """Everything that may be tried, as plain attributes: real Settings check themselves, which takes a while."""
         names = self.space.searched
-        own = {name: getattr(self.space.natural, name) for name in GROUP_OF_FIELD}
+        own = {name: getattr(self.space.script_settings, name) for name in GROUP_OF_FIELD}
         for row in itertools.product(*(self.space.allowed[name] for name in names)):
             values = {**own, **dict(zip(names, row, strict=True))}
             if SPLIT in values:
@@ -108,7 +108,7 @@ class Workload:
 
     def solved(self) -> Workload:
         """The same job of somebody whose own settings are the best already."""
-        return replace(self, name=f"{self.name} solved", space=replace(self.space, natural=self.best))
+        return replace(self, name=f"{self.name} solved", space=replace(self.space, script_settings=self.best))
 
     def regret(self, settings: Settings) -> float:
         """Share of the best rate that these settings give away; 1 where they need more than the cap."""

@@ -52,7 +52,7 @@ def growth(trials: Trials, num_trials: int, kind: str) -> str:
     for _ in range(num_trials):
         trials.run(kind, steps)
     each_s = (time.monotonic() - began) / num_trials
-    time.sleep(0.2)  # The last warden's pipe may still be closing.
+    time.sleep(0.2)  # The last supervisor's pipe may still be closing.
     after = look(server.pid, trials.cold.workspace.folder)
     rows = [f"| {name} | {before[name]:,} | {after[name]:,} |" for name in before]
     script = Path(trials.job.command[1]).name

@@ -11,16 +11,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from autotune.space.script_settings import script_settings_of
+
 from autotune.errors import AutotuneError
 from autotune.measure.window_stopping import WindowRule
 from autotune.plain import from_plain, to_plain
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_runner import ForkRunner
 from autotune.sandbox.workspace import Workspace
-from autotune.space.natural import natural_settings
 from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
-from autotune.study.target import open_site
+from autotune.study.target import open_target
 from tests.integration.shapes.shapes import SHAPES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -101,15 +102,17 @@ def _start_of(script: Script, folder: Path, device: str) -> Found:
     spec = SearchSpec(command=command, script=script.name, cwd=str(folder), study="qualify", device=device)
     workspace = Workspace.open(None, cwd=folder, command=command)
     try:
-        site = open_site(spec)
-        cold, jobs = ColdRunner(workspace, site.device), Jobs(spec=spec, site=site)
+        target = open_target(spec)
+        cold, jobs = ColdRunner(workspace, target.device), Jobs(spec=spec, target=target)
         probe = replace(jobs.probe(), start_limit_s=LIMIT_S, total_limit_s=2 * LIMIT_S)
         probed = cold.start(probe).probe_result()
         if probed.facts is None:
             return _untried(script, f"its probe taught nothing: {probed.reason}")
         workspace.probe_is_through()
-        natural = natural_settings(probed.facts)
-        job = replace(replace(jobs, facts=probed.facts, natural=natural).trial(natural), window=BRIEF)
+        script_settings = script_settings_of(probed.facts)
+        job = replace(
+            replace(jobs, facts=probed.facts, script_settings=script_settings).trial(script_settings), window=BRIEF
+        )
         with ForkRunner(cold, probed.facts, least_preparation_s=0.0) as runner:
             result = runner.start(job).result()
         return Found(name=script.name, start=result.start, reason=result.start_reason, saved_s=result.saved_s)

@@ -18,10 +18,10 @@ from autotune.runner.fork_runner import ForkRunner
 from autotune.runner.handle import Handle
 from autotune.runner.prelude_server import PreparingRun
 from autotune.sandbox.workspace import Workspace
-from autotune.space.derive import natural_settings
+from autotune.space.derive import script_settings_of
 from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
-from autotune.study.target import open_site
+from autotune.study.target import open_target
 
 JOB, PREPARING_JOB = Path(__file__).with_name("job.py"), Path(__file__).with_name("preparing_job.py")
 CRASHING_JOB = Path(__file__).with_name("crashing_job.py")
@@ -97,22 +97,22 @@ def open_trials(script: Path = JOB, *arguments: str, device: str = "cpu") -> Ite
     with tempfile.TemporaryDirectory() as cwd:
         command = (sys.executable, str(script), "forever", *arguments)
         spec = SearchSpec(command=command, script=str(script), cwd=cwd, study="bench", device=device)
-        site = open_site(spec)
+        target = open_target(spec)
         workspace = Workspace.open(None, cwd=Path(cwd), command=command)
         try:
-            cold = ColdRunner(workspace, site.device)
-            jobs = Jobs(spec=spec, site=site)
+            cold = ColdRunner(workspace, target.device)
+            jobs = Jobs(spec=spec, target=target)
             probe = replace(jobs.probe(), start_limit_s=PROBE_LIMIT_S, total_limit_s=2 * PROBE_LIMIT_S)
             probed = cold.start(probe).probe_result()
             if probed.facts is None:
                 raise SystemExit(f"the probe taught nothing: {probed.reason}\n{probed.log_tail}")
             workspace.probe_is_through()
-            natural = natural_settings(probed.facts)
-            jobs = replace(jobs, facts=probed.facts, natural=natural)
+            script_settings = script_settings_of(probed.facts)
+            jobs = replace(jobs, facts=probed.facts, script_settings=script_settings)
             with (
                 ForkRunner(cold, probed.facts, least_preparation_s=math.inf) as forked,
                 ForkRunner(cold, probed.facts) as prepared,
             ):
-                yield Trials(cold=cold, forked=forked, prepared=prepared, job=jobs.trial(natural))
+                yield Trials(cold=cold, forked=forked, prepared=prepared, job=jobs.trial(script_settings))
         finally:
             workspace.remove()

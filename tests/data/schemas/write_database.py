@@ -17,10 +17,10 @@ import optuna
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2])]
 
+from autotune.store.schema import MIGRATIONS  # noqa: E402
 from contract import store_samples as samples  # noqa: E402
 
 from autotune.store.repository import Repository  # noqa: E402
-from autotune.store.schema import MIGRATIONS  # noqa: E402
 from autotune.store.url import resolve_url  # noqa: E402
 
 
@@ -35,7 +35,7 @@ def main() -> None:
         repository.save_probe(
             "photos",
             facts=samples.facts(),
-            natural=samples.settings(0),
+            script_settings=samples.settings(0),
             refused=(("compile", "No compiler was found."),),
             memory_cap_bytes=16 * 1024**3,
             layer_folder="",

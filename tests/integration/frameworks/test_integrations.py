@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from autotune.space.script_settings import script_settings_of
 
 from autotune.emit.writing import write_config
 from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
 from autotune.model.outcome import Outcome
 from autotune.settings import Group, Precision, Settings
-from autotune.space.natural import natural_settings
 from tests.integration.frameworks import scripts
 from tests.integration.trial.ground import Ground, space_of
 from tests.unit.emit.example import FACTS, tuned_config
@@ -122,9 +122,9 @@ def test_an_unedited_script_of_hugging_face_is_given_batch_and_accumulation_as_a
     maps = all_maps((), facts)
     assert mapped_settings(maps) == {"batch_size", "grad_accum_steps", "num_workers"}
     assert len(space_of(facts).allowed["split"]) > 1
-    natural = natural_settings(facts)
+    script_settings = script_settings_of(facts)
     changes = {"batch_size": 8, "grad_accum_steps": 4, "num_workers": 1}
-    words = mapped_arguments(replace(natural, **changes), natural, maps)
+    words = mapped_arguments(replace(script_settings, **changes), script_settings, maps)
     job = {"mapped": tuple(sorted(mapped_settings(maps)))}
     run = ground.trial(script, facts, *own, *words, limit_s=LIMIT_S, job=job, precision=Precision.BF16, **changes)
     assert run.outcome is Outcome.OK, (run.verdict, run.output)

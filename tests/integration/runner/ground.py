@@ -107,7 +107,7 @@ def make_job(user: Path, *arguments: str, **changes: Any) -> TrialJob:
         "command": (sys.executable, *arguments),
         "cwd": str(user),
         "settings": Settings(batch_size=64),
-        "natural": Settings(batch_size=64),
+        "script_settings": Settings(batch_size=64),
         "facts": script_facts(),
         "cap_bytes": GENEROUS_BYTES,
         "window": WindowRule(half_width_ratio=0.05),

@@ -78,7 +78,7 @@ def test_a_command_that_ended_while_it_was_being_ended_keeps_its_exit_code(groun
 def test_orphans_that_ended_do_not_pile_up(ground: Ground) -> None:
     handle = ground.runner.start(ground.job("ends.py", "leaves_orphans"))
     ground.wait_for_line(b"ready")
-    children = Path(f"/proc/{handle.warden_pid}/task/{handle.warden_pid}/children").read_text().split()
+    children = Path(f"/proc/{handle.supervisor_pid}/task/{handle.supervisor_pid}/children").read_text().split()
     handle.cancel()
     handle.result()
     assert len(children) == 1
@@ -124,14 +124,14 @@ def test_shared_memory_of_an_ended_trial_is_given_back(ground: Ground) -> None:
 
 
 @EITHER
-@pytest.mark.parametrize("how", ["reports", "is cancelled", "is killed with its warden"])
+@pytest.mark.parametrize("how", ["reports", "is cancelled", "is killed with its supervisor"])
 def test_semaphores_of_spawned_processes_are_given_back(ground: Ground, how: str) -> None:
     handle = ground.runner.start(ground.job("ends.py", "leaves_semaphores", how))
     ground.wait_for_line(b"semaphores")
     if how == "is cancelled":
         handle.cancel()
-    elif how == "is killed with its warden":
-        os.kill(handle.warden_pid, signal.SIGKILL)
+    elif how == "is killed with its supervisor":
+        os.kill(handle.supervisor_pid, signal.SIGKILL)
     result = handle.result()
     assert "semaphores " in result.log_tail, result
     names = result.log_tail.split("semaphores ")[1].splitlines()[0].split()
@@ -268,23 +268,23 @@ def test_a_command_killed_from_outside_is_interrupted_and_not_blamed(ground: Gro
     ground.check("killed from outside", result)
 
 
-def test_a_killed_warden_leaves_nothing(ground: Ground) -> None:
+def test_a_killed_supervisor_leaves_nothing(ground: Ground) -> None:
     handle = ground.runner.start(ground.job("strays.py", "waits", "breeds"))
     ground.wait_for_line(b"ready")
-    os.kill(handle.warden_pid, signal.SIGKILL)
+    os.kill(handle.supervisor_pid, signal.SIGKILL)
     handle.cancel()
     handle.wait()
     result = handle.result()
     assert result.outcome is Outcome.INTERRUPTED
-    ground.check("warden killed", result)
+    ground.check("supervisor killed", result)
 
 
 @EITHER
-def test_a_stopped_warden_does_not_hold_up_the_search(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_supervisor_does_not_hold_up_the_search(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.runner.handle.STOP_LIMIT_S", 0.5)
-    result = ground.run("ends.py", "stops_its_warden", start_limit_s=0.5, total_limit_s=0.7)
+    result = ground.run("ends.py", "stops_its_supervisor", start_limit_s=0.5, total_limit_s=0.7)
     assert result.outcome is Outcome.TIMED_OUT
-    ground.check("stops its warden", result)
+    ground.check("stops its supervisor", result)
 
 
 @pytest.mark.parametrize("name", ["a b", 'it\'s "quoted"', "line\nbreak", "colon:comma,back\\slash", "ümlaut-\udcff"])

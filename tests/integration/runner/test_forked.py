@@ -30,7 +30,7 @@ from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_runner import ForkRunner
 from autotune.sandbox import overlay
 from autotune.settings import Settings
-from autotune.space.natural import natural_settings
+from autotune.space.script_settings import script_settings_of
 from tests.integration.runner.ground import REDIRECTED, SLOWLY_REDIRECTED, Ground, digest, protection_of
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
 from tests.unit.facts import script_facts
@@ -171,8 +171,8 @@ def test_variables_that_are_read_at_import_reach_the_script_by_a_server_of_their
 
 def test_threads_are_limited_by_call_so_that_one_server_does_for_all(ground: Ground) -> None:
     settings = Settings(batch_size=64, intra_op_threads=1)
-    natural = Settings(batch_size=64, intra_op_threads=2)
-    changes = {"settings": settings, "natural": natural, "environment": (("OMP_NUM_THREADS", "1"),)}
+    script_settings = Settings(batch_size=64, intra_op_threads=2)
+    changes = {"settings": settings, "script_settings": script_settings, "environment": (("OMP_NUM_THREADS", "1"),)}
     forked = ground.run("says.py", **changes)
     cold = ground.runner._cold.start(ground.job("says.py", **changes)).result()
     assert forked.start == "forked" and told(forked) == told(cold)
@@ -237,11 +237,11 @@ def test_an_import_writes_to_the_servers_layer_and_what_it_has_kept_by_name_to_t
     assert digest(ground.user, ground.home) == before
 
 
-def test_a_killed_warden_takes_the_trial_and_the_server_and_the_next_trial_gets_a_new_one(ground: Ground) -> None:
+def test_a_killed_supervisor_takes_the_trial_and_the_server_and_the_next_trial_gets_a_new_one(ground: Ground) -> None:
     handle = ground.runner.start(ground.job("strays.py", "waits"))
     ground.wait_for_line(b"ready")
     first = server_of(ground).pid
-    os.kill(handle.warden_pid, signal.SIGKILL)
+    os.kill(handle.supervisor_pid, signal.SIGKILL)
     handle.wait()
     result = handle.result()
     assert result.outcome is Outcome.INTERRUPTED
@@ -335,13 +335,15 @@ def test_forked_and_cold_trials_compute_the_same_losses_and_hold_what_the_script
 ) -> None:
     cold = ground.runner._cold
     limits = {"start_limit_s": 120.0, "total_limit_s": 120.0}
-    job = ground.job("trains.py", mode=Mode.PROBE, settings=None, natural=None, facts=None, **limits)
+    job = ground.job("trains.py", mode=Mode.PROBE, settings=None, script_settings=None, facts=None, **limits)
     probed = cold.start(job).probe_result()
     ground.workspace.probe_is_through()
     assert probed.facts is not None and "torch._dynamo" in probed.facts.imports, probed.reason
     assert not any(name.startswith(("autotune", "tests")) for name in probed.facts.imports)
-    natural = natural_settings(probed.facts)
-    job = ground.job("trains.py", settings=natural, natural=natural, facts=probed.facts, **limits)
+    script_settings = script_settings_of(probed.facts)
+    job = ground.job(
+        "trains.py", settings=script_settings, script_settings=script_settings, facts=probed.facts, **limits
+    )
     with ForkRunner(cold, probed.facts, least_preparation_s=math.inf) as runner:
         forked = [runner.start(job).result() for _ in range(2)]
     results = [cold.start(job).result(), *forked]
@@ -366,7 +368,7 @@ def test_random_numbers_are_the_scripts_own_or_follow_from_the_studys_seed_in_ev
     ground: Ground, arguments: tuple[str, ...], expected: int
 ) -> None:
     job = ground.job("seeds.py", *arguments, seed=5)
-    probe = replace(job, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    probe = replace(job, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
     forked, cold = (runner.start(job).result() for runner in (ground.runner, ground.runner._cold))
     probed = ground.runner._cold.start(probe).probe_result()
     assert (forked.start, cold.start) == ("forked", "cold"), forked.start_reason

@@ -47,11 +47,14 @@ def training(result: TrialResult) -> tuple[object, ...]:
 
 @SLOWLY_REDIRECTED
 def test_prepared_trials_are_what_cold_ones_are_under_each_settings(study: Study) -> None:
-    other = replace(study.natural, num_workers=2, batch_size=16, grad_accum_steps=2, intra_op_threads=1)
+    other = replace(study.script_settings, num_workers=2, batch_size=16, grad_accum_steps=2, intra_op_threads=1)
     other = replace(other, precision=Precision.BF16)
     with study.runner() as runner:
-        prepared = [run(runner, study.job(settings=settings)) for settings in (study.natural, other, study.natural)]
-    cold = [run(study.cold, study.job(settings=settings)) for settings in (study.natural, other)]
+        prepared = [
+            run(runner, study.job(settings=settings))
+            for settings in (study.script_settings, other, study.script_settings)
+        ]
+    cold = [run(study.cold, study.job(settings=settings)) for settings in (study.script_settings, other)]
     assert [result.start for result in prepared] == ["prepared"] * 3, prepared[0].start_reason
     assert training(prepared[0]) == training(prepared[2]) == training(cold[0])
     assert training(prepared[1]) == training(cold[1])
@@ -77,9 +80,9 @@ def test_prepared_trials_are_what_cold_ones_are_under_each_settings(study: Study
 @pytest.mark.slow
 def test_settings_that_a_script_asks_for_matter_where_it_does(ground: Ground) -> None:
     study = opened(ground, "claims.py")
-    other = replace(study.natural, batch_size=16, grad_accum_steps=2)
+    other = replace(study.script_settings, batch_size=16, grad_accum_steps=2)
     with study.runner() as runner:
-        results = [run(runner, study.job(settings=settings)) for settings in (study.natural, other)]
+        results = [run(runner, study.job(settings=settings)) for settings in (study.script_settings, other)]
     assert [result.start for result in results] == ["prepared"] * 2, results[0].start_reason
     assert "autotune.load" in results[0].start_reason
     assert results[1].ranks[0].observed["grad_accum_steps"] == "2"
@@ -131,9 +134,9 @@ def test_what_a_fork_cannot_take_along_is_named_and_the_trial_is_forked_from_its
 
 @pytest.mark.slow
 def test_a_beginning_that_asks_for_the_threads_does_for_settings_that_leave_them(study: Study) -> None:
-    one = replace(study.natural, intra_op_threads=1)
+    one = replace(study.script_settings, intra_op_threads=1)
     with study.runner() as runner:
-        results = [run(runner, study.job("threads", settings=settings)) for settings in (study.natural, one)]
+        results = [run(runner, study.job("threads", settings=settings)) for settings in (study.script_settings, one)]
     assert [result.start for result in results] == ["prepared", "forked"], results[0].start_reason
     assert "number of threads" in results[1].start_reason
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from autotune.space.script_settings import script_settings_of
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult
 from autotune.protocol.job import Mode
-from autotune.space.natural import natural_settings
 from autotune.units import MIB
 from tests.integration.runner.ground import EITHER, Ground
 
 
 def probe(ground: Ground, *arguments: str, script: str = "trains.py") -> ProbeResult:
-    job = ground.job(script, *arguments, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    job = ground.job(script, *arguments, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
     result = ground.runner.start(job).probe_result()
     ground.workspace.probe_is_through()
     return result
@@ -24,8 +24,8 @@ def test_a_script_is_probed_and_measured(ground: Ground) -> None:
     probed = probe(ground)
     assert probed.facts is not None, f"{probed.reason} {probed.log_tail}"
     assert probed.escaped == ()
-    natural = natural_settings(probed.facts)
-    result = ground.run("trains.py", settings=natural, natural=natural, facts=probed.facts)
+    script_settings = script_settings_of(probed.facts)
+    result = ground.run("trains.py", settings=script_settings, script_settings=script_settings, facts=probed.facts)
     assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
     assert result.measurement is not None and result.measurement.samples_per_second > 100
     assert result.peak_memory_bytes is not None and result.peak_memory_bytes > 30 << 20
@@ -47,8 +47,10 @@ def test_a_validation_that_the_probe_saw_counts_though_trials_end_before_it(grou
     assert 512 * MIB <= facts.validation_host_growth_bytes < 640 * MIB
     assert facts.validation_host_bytes > facts.validation_host_growth_bytes + 100 * MIB
     cap_bytes = facts.validation_host_bytes - 100 * MIB
-    natural = natural_settings(facts)
-    result = ground.run("validates.py", settings=natural, natural=natural, facts=facts, cap_bytes=cap_bytes)
+    script_settings = script_settings_of(facts)
+    result = ground.run(
+        "validates.py", settings=script_settings, script_settings=script_settings, facts=facts, cap_bytes=cap_bytes
+    )
     assert "validated" not in result.log_tail
     assert result.ranks[0].held_host_bytes is not None and result.ranks[0].held_host_bytes < cap_bytes
     assert result.outcome is Outcome.OVER_CAP, f"{result.reason} {result.log_tail}"
@@ -68,9 +70,15 @@ def test_a_validation_that_the_probe_saw_counts_though_trials_end_before_it(grou
 def test_a_fault_while_it_trains_is_known(ground: Ground, how: str, outcome: Outcome, reason: str) -> None:
     probed = probe(ground)
     assert probed.facts is not None
-    natural = natural_settings(probed.facts)
+    script_settings = script_settings_of(probed.facts)
     result = ground.run(
-        "trains.py", how, settings=natural, natural=natural, facts=probed.facts, start_limit_s=15.0, total_limit_s=60.0
+        "trains.py",
+        how,
+        settings=script_settings,
+        script_settings=script_settings,
+        facts=probed.facts,
+        start_limit_s=15.0,
+        total_limit_s=60.0,
     )
     assert result.outcome is outcome, f"{result.reason} {result.log_tail}"
     assert reason in result.reason or reason in result.log_tail

@@ -56,25 +56,27 @@ def test_a_tuner_killed_while_the_trial_starts_leaves_nothing(ground: Ground) ->
         tuner.send_signal(signal.SIGKILL)
         tuner.wait()
         _wait_for_processes_to_end(ground)
-        # Before its warden runs, nobody can know of a trial's folder; the next search removes it.
+        # Before its supervisor runs, nobody can know of a trial's folder; the next search removes it.
         ground.workspace.remove_leftovers()
         wait_until_nothing_is_left(ground, LIMIT_S)
     ground.check("tuner killed at the start", None)
 
 
-def test_tuner_and_warden_killed_together_are_cleaned_up_by_the_next_search(ground: Ground) -> None:
+def test_tuner_and_supervisor_killed_together_are_cleaned_up_by_the_next_search(ground: Ground) -> None:
     tuner = start_tuner(ground, "strays.py", "waits")
     ground.wait_for_line(b"ready")
-    warden = next(
-        pid for pid in processes_of(ground.workspace.folder) if b"warden" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    supervisor = next(
+        pid
+        for pid in processes_of(ground.workspace.folder)
+        if b"supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
     )
-    os.kill(warden, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGSTOP)
     tuner.send_signal(signal.SIGKILL)
     tuner.wait()
-    os.kill(warden, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     ground.workspace.remove_leftovers()
     wait_until_nothing_is_left(ground, LIMIT_S)
-    ground.check("tuner and warden killed", None)
+    ground.check("tuner and supervisor killed", None)
 
 
 def _wait_for_processes_to_end(ground: Ground) -> None:

@@ -59,7 +59,7 @@ def main() -> None:
     cells = verdicts(shape, seen)
     for feature in FEATURES:
         print(f"{feature}: {cells[feature]}")
-    print(f"asked for: {seen.asked and seen.space and sorted(seen.asked.differences(seen.space.natural))}")
+    print(f"asked for: {seen.asked and seen.space and sorted(seen.asked.differences(seen.space.script_settings))}")
     print(f"files changed: {list(seen.changed_files)}")
 
 

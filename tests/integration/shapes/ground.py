@@ -25,7 +25,7 @@ from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
 from autotune.study.probing import probe_script
 from autotune.study.stop import StopRequest
-from autotune.study.target import Site
+from autotune.study.target import Target
 from tests.integration.runner.ground import digest, processes_of
 from tests.integration.shapes.shape import Shape
 from tests.unit.facts import script_facts
@@ -122,8 +122,8 @@ class Ground:
         )
         device = cpu_device()
         host = fingerprint(device, num_devices=shape.num_processes, torch_version="")
-        site = Site(device=device, cap_bytes=available_memory_bytes(), usable_cpus=NUM_CPUS, host=host)
-        return Jobs(spec=spec, site=site, facts=facts)
+        target = Target(device=device, cap_bytes=available_memory_bytes(), usable_cpus=NUM_CPUS, host=host)
+        return Jobs(spec=spec, target=target, facts=facts)
 
     def see(self, shape: Shape) -> Seen:
         """Probes, derives the space, and runs a trial under settings that change all that may be changed."""
@@ -144,10 +144,10 @@ class Ground:
             facts = probe_script(jobs, runner, lambda: None, StopRequest())
         except AutotuneError as error:
             return Seen(refusal=str(error))
-        machine = Machine(usable_cpus=NUM_CPUS, device=jobs.site.device, shm_free_bytes=None)
+        machine = Machine(usable_cpus=NUM_CPUS, device=jobs.target.device, shm_free_bytes=None)
         space = derive_space(facts, machine, jobs.spec)
         asked = other_settings(space, shape)
-        jobs = replace(jobs, facts=facts, natural=space.natural)
+        jobs = replace(jobs, facts=facts, script_settings=space.script_settings)
         job = quick(jobs.trial(asked), window_s=self._window_s, limit_s=self._limit_s)
         trial = runner.start(job).result()
         capped = None
@@ -172,7 +172,7 @@ def other_settings(space: SearchSpace, shape: Shape) -> Settings:
         "intra_op_threads": 2,
         **shape.changes,
     }
-    params = dict(space.params(space.natural))
+    params = dict(space.params(space.script_settings))
     params.update({name: value for name, value in wishes.items() if value in space.allowed.get(name, ())})
     if SPLIT in space.allowed and params[SPLIT] > min(space.allowed[SPLIT]):
         params[SPLIT] = max(index for index in space.allowed[SPLIT] if index < params[SPLIT])

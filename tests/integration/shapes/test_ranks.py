@@ -48,13 +48,13 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 def probed(ground: Ground, shape: Shape) -> Jobs:
     jobs = ground.jobs(shape, ground.put(shape))
     facts = probe_script(jobs, ground.cold, lambda: None, StopRequest())
-    space = derive_space(facts, jobs.site.machine, jobs.spec)
-    return replace(jobs, facts=facts, natural=space.natural)
+    space = derive_space(facts, jobs.target.machine, jobs.spec)
+    return replace(jobs, facts=facts, script_settings=space.script_settings)
 
 
 def run(ground: Ground, jobs: Jobs, *arguments: str, **changes: Any) -> TrialResult:
-    assert jobs.natural is not None
-    job = jobs.trial(replace(jobs.natural, **changes))
+    assert jobs.script_settings is not None
+    job = jobs.trial(replace(jobs.script_settings, **changes))
     return ground.cold.start(quick(replace(job, command=(*job.command, *arguments)))).result()
 
 
@@ -89,9 +89,9 @@ def test_real_training_of_two_ranks_in_micro_batches_ends_with_the_weights_of_wh
     ground: Ground, shape: Shape
 ) -> None:
     jobs = probed(ground, shape)
-    assert jobs.natural is not None and jobs.facts is not None
+    assert jobs.script_settings is not None and jobs.facts is not None
     weights = []
-    for settings in (jobs.natural, replace(jobs.natural, batch_size=2, grad_accum_steps=4)):
+    for settings in (jobs.script_settings, replace(jobs.script_settings, batch_size=2, grad_accum_steps=4)):
         job = replace(jobs.trial(settings), mode=Mode.RUN)
         path = os.pathsep.join([str(INJECT), os.environ["PYTHONPATH"]])
         environment = {**os.environ, "AUTOTUNE_JOB": json.dumps(to_plain(job)), "PYTHONPATH": path}
@@ -105,10 +105,10 @@ def test_real_training_of_two_ranks_in_micro_batches_ends_with_the_weights_of_wh
 
 def test_the_one_thread_that_torchrun_sets_is_said_and_others_are_tried(unset: Ground) -> None:
     jobs = probed(unset, TORCHRUN)
-    assert isinstance(jobs.facts, ScriptFacts) and jobs.natural is not None
+    assert isinstance(jobs.facts, ScriptFacts) and jobs.script_settings is not None
     assert "launcher_threads" in jobs.facts.notes
-    assert jobs.natural.intra_op_threads == 1
-    space = derive_space(jobs.facts, replace(jobs.site.machine, usable_cpus=4.0), jobs.spec)
+    assert jobs.script_settings.intra_op_threads == 1
+    space = derive_space(jobs.facts, replace(jobs.target.machine, usable_cpus=4.0), jobs.spec)
     assert space.allowed["intra_op_threads"] == (1, 2)
     own, more = run(unset, jobs), run(unset, jobs, intra_op_threads=2)
     assert [rank.observed["intra_op_threads"] for rank in own.ranks] == ["1", "1"]

@@ -66,7 +66,7 @@ def _asked_and_seen(seen: Seen, *names: str) -> str:
         return f"{seen.trial.outcome}: {seen.trial.reason}"
     for name in names:
         asked = str(getattr(seen.asked, name))
-        if asked == str(getattr(seen.space.natural, name)):
+        if asked == str(getattr(seen.space.script_settings, name)):
             return f"{name} was not changed"
         for rank in seen.trial.ranks:
             if rank.observed.get(name) != asked:
@@ -130,7 +130,7 @@ def _in_force(_: Shape, seen: Seen) -> str:
     assert seen.trial is not None and seen.asked is not None and seen.space is not None
     if seen.trial.outcome is not Outcome.OK:
         return f"{seen.trial.outcome}: {seen.trial.reason} {seen.trial.log_tail[-1500:]}"
-    changed = seen.asked.differences(seen.space.natural.canonical(device_is_cpu=True))
+    changed = seen.asked.differences(seen.space.script_settings.canonical(device_is_cpu=True))
     return _asked_and_seen(seen, *changed) if changed else "nothing was changed"
 
 

@@ -20,7 +20,7 @@ from autotune.model.result import RankResult
 from autotune.plain import from_plain, to_plain
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.space.derive import derive_space
-from autotune.space.natural import natural_settings
+from autotune.space.script_settings import script_settings_of
 from autotune.space.search_space import SearchSpace
 from autotune.verdict.judge import Ending, Verdict, judge
 from tests.unit.facts import cpu_machine, search_spec
@@ -97,7 +97,7 @@ class Ground:
 
     def probe(self, script: Path, *arguments: str, limit_s: float = 60.0) -> ScriptFacts:
         """Facts of a script; a mean loss is taken for granted."""
-        run = self._job(script, arguments, limit_s, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+        run = self._job(script, arguments, limit_s, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
         assert not run.is_timed_out, run.output
         assert run.ranks and run.rank.facts is not None, run.output
         return replace(run.rank.facts, loss_reduction=LossReduction.MEAN)
@@ -106,27 +106,49 @@ class Ground:
         self, script: Path, facts: ScriptFacts, *arguments: str, limit_s: float = 60.0, job: Any = None, **changes: Any
     ) -> Run:
         """One trial with the script's own settings changed so."""
-        natural = natural_settings(facts)
-        settings = replace(natural, **changes)
-        values = {"mode": Mode.TRIAL, "settings": settings, "natural": natural, "facts": facts, **(job or {})}
+        script_settings = script_settings_of(facts)
+        settings = replace(script_settings, **changes)
+        values = {
+            "mode": Mode.TRIAL,
+            "settings": settings,
+            "script_settings": script_settings,
+            "facts": facts,
+            **(job or {}),
+        }
         return self._job(script, arguments, limit_s, **values)
 
     def split_probe(self, script: Path, facts: ScriptFacts, *arguments: str, num_parts: int) -> RankResult:
         """What one step of a script with its batch in so many parts showed, the loss taken for a mean."""
-        natural = natural_settings(facts)
-        assert natural.batch_size is not None
-        settings = replace(natural, batch_size=natural.batch_size // num_parts, grad_accum_steps=num_parts)
+        script_settings = script_settings_of(facts)
+        assert script_settings.batch_size is not None
+        settings = replace(
+            script_settings, batch_size=script_settings.batch_size // num_parts, grad_accum_steps=num_parts
+        )
         facts = replace(facts, loss_reduction=LossReduction.MEAN)
-        run = self._job(script, arguments, 60.0, mode=Mode.SPLIT_PROBE, settings=settings, natural=natural, facts=facts)
+        run = self._job(
+            script,
+            arguments,
+            60.0,
+            mode=Mode.SPLIT_PROBE,
+            settings=settings,
+            script_settings=script_settings,
+            facts=facts,
+        )
         return run.rank
 
     def train(
         self, script: Path, facts: ScriptFacts, *arguments: str, limit_s: float = 60.0, job: Any = None, **changes: Any
     ) -> Run:
         """Real training under the script's own settings changed so."""
-        natural = natural_settings(facts)
-        settings = replace(natural, **changes)
-        values = {"mode": Mode.RUN, "settings": settings, "natural": natural, "facts": facts, **(job or {})}
+        script_settings = script_settings_of(facts)
+        settings = replace(script_settings, **changes)
+        values = {
+            "mode": Mode.RUN,
+            "settings": settings,
+            "script_settings": script_settings,
+            "facts": facts,
+            **(job or {}),
+        }
         return self._job(script, arguments, limit_s, **values)
 
     def _job(self, script: Path, arguments: tuple[str, ...], limit_s: float, **values: Any) -> Run:

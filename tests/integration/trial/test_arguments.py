@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from autotune.space.script_settings import script_settings_of
 
 from autotune.model.facts import ArgumentFacts
 from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
 from autotune.model.outcome import Outcome
-from autotune.space.natural import natural_settings
 from tests.integration.trial.ground import Ground
 
 LOOP = """
@@ -97,8 +97,8 @@ def test_a_trial_is_given_its_workers_as_an_argument_and_the_rest_at_the_seam(gr
     facts = ground.probe(script)
     maps = all_maps((), facts)
     changes = {"num_workers": 2, "prefetch_factor": 4}
-    natural = natural_settings(facts)
-    words = mapped_arguments(natural.from_dict({**natural.to_dict(), **changes}), natural, maps)
+    script_settings = script_settings_of(facts)
+    words = mapped_arguments(script_settings.from_dict({**script_settings.to_dict(), **changes}), script_settings, maps)
     assert words == ("--workers=2",)
     run = ground.trial(script, facts, *words, job={"mapped": tuple(mapped_settings(maps))}, **changes)
     assert run.outcome is Outcome.OK, run.verdict

@@ -7,7 +7,7 @@ import torch
 
 from autotune.settings import Precision
 from autotune.trial.apply.observed import model_settings
-from autotune.trial.step.operand_formats import OperandWitness
+from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.torch import torch_names
 from tests.integration.trial import loops
 from tests.integration.trial.ground import Ground
@@ -56,14 +56,14 @@ def test_looking_at_the_operands_does_not_break_the_graph(make, monkeypatch: pyt
     compiler = torch.compile
     monkeypatch.setattr(torch, "compile", lambda function: compiler(function, backend=backend))
     model, x = make(), torch.randn(3, 4)
-    witness = OperandWitness(is_compiled=lambda: True)
-    witness.look(model)
+    detector = OperandDetector(is_compiled=lambda: True)
+    detector.look(model)
     torch_names.compile_in_place(model)
     for _ in range(3):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             model(x)
     assert num_graphs == [1]
-    assert witness.precision is Precision.BF16
+    assert detector.precision is Precision.BF16
 
 
 def test_a_root_whose_compilation_built_nothing_does_not_count_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

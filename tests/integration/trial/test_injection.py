@@ -11,9 +11,9 @@ from tests.integration.trial.ground import INJECT
 
 
 def test_a_script_that_clears_its_environment_before_it_imports_torch_is_attached_to(tmp_path: Path) -> None:
-    pretended = tmp_path / "autotune" / "trial"
+    pretended = tmp_path / "autotune" / "trial" / "start"
     pretended.mkdir(parents=True)
-    for folder in (pretended.parent, pretended):
+    for folder in (pretended.parent.parent, pretended.parent, pretended):
         (folder / "__init__.py").write_text("")
     (pretended / "bootstrap.py").write_text(
         "import os\ndef install(ready_at):\n    print(sorted(k for k in os.environ if k.startswith('AUTOTUNE_')))\n"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from autotune.space.script_settings import script_settings_of
 
-from autotune.space.natural import natural_settings
 from tests.integration.trial.ground import Ground, space_of
 
 SCRIPT = """
@@ -34,7 +34,7 @@ OWN_CHANNELS_LAST = SCRIPT.replace("OWN", "model = model.to(memory_format=torch.
 def test_a_script_that_is_channels_last_by_itself_is_measured_so(ground: Ground) -> None:
     script = ground.script(OWN_CHANNELS_LAST)
     facts = ground.probe(script)
-    assert natural_settings(facts).channels_last
+    assert script_settings_of(facts).channels_last
     run = ground.trial(script, facts)
     assert run.outcome == "ok", run.verdict
     assert run.rank.observed["channels_last"] == "True"

@@ -22,7 +22,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus
 from autotune.plain import from_plain, to_plain
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
-from autotune.space.natural import natural_settings
+from autotune.space.script_settings import script_settings_of
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
 from autotune.trial.meter.rank_sync import LEAD_STEPS, Agreement, Mark, Progress
@@ -66,7 +66,7 @@ class Rank:
         self.phase = self.meter.phase
 
     def step(self) -> None:
-        self.meter.tally.delivered(8.0, self.step_s / 10)
+        self.meter.counters.delivered(8.0, self.step_s / 10)
         self.now += self.step_s
         self.steps.num_backwards += 1
         self.steps.num_updates += 1
@@ -241,16 +241,18 @@ def started_by(way: str, *arguments: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("way", ["torchrun", "spawn"])
 def test_both_ranks_of_a_data_parallel_job_report_and_stop_at_the_same_step(tmp_path: Path, way: str) -> None:
     command = started_by(way, "--uneven")
-    (_, code), reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    (_, code), reports = run(
+        command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None
+    )
     assert code == 0
     assert [(r.rank, r.world_size, r.status) for r in reports] == [(n, 2, RankStatus.PROBED) for n in (0, 1)]
     assert reports[0].facts is not None
     facts = replace(reports[0].facts, loss_reduction=LossReduction.MEAN)
     assert facts.world_size == 2
-    natural = natural_settings(facts)
-    settings = replace(natural, num_workers=1, batch_size=4, grad_accum_steps=2)
+    script_settings = script_settings_of(facts)
+    settings = replace(script_settings, num_workers=1, batch_size=4, grad_accum_steps=2)
     (job, code), reports = run(
-        command, tmp_path / "trial", mode=Mode.TRIAL, settings=settings, natural=natural, facts=facts
+        command, tmp_path / "trial", mode=Mode.TRIAL, settings=settings, script_settings=script_settings, facts=facts
     )
     assert code == 0
     verdict = judge(job, Ending(exit_code=code, signal=None), reports)
@@ -272,13 +274,18 @@ def test_both_ranks_of_a_data_parallel_job_report_and_stop_at_the_same_step(tmp_
 def test_the_rank_that_runs_out_of_memory_is_believed(tmp_path: Path, way: str) -> None:
     """Its launcher reports an error too, and must not hide the reason."""
     command = started_by(way, "--uneven")
-    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
     facts = reports[0].facts
     assert facts is not None
-    natural = natural_settings(facts)
+    script_settings = script_settings_of(facts)
     failing = started_by(way, "--uneven", "--fail", "1")
     (job, code), reports = run(
-        failing, tmp_path / "trial", mode=Mode.TRIAL, settings=natural, natural=natural, facts=facts
+        failing,
+        tmp_path / "trial",
+        mode=Mode.TRIAL,
+        settings=script_settings,
+        script_settings=script_settings,
+        facts=facts,
     )
     assert code != 0
     verdict = judge(job, Ending(exit_code=code, signal=None), reports)
@@ -289,11 +296,11 @@ def test_the_rank_that_runs_out_of_memory_is_believed(tmp_path: Path, way: str) 
 @pytest.mark.slow
 def test_a_data_parallel_job_that_cannot_win_ends_before_its_loaders_build_anything(tmp_path: Path) -> None:
     command = started_by("torchrun")
-    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
     facts = reports[0].facts
     assert facts is not None
-    natural = natural_settings(facts)
-    values = {"mode": Mode.TRIAL, "settings": natural, "natural": natural, "facts": facts}
+    script_settings = script_settings_of(facts)
+    values = {"mode": Mode.TRIAL, "settings": script_settings, "script_settings": script_settings, "facts": facts}
     (job, code), reports = run(command, tmp_path / "alone", **values)
     own = judge(job, Ending(exit_code=code, signal=None), reports)
     assert own.outcome is Outcome.OK and own.measurement is not None, own

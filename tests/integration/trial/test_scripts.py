@@ -464,6 +464,6 @@ def test_what_the_first_step_holds_for_a_moment_is_in_the_peak(ground: Ground) -
 def test_a_loader_that_gives_no_batch_is_named_by_the_probe(ground: Ground) -> None:
     text = loops.PLAIN.replace("Data(), batch_size=8", "Data(5), drop_last=True, batch_size=8").replace("1000", "2")
     path = ground.script(loops.PRELUDE + text)
-    run = ground._job(path, (), 60.0, mode=Mode.PROBE, settings=None, natural=None, facts=None)
+    run = ground._job(path, (), 60.0, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
     (note,) = run.rank.notes
     assert note.startswith(f"{EMPTY_LOADER}train.py:")

@@ -19,8 +19,8 @@ print(torch.get_num_threads())
 """
 
 
-def threads_in_force(asked: int, natural: int, environment: dict[str, str]) -> int:
-    command = [sys.executable, "-c", SCRIPT.format(asked=asked, natural=natural)]
+def threads_in_force(asked: int, script_settings: int, environment: dict[str, str]) -> int:
+    command = [sys.executable, "-c", SCRIPT.format(asked=asked, script_settings=script_settings)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return int(done.stdout)
 

@@ -111,12 +111,12 @@ def test_the_probe_reads_the_threads_of_the_training_and_not_of_the_pinning() ->
         "from autotune.trial.loader.loaders import Loaders\n"
         "from autotune.trial.step.roots import Roots\n"
         "from autotune.trial.step.steps import Steps\n"
-        "from autotune.trial.probe.script_detector import Witness\n"
-        "witness = Witness(loaders=Loaders(), steps=Steps(), roots=Roots(), started_at=0.0, num_steps=1)\n"
-        "witness.attach()\n"
+        "from autotune.trial.probe.script_detector import ScriptDetector\n"
+        "detector = ScriptDetector(loaders=Loaders(), steps=Steps(), roots=Roots(), started_at=0.0, num_steps=1)\n"
+        "detector.attach()\n"
         "pinning = threading.Thread(target=torch.set_num_threads, args=(1,))\n"
         "pinning.start(); pinning.join()\n"
-        "facts = witness.facts(1)\n"
+        "facts = detector.facts(1)\n"
         "print(facts.intra_op_threads, facts.own_threads)\n"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}

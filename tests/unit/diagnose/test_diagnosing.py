@@ -17,7 +17,7 @@ from autotune.plain import from_plain, to_plain
 from autotune.runner.quiet_wait import Quiet
 from autotune.settings import Settings
 from autotune.study.stop import StopRequest
-from autotune.study.target import make_site
+from autotune.study.target import make_target
 from autotune.verdict.aggregate import measurement_of
 from autotune.verdict.judge import ENDED_EARLY
 from tests.unit.diagnoses import observation
@@ -33,8 +33,8 @@ def looked_at(**changes):
 
 def diagnosed(result):
     spec = search_spec()
-    site = make_site(spec, cpu_machine().device)
-    return make_diagnosis(spec, site, Settings(batch_size=64), script_facts(), result)
+    target = make_target(spec, cpu_machine().device)
+    return make_diagnosis(spec, target, Settings(batch_size=64), script_facts(), result)
 
 
 def test_figures_are_those_of_the_window_and_of_the_observation():

@@ -86,8 +86,8 @@ def test_arithmetic_that_is_a_little_better_on_larger_batches_is_compute():
 
 def test_with_accumulation_the_larger_micro_batch_makes_the_same_step():
     larger = LargerBatch(factor=4, own_step_s=0.01, step_s=0.02)
-    natural = Settings(batch_size=16, grad_accum_steps=8)
-    found = larger_batch(diagnosis(natural=natural, observation=observation(larger_batch=larger)))
+    script_settings = Settings(batch_size=16, grad_accum_steps=8)
+    found = larger_batch(diagnosis(natural=script_settings, observation=observation(larger_batch=larger)))
     assert found is not None and found.settings == {"batch_size": 64, "grad_accum_steps": 2}
     assert "the same step" in found.action
 

@@ -81,8 +81,10 @@ def test_settings_that_are_torchs_and_the_scripts_own_are_not_worth_a_word(frame
 
 
 def test_a_setting_that_the_search_took_away_is_named_too() -> None:
-    natural = replace(NATURAL, omp_wait_policy=OmpWaitPolicy.PASSIVE)
-    found = left_out("hf", settings=replace(TUNED, omp_wait_policy=OmpWaitPolicy.DEFAULT), script_natural=natural)
+    script_settings = replace(NATURAL, omp_wait_policy=OmpWaitPolicy.PASSIVE)
+    found = left_out(
+        "hf", settings=replace(TUNED, omp_wait_policy=OmpWaitPolicy.DEFAULT), script_natural=script_settings
+    )
     assert "omp_wait_policy" in found
 
 

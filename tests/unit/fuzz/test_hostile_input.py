@@ -21,7 +21,7 @@ from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.url import mask_url, resolve_url
 from autotune.study.jobs import Jobs
-from autotune.study.target import make_site
+from autotune.study.target import make_target
 from autotune.study_file.resolve import resolve
 from autotune.study_file.study_schema import KEYS
 from autotune.verdict.judge import Ending, judge, judge_probe
@@ -125,7 +125,7 @@ def test_any_wishes_lead_to_a_space_or_are_refused(folder, ranges, fixed, maps, 
         return
     space = is_refused_or(derive_space, script_facts(), cpu_machine(), resolved.spec)
     if space is not None:
-        params = space.params(space.natural.canonical(device_is_cpu=True))
+        params = space.params(space.script_settings.canonical(device_is_cpu=True))
         assert space.why_not(space.settings(params)) is None
 
 
@@ -172,7 +172,10 @@ def test_a_tuned_config_with_any_value_anywhere_is_read_or_refused(folder, data,
 def job() -> TrialJob:
     spec = search_spec()
     jobs = Jobs(
-        spec=spec, site=make_site(spec, cpu_machine().device), facts=script_facts(), natural=Settings(batch_size=64)
+        spec=spec,
+        target=make_target(spec, cpu_machine().device),
+        facts=script_facts(),
+        script_settings=Settings(batch_size=64),
     )
     return jobs.trial(Settings(batch_size=64))
 

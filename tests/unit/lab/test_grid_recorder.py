@@ -18,7 +18,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import RaisedError, RankResult, RankStatus, TrialResult
 from autotune.study.jobs import Jobs
 from autotune.study.stop import StopRequest
-from autotune.study.target import make_site
+from autotune.study.target import make_target
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 from tests.unit.grids import INTERRUPTED, header, measured, ok, over_cap
 
@@ -42,8 +42,8 @@ class Bench:
     def record(self, *, repeats=2, deadline=1e9):
         with open_grid(self.path) as file:
             jobs = Jobs(
-                spec=search_spec(), site=make_site(search_spec(memory_cap="400MiB"), cpu_machine().device),
-                facts=file.header.facts, natural=file.header.natural,
+                spec=search_spec(), target=make_target(search_spec(memory_cap="400MiB"), cpu_machine().device),
+                facts=file.header.facts, script_settings=file.header.natural,
             )  # fmt: skip
             Recorder(
                 file,
@@ -256,7 +256,7 @@ def test_a_record_holds_no_secret_of_an_errors_words(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_known_before_the_script_is_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuner, "_open_site", lambda *_: pytest.fail("something was begun"))
+    monkeypatch.setattr(tuner, "_open_target", lambda *_: pytest.fail("something was begun"))
     options = tuner.RecordOptions(out=tmp_path / "none" / "grid.jsonl", limit_s=60.0)
     with pytest.raises(UsageError, match="its folder is not there"):
         tuner.record(search_spec(), options, on_event=lambda event: None)

@@ -31,7 +31,7 @@ def test_what_nobody_named_stays_the_scripts_own():
 
 def test_without_a_wish_the_grid_is_the_baseline_alone():
     space, found = cells_of()
-    assert found.cells == (space.natural.canonical(device_is_cpu=True),)
+    assert found.cells == (space.script_settings.canonical(device_is_cpu=True),)
 
 
 def test_the_baseline_is_the_first_cell_even_where_the_values_leave_it_out():
@@ -105,13 +105,13 @@ def test_a_space_that_cannot_be_read_is_refused():
 
 
 def test_a_space_over_values_holds_them_and_the_natural_ones():
-    natural = Settings(batch_size=32)
-    space = space_over(natural, {"num_workers": (2, 4), "batch_size": (64,), "storage": ("jpeg", "npy")})
+    script_settings = Settings(batch_size=32)
+    space = space_over(script_settings, {"num_workers": (2, 4), "batch_size": (64,), "storage": ("jpeg", "npy")})
     assert dict(space.allowed)["num_workers"] == (0, 2, 4)
     assert dict(space.allowed)["batch_size"] == (32, 64)
     assert set(space.searched) == {"num_workers", "batch_size", "knobs.storage"}
     cells = enumerate_cells(space).cells
-    assert cells[0] == natural.canonical(device_is_cpu=False) or dict(cells[0].knobs) == {"storage": ""}
+    assert cells[0] == script_settings.canonical(device_is_cpu=False) or dict(cells[0].knobs) == {"storage": ""}
     assert all(space.settings(space.params(cell)) == cell for cell in cells[1:])
 
 

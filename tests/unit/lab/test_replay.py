@@ -80,13 +80,13 @@ def test_a_recording_that_is_not_complete_is_refused():
 
 def test_a_job_under_another_cap_is_refused():
     with pytest.raises(ValueError, match="cap"):
-        ReplayRunner(GRID).start(job(settings=GRID.best, natural=GRID.best, cap_bytes=CAP_BYTES + 1))
+        ReplayRunner(GRID).start(job(settings=GRID.best, script_settings=GRID.best, cap_bytes=CAP_BYTES + 1))
 
 
 def test_a_smaller_cap_is_another_grid():
     under = GRID.under(250 << 20)
     settings = replace(GRID.best, num_workers=2)
-    result = ReplayRunner(under).start(job(settings=settings, natural=settings, cap_bytes=250 << 20)).result()
+    result = ReplayRunner(under).start(job(settings=settings, script_settings=settings, cap_bytes=250 << 20)).result()
     assert result.outcome is Outcome.OVER_CAP
 
 

@@ -33,8 +33,8 @@ def test_a_boolean_is_written_in_small_letters():
 
 def test_what_torch_refuses_without_workers_is_not_said():
     maps = (("num_workers", "-j {}"), ("prefetch_factor", "--prefetch={}"))
-    natural = Settings(num_workers=4, prefetch_factor=4)
-    assert mapped_arguments(Settings(num_workers=0), natural, maps) == ("-j", "0")
+    script_settings = Settings(num_workers=4, prefetch_factor=4)
+    assert mapped_arguments(Settings(num_workers=0), script_settings, maps) == ("-j", "0")
 
 
 def test_a_setting_that_nobody_can_see_in_force_cannot_be_mapped():

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind
 from autotune.model.outcome import Outcome
-from autotune.model.study_view import FinalStory, StudyStory, TrialStory
+from autotune.model.study_view import FinalView, StudyView, TrialView
 from autotune.settings import Precision
 from autotune.units import GIB
 
@@ -20,10 +20,10 @@ HOSTILE = "\x1b[31m</title></style><script>own()</script><img src=x onerror='own
 """Ends whatever it is put into: a title, a style sheet, an attribute, a table's cell, a line."""
 
 
-def trial(number: int, settings: Any, result: Any, **changes: Any) -> TrialStory:
+def trial(number: int, settings: Any, result: Any, **changes: Any) -> TrialView:
     stage = "baseline" if number == 0 else "workers"
     values = {"attempt": 1, "stage": stage, "settings": settings, "result": result, "started_at": NOW}
-    return TrialStory(number=number, **{**values, **changes})
+    return TrialView(number=number, **{**values, **changes})
 
 
 WORKERS = replace(NATURAL, num_workers=2)
@@ -43,7 +43,7 @@ def bottleneck(kind: BottleneckKind, wait: float, ceiling: float) -> Bottleneck:
     return Bottleneck(kind=kind, data_wait_fraction=wait, ceiling_samples_per_second=3300.0, ceiling_fraction=ceiling)
 
 
-def story(**changes: Any) -> StudyStory:
+def view(**changes: Any) -> StudyView:
     """A finished study of six trials, with some fields changed."""
     values: dict[str, Any] = {
         "study": "train",
@@ -61,14 +61,14 @@ def story(**changes: Any) -> StudyStory:
         "spent_s": 60.0,
         "memory_cap_bytes": 16 * GIB,
         "facts": script_facts(),
-        "natural": NATURAL,
+        "script_settings": NATURAL,
         "refused": (("compile", "no compiler"),),
         "machine": {"cpu": "EPYC", "memory_bytes": str(64 * GIB), "torch": "2.13.0"},
         "result": RESULT,
         "trials": TRIALS,
         "finals": (
-            FinalStory(round=0, number=0, result=measured(1290.0)),
-            FinalStory(round=0, number=3, result=measured(3100.0)),
+            FinalView(round=0, number=0, result=measured(1290.0)),
+            FinalView(round=0, number=3, result=measured(3100.0)),
         ),
         "baseline_number": 0,
         "best_number": 3,
@@ -76,10 +76,10 @@ def story(**changes: Any) -> StudyStory:
         "after": bottleneck(BottleneckKind.COMPUTE, 0.01, 0.98),
         "importances": {"num_workers": 0.75, "precision": 0.25},
     }
-    return StudyStory(**{**values, **changes})
+    return StudyView(**{**values, **changes})
 
 
-def hostile_story() -> StudyStory:
+def hostile_story() -> StudyView:
     """The same with a hostile text in every place that a user, a script or a machine fills."""
     knobs = ((HOSTILE, HOSTILE), ("plain", "1"))
     trials = tuple(
@@ -92,7 +92,7 @@ def hostile_story() -> StudyStory:
         )
         for told in TRIALS
     )
-    return story(
+    return view(
         study=HOSTILE,
         command=("python", HOSTILE),
         script=HOSTILE,

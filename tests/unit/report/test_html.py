@@ -10,7 +10,7 @@ import pytest
 from autotune.report.html import MARK, page
 from autotune.report.markdown import markdown
 
-from .stories import HOSTILE, TRIALS, hostile_story, story
+from .stories import HOSTILE, TRIALS, hostile_story, view
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -42,7 +42,7 @@ class Read(HTMLParser):
 
 
 def test_the_page_holds_the_answer_the_figures_and_every_trial():
-    read = Read(page(story()))
+    read = Read(page(view()))
     assert read.text("h1") == "These settings train 2.41x [2.35, 2.47] as many samples per second as yours."
     body = read.text()
     assert "python train.py --data photos" in body and "compile: no compiler" in body and "2.13.0" in body
@@ -63,7 +63,7 @@ def test_the_page_holds_the_answer_the_figures_and_every_trial():
 
 
 def test_the_page_needs_nothing_else_and_runs_nothing():
-    for told in (story(), hostile_story()):
+    for told in (view(), hostile_story()):
         text = page(told)
         read = Read(text)
         assert not {"script", "img", "link", "iframe", "object", "a", "base"} & set(read.tags)
@@ -93,30 +93,30 @@ def test_markdown_takes_hostile_texts_for_text_too():
 
 
 def test_a_study_without_trials_and_one_that_runs_have_pages_too():
-    bare = story(
+    bare = view(
         trials=(), finals=(), baseline_number=None, best_number=None, before=None, after=None, importances={},
-        is_final=False, status="running", is_live=True, facts=None, natural=None, memory_cap_bytes=None,
-        result=replace(story().result, best=None, baseline=None, speedup=None),
+        is_final=False, status="running", is_live=True, facts=None, script_settings=None, memory_cap_bytes=None,
+        result=replace(view().result, best=None, baseline=None, speedup=None),
     )  # fmt: skip
     read = Read(page(bare))
     assert "This search has not ended" in read.text("h1") and "searching" in read.text()
     assert "svg" not in read.tags
     assert "This search has not ended" in markdown(bare)
-    running = story(is_final=False, status="running", finals=())
+    running = view(is_final=False, status="running", finals=())
     assert "what the finals gave" not in Read(page(running)).text()
 
 
 def test_another_effective_batch_is_said_where_the_gain_is():
-    assert "another batch trains differently" in Read(page(story(effective_batch="free"))).text()
-    assert "another batch trains differently" not in Read(page(story())).text()
+    assert "another batch trains differently" in Read(page(view(effective_batch="free"))).text()
+    assert "another batch trains differently" not in Read(page(view())).text()
 
 
 @pytest.mark.parametrize("trials", [TRIALS[:1], TRIALS[4:], TRIALS[5:]])
 def test_few_trials_or_only_failed_ones_are_drawn_as_far_as_they_go(trials):
-    told = story(trials=trials, baseline_number=trials[0].number, best_number=None, before=None, after=None)
+    told = view(trials=trials, baseline_number=trials[0].number, best_number=None, before=None, after=None)
     assert Read(page(told)).open == []
 
 
 def test_the_log_of_a_failed_trial_keeps_its_lines():
-    assert "a\nb <c>" in "".join(Read(page(story())).texts["pre"])
+    assert "a\nb <c>" in "".join(Read(page(view())).texts["pre"])
     assert HOSTILE not in page(hostile_story())

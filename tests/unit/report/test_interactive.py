@@ -14,7 +14,7 @@ from autotune.model.study_view import PlotlyFigure
 from autotune.report.html import page
 from autotune.report.interactive import DRAW, plotly_script, policy
 
-from .stories import HOSTILE, story
+from .stories import HOSTILE, view
 from .test_html import Read
 
 PRETENDED = "const Plotly = {newPlot() {}};"
@@ -22,7 +22,7 @@ FIGURE = PlotlyFigure(title=HOSTILE, values={"data": [{"text": HOSTILE}], "layou
 
 
 def test_only_the_scripts_of_the_page_may_run():
-    read = Read(page(story(figures=(FIGURE,)), (PRETENDED, DRAW)))
+    read = Read(page(view(figures=(FIGURE,)), (PRETENDED, DRAW)))
     (allowed,) = [value for _, _, value in read.attributes if value.startswith("default-src 'none'")]
     for script in (PRETENDED, DRAW):
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -32,15 +32,15 @@ def test_only_the_scripts_of_the_page_may_run():
 
 
 def test_what_a_study_brings_along_is_data_that_ends_no_element():
-    read = Read(page(story(figures=(FIGURE, FIGURE)), (PRETENDED, DRAW)))
+    read = Read(page(view(figures=(FIGURE, FIGURE)), (PRETENDED, DRAW)))
     assert read.open == [] and read.tags.count("script") == 4 and "img" not in read.tags
     data = [text for text in read.texts["script"] if text.startswith("{")]
     assert [json.loads(text)["layout"]["title"] for text in data] == [HOSTILE, HOSTILE]
 
 
 def test_a_page_without_figures_has_no_scripts():
-    assert "script" not in Read(page(story(), (PRETENDED, DRAW))).tags
-    assert "script" not in Read(page(story(figures=(FIGURE,)))).tags
+    assert "script" not in Read(page(view(), (PRETENDED, DRAW))).tags
+    assert "script" not in Read(page(view(figures=(FIGURE,)))).tags
 
 
 def test_a_policy_is_for_the_text_as_it_is():

@@ -3,7 +3,7 @@ from dataclasses import replace
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, Notice, ProbeStarted, TrialStarted
 from autotune.model.facts import ArgumentFacts
 from autotune.model.outcome import Outcome
-from autotune.report.lines import Standing, event_lines, header, trial_line
+from autotune.report.lines import StudyStatus, event_lines, header, trial_line
 from autotune.report.words import OUTCOME_WORDS, changes_text, refused_words, value_text
 from autotune.settings import Settings
 from autotune.units import GIB
@@ -11,29 +11,29 @@ from autotune.units import GIB
 from ..facts import script_facts
 from .examples import NATURAL, PROBED, STARTED, TUNED, failed, finished, measured
 
-PROBED_STANDING = Standing().after(STARTED).after(PROBED)
+PROBED_STANDING = StudyStatus().after(STARTED).after(PROBED)
 MEASURED = PROBED_STANDING.after(finished(0, NATURAL, measured(1000.0), is_best=True))
 
 
-def lines_after(standing, event):
-    return event_lines(event, standing.after(event))
+def lines_after(status, event):
+    return event_lines(event, status.after(event))
 
 
 def test_the_beginning_names_study_script_machine_cap_budget_and_database():
-    assert event_lines(STARTED, Standing()) == (
+    assert event_lines(STARTED, StudyStatus()) == (
         "study train: train.py on NVIDIA H200, 8 usable cores, torch 2.13.0",
         "  memory cap 16.0 GiB, at most 40 trials or 15 min 0 s",
         "  stored in sqlite:////home/ada/photos/studies/autotune.db",
     )
     near = replace(STARTED, cwd="/home/ada/photos")
-    assert "  stored in sqlite:///studies/autotune.db" in event_lines(near, Standing())
-    assert event_lines(replace(STARTED, cwd="/home/ad"), Standing()) == event_lines(STARTED, Standing())
-    assert "  goes on after 3 finished trials" in event_lines(replace(STARTED, num_finished=3), Standing())
-    assert "  goes on after 1 finished trial" in event_lines(replace(STARTED, num_finished=1), Standing())
+    assert "  stored in sqlite:///studies/autotune.db" in event_lines(near, StudyStatus())
+    assert event_lines(replace(STARTED, cwd="/home/ad"), StudyStatus()) == event_lines(STARTED, StudyStatus())
+    assert "  goes on after 3 finished trials" in event_lines(replace(STARTED, num_finished=3), StudyStatus())
+    assert "  goes on after 1 finished trial" in event_lines(replace(STARTED, num_finished=1), StudyStatus())
 
 
 def test_the_probe_tells_what_it_learned_and_what_is_left_out():
-    assert event_lines(ProbeStarted(), Standing())
+    assert event_lines(ProbeStarted(), StudyStatus())
     first, left_out = event_lines(PROBED, PROBED_STANDING)
     assert first == (
         "probe done in 6.4 s: 1,000 parameters trained on cpu, batch 64, 0 loader workers, fp32, 10.0 steps per second"
@@ -55,8 +55,8 @@ def test_arguments_that_can_stand_for_settings_are_told_in_words_to_copy():
 def test_settings_that_do_nothing_on_a_cpu_do_not_make_the_baseline_different():
     pinned = replace(PROBED, natural=replace(NATURAL, pin_memory=True))
     own = pinned.natural.canonical(device_is_cpu=True)
-    standing = Standing().after(pinned)
-    assert changes_text(own, standing.baseline) == ""
+    status = StudyStatus().after(pinned)
+    assert changes_text(own, status.baseline) == ""
 
 
 def test_what_is_left_out_for_one_reason_is_told_once():
@@ -104,8 +104,8 @@ def test_columns_stand_under_their_header():
 
 def test_the_guard_on_memory_is_no_difference_once_the_baseline_ran_with_it():
     guarded = replace(NATURAL, memory_fraction=0.9)
-    standing = PROBED_STANDING.after(finished(0, guarded, measured(1000.0)))
-    (line,) = lines_after(standing, finished(1, replace(guarded, num_workers=2), measured(1100.0)))
+    status = PROBED_STANDING.after(finished(0, guarded, measured(1000.0)))
+    (line,) = lines_after(status, finished(1, replace(guarded, num_workers=2), measured(1100.0)))
     assert line.endswith("  num_workers=2")
 
 
@@ -163,24 +163,24 @@ def test_what_only_the_live_view_shows_is_no_line():
 
 
 def test_only_a_warning_is_called_one():
-    assert event_lines(Notice(message="a"), Standing()) == ("warning: a",)
-    assert event_lines(Notice(message="a", is_warning=False), Standing()) == ("a",)
+    assert event_lines(Notice(message="a"), StudyStatus()) == ("warning: a",)
+    assert event_lines(Notice(message="a", is_warning=False), StudyStatus()) == ("a",)
 
 
 def test_the_standing_counts_finished_trials_and_keeps_the_best():
-    standing = MEASURED.after(finished(1, TUNED, measured(2000.0), is_best=True))
-    standing = standing.after(finished(2, TUNED, failed(Outcome.INTERRUPTED, "The tuner was ended.")))
-    assert (standing.num_finished, standing.best_trial, standing.best_rate) == (2, 1, 2000.0)
-    assert standing.baseline_rate == 1000.0
-    assert (standing.baseline_interval, standing.best_interval) == ((990.0, 1010.0), (1980.0, 2020.0))
-    assert standing.best_settings == TUNED
+    status = MEASURED.after(finished(1, TUNED, measured(2000.0), is_best=True))
+    status = status.after(finished(2, TUNED, failed(Outcome.INTERRUPTED, "The tuner was ended.")))
+    assert (status.num_finished, status.best_trial, status.best_rate) == (2, 1, 2000.0)
+    assert status.baseline_rate == 1000.0
+    assert (status.baseline_interval, status.best_interval) == ((990.0, 1010.0), (1980.0, 2020.0))
+    assert status.best_settings == TUNED
 
 
 def test_a_resumed_search_compares_with_what_was_found_before():
-    standing = Standing(baseline=NATURAL, baseline_rate=500.0).after(replace(STARTED, num_finished=4))
-    (line,) = lines_after(standing, finished(5, TUNED, measured(1000.0)))
+    status = StudyStatus(baseline=NATURAL, baseline_rate=500.0).after(replace(STARTED, num_finished=4))
+    (line,) = lines_after(status, finished(5, TUNED, measured(1000.0)))
     assert "2.00x" in line
-    assert standing.after(finished(5, TUNED, measured(1000.0))).num_finished == 5
+    assert status.after(finished(5, TUNED, measured(1000.0))).num_finished == 5
 
 
 def test_a_trial_without_a_known_baseline_has_no_ratio():

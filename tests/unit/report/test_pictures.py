@@ -13,7 +13,7 @@ from autotune.report.svg import Chart, Scale
 from autotune.units import GIB
 
 from .examples import NATURAL, measured
-from .stories import TRIALS, WORKERS, story, trial
+from .stories import TRIALS, WORKERS, trial, view
 
 
 def texts(element):
@@ -25,7 +25,7 @@ def classes(element, tag):
 
 
 def picture(title, **changes):
-    return next(found for found in pictures(story(**changes)) if found.title == title)
+    return next(found for found in pictures(view(**changes)) if found.title == title)
 
 
 def test_a_scale_goes_from_end_to_end_and_has_round_ticks():
@@ -90,7 +90,7 @@ def test_the_bars_of_stalls_are_as_long_as_the_time_of_a_step():
 
 
 def test_settings_that_varied_have_a_picture_each():
-    found = {drawn.title: drawn.drawing for drawn in setting_pictures(story())}
+    found = {drawn.title: drawn.drawing for drawn in setting_pictures(view())}
     assert list(found) == ["num_workers", "persistent_workers", "precision"]
     assert [text for text in texts(found["num_workers"]) if text in ("0", "2", "4")].count("4") == 1
 
@@ -120,7 +120,7 @@ def test_what_does_nothing_without_workers_makes_no_difference_to_a_pair():
 
 
 def test_the_document_has_what_the_page_draws():
-    document = report_document(story())
+    document = report_document(view())
     assert (document["baseline_trial"], document["best_trial"], document["pareto_trials"]) == (0, 3, [0, 1, 3])
     assert document["importances"] == {"num_workers": 0.75, "precision": 0.25}
     assert document["effects"][0]["setting"] == "num_workers"

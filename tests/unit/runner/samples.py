@@ -45,7 +45,7 @@ def job(**changes: Any) -> TrialJob:
         "command": ("python", "train.py"),
         "cwd": "/home/user/project",
         "settings": Settings(batch_size=64),
-        "natural": Settings(batch_size=64),
+        "script_settings": Settings(batch_size=64),
         "facts": script_facts(),
         "cap_bytes": 8 * GIB,
         "window": WindowRule(half_width_ratio=0.05),

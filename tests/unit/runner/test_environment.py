@@ -18,7 +18,7 @@ JOB = TrialJob(
     command=("python", "train.py"),
     cwd="/",
     settings=None,
-    natural=None,
+    script_settings=None,
     facts=None,
     cap_bytes=1 << 30,
     window=WindowRule(half_width_ratio=0.05),

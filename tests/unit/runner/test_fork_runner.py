@@ -151,7 +151,7 @@ def test_a_server_that_has_died_is_replaced(servers: Servers) -> None:
     assert [start.server_pids for start in starts] == [(0,), (1,)]
 
 
-class Beginning:
+class Prelude:
     """The script's beginning, run by now."""
 
     place, launch, pid = "train.py:9, where CUDA starts", "goes on", 99
@@ -174,11 +174,11 @@ class Beginnings:
     """Those that were run, in order."""
 
     def __init__(self) -> None:
-        self.run: list[Beginning] = []
+        self.run: list[Prelude] = []
         self.how: dict[str, Any] = {}
 
-    def prepare(self, _: object, server: object, job: TrialJob) -> Beginning:
-        self.run.append(Beginning(job, **self.how))
+    def prepare(self, _: object, server: object, job: TrialJob) -> Prelude:
+        self.run.append(Prelude(job, **self.how))
         return self.run[-1]
 
 
@@ -202,8 +202,8 @@ def test_trials_go_on_from_one_beginning_and_say_what_they_saved(servers: Server
     assert [(start.kind, start.server_pids, start.saved_s) for start in starts] == [("prepared", (99, 0), 3.0)] * 2
     assert all("train.py:9, where CUDA starts" in start.reason for start in starts)
     assert [start.server_s > 0 for start in starts] == [True, False]
-    (beginning,) = beginnings.run
-    assert not beginning.is_open
+    (prelude,) = beginnings.run
+    assert not prelude.is_open
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_where_it_is_gone_trials_are_forked(
     servers: Servers, beginnings: Beginnings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start_with(job: TrialJob, launch: object, start: Start) -> Start:
-        if launch == Beginning.launch:
+        if launch == Prelude.launch:
             raise ForkServerError("it ended")
         return start
 
@@ -262,7 +262,7 @@ def test_another_command_has_a_beginning_of_its_own_and_the_one_used_least_gives
     commands = [("python", "train.py", word) for word in ("a", "b", "a", "c", "b")]
     starts = started(servers, *(job(command=command) for command in commands))
     assert {start.kind for start in starts} == {"prepared"}
-    assert [beginning.command[2] for beginning in beginnings.run] == ["a", "b", "c", "b"]
+    assert [prelude.command[2] for prelude in beginnings.run] == ["a", "b", "c", "b"]
 
 
 def test_what_became_of_a_prepared_trial_decides_how_later_ones_start(servers: Servers, beginnings: Beginnings) -> None:

@@ -32,7 +32,7 @@ def test_neither_probe_nor_trial_sees_ours(mode: Mode, monkeypatch: pytest.Monke
     for name in OURS:
         monkeypatch.setenv(name, "postgresql://ada:s3cret@db/x")
     runner = ColdRunner(Workspace(tmp_path, ()), choose_device("cpu"))
-    job = replace(JOB, settings=Settings(), natural=Settings(), facts=script_facts())
+    job = replace(JOB, settings=Settings(), script_settings=Settings(), facts=script_facts())
     environment = runner.environment(replace(job, mode=mode), TrialPaths(runner.workspace.new_trial()))
     assert "s3cret" not in "".join(environment.values())
     assert not set(OURS) & set(environment)

@@ -29,7 +29,7 @@ def job(settings: Settings = NATURAL, **changes: Any) -> TrialJob:
         "command": ("python", "train.py"),
         "cwd": "/",
         "settings": settings,
-        "natural": NATURAL,
+        "script_settings": NATURAL,
         "facts": FACTS,
         "cap_bytes": 1,
         "window": WindowRule(half_width_ratio=0.05),

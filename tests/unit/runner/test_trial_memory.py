@@ -164,9 +164,9 @@ def test_a_validation_on_the_host_that_the_probe_saw_comes_on_top_of_what_the_tr
 
 def test_what_larger_batches_left_in_the_probe_is_not_charged_to_smaller_ones() -> None:
     facts = script_facts(validation_host_bytes=5 * GIB, validation_host_growth_bytes=1 * GIB)
-    natural = Settings(batch_size=64)
+    script_settings = Settings(batch_size=64)
     for batch_size, expected in ((64, 5 * GIB), (32, 3 * GIB)):
-        job = {"settings": replace(natural, batch_size=batch_size), "natural": natural}
+        job = {"settings": replace(script_settings, batch_size=batch_size), "script_settings": script_settings}
         peaks = Watched(CPU, facts=facts, **job).memory.peaks([rank(held_host_bytes=2 * GIB)])
         assert peaks.memory_bytes == expected
 

@@ -1,4 +1,4 @@
-"""What the warden does when the tuner is gone."""
+"""What the supervisor does when the tuner is gone."""
 
 from __future__ import annotations
 

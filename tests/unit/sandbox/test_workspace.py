@@ -36,12 +36,12 @@ def test_two_trials_share_nothing_that_they_write_to_but_what_compilers_made(wor
 
 
 def test_a_trial_reads_what_the_beginning_wrote_that_it_goes_on_from(workspace: Workspace) -> None:
-    beginning, trial = workspace.new_trial(), workspace.new_trial()
-    plan = workspace.mounts(trial, is_probe=False, over=beginning)
+    prelude, trial = workspace.new_trial(), workspace.new_trial()
+    plan = workspace.mounts(trial, is_probe=False, over=prelude)
     study = workspace.mounts(workspace.new_trial(), is_probe=True)["upper"]
-    assert plan["between"] == (workspace.mounts(beginning, is_probe=False)["upper"], study)
-    assert plan["covered"] == (str(TrialPaths(beginning).temporary),)
-    assert str(beginning) not in plan["plain"]
+    assert plan["between"] == (workspace.mounts(prelude, is_probe=False)["upper"], study)
+    assert plan["covered"] == (str(TrialPaths(prelude).temporary),)
+    assert str(prelude) not in plan["plain"]
 
 
 def test_the_probes_layer_counts_only_once_it_is_through(workspace: Workspace) -> None:

@@ -29,7 +29,7 @@ def outlook(space: SearchSpace, *trials: FinishedTrial, gated: Mapping[int, Sett
     study = StudyTrials(None, "study", space, {})
     after_plan = AfterPlan(study, TpeSampler(space, 1), space, LIMITS)
     snapshot = StudySnapshot(finished=trials, running=(), gated=gated or {})
-    found = after_plan.outlook(snapshot, History(trials, space.natural))
+    found = after_plan.outlook(snapshot, History(trials, space.script_settings))
     assert found is not None
     return found
 

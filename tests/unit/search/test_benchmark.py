@@ -29,7 +29,7 @@ def test_a_whole_recorded_grid_can_be_searched_by_every_strategy(job, strategy):
     run = strategy(job, 1, len(job.grid.cells))
     assert run.num_trials >= len(job.grid.feasible)
     assert run.tried_at is not None
-    assert run.regrets[0] == pytest.approx(job.regret(job.space.natural))
+    assert run.regrets[0] == pytest.approx(job.regret(job.space.script_settings))
     assert run.regrets[-1] <= 0.02
 
 

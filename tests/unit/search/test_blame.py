@@ -36,7 +36,7 @@ JUMP: dict[str, Any] = {
 def space_of(**allowed: tuple[Any, ...]) -> SearchSpace:
     domains = {**DOMAINS, SPLIT: tuple(range(len(divisors_of(32))))}
     return SearchSpace(
-        natural=NATURAL,
+        script_settings=NATURAL,
         domains=domains,
         allowed={**domains, **allowed},
         refused=(),
@@ -212,9 +212,11 @@ def test_a_search_tries_the_rest_of_a_crashed_jump_at_once_and_the_guilty_never_
     search = Search(None, "study", space, limits, seed=0, max_trials=10, spend_all=True)
     stages: list[tuple[str, bool]] = []
     while not isinstance(proposal := search.ask(), SearchExhausted):
-        has_failed = name in proposal.settings.differences(space.natural)
+        has_failed = name in proposal.settings.differences(space.script_settings)
         crash = TrialResult(outcome=Outcome.CRASHED, reason="RuntimeError: no", place="train.py:5")
-        answer = evaluate(lambda settings: 100.0 + 10 * len(settings.differences(space.natural)), proposal.settings, 1)
+        answer = evaluate(
+            lambda settings: 100.0 + 10 * len(settings.differences(space.script_settings)), proposal.settings, 1
+        )
         search.tell(proposal.number, crash if has_failed else answer)
         stages.append((proposal.stage, has_failed))
     assert stages[:2] == [("baseline", False), ("usual", True)]

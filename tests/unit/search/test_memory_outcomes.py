@@ -14,7 +14,7 @@ from autotune.units import GIB
 from tests.unit.facts import gpu_machine, script_facts, search_spec
 
 SPACE = derive_space(script_facts(device="cuda"), gpu_machine(), search_spec())
-NATURAL = SPACE.natural
+NATURAL = SPACE.script_settings
 CAP_BYTES = 8 * GIB
 
 

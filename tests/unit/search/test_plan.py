@@ -20,18 +20,18 @@ CAP_BYTES = 8 * GIB
 
 
 def accelerator(*, batch_size=64, num_workers=0, **allowed):
-    natural = Settings(num_workers=num_workers, batch_size=batch_size, intra_op_threads=4)
-    return make_space(natural, {"num_workers": (0, 1, 2, 4, 6, 8), **allowed}, device_is_cpu=False)
+    script_settings = Settings(num_workers=num_workers, batch_size=batch_size, intra_op_threads=4)
+    return make_space(script_settings, {"num_workers": (0, 1, 2, 4, 6, 8), **allowed}, device_is_cpu=False)
 
 
 def processor(*, batch_size=64, **allowed):
-    natural = Settings(batch_size=batch_size, intra_op_threads=4)
+    script_settings = Settings(batch_size=batch_size, intra_op_threads=4)
     values = {
         "num_workers": (0, 1, 2, 3, 4),
         "intra_op_threads": (1, 2, 3, 4),
         "omp_wait_policy": ("default", "passive"),
     }
-    return make_space(natural, {**values, **allowed}, device_is_cpu=True)
+    return make_space(script_settings, {**values, **allowed}, device_is_cpu=True)
 
 
 def trial(number, settings, rate=100.0, *, compute=None, peak=1.0, wait=0.0, outcome=Outcome.OK):
@@ -50,9 +50,9 @@ def trial(number, settings, rate=100.0, *, compute=None, peak=1.0, wait=0.0, out
 
 
 def next_of(space: SearchSpace, *trials: FinishedTrial, cpus=8.0, fixed_gib=0.0):
-    natural = space.natural.canonical(device_is_cpu=space.device_is_cpu)
+    script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
     limits = PlanLimits(usable_cpus=cpus, cap_bytes=CAP_BYTES, fixed_bytes=fixed_gib * GIB)
-    return plan(History(trials, natural), space, limits)
+    return plan(History(trials, script_settings), space, limits)
 
 
 def settings_of(space: SearchSpace, *trials: FinishedTrial, **machine) -> Settings:
@@ -62,7 +62,7 @@ def settings_of(space: SearchSpace, *trials: FinishedTrial, **machine) -> Settin
 
 
 def own(space: SearchSpace, **changes) -> Settings:
-    return replace(space.natural, **changes).canonical(device_is_cpu=space.device_is_cpu)
+    return replace(space.script_settings, **changes).canonical(device_is_cpu=space.device_is_cpu)
 
 
 @pytest.mark.parametrize("space", [accelerator(), processor()], ids=["accelerator", "cpu"])

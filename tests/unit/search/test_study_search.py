@@ -139,7 +139,7 @@ def test_a_search_killed_at_every_trial_proposes_what_one_that_ran_through_did()
 
 def test_the_plan_finds_workers_and_threads_together_within_a_few_trials():
     proposals = run(open_search(optuna.storages.InMemoryStorage()), 5)
-    assert proposals[0].settings == SPACE.natural.canonical(device_is_cpu=True)
+    assert proposals[0].settings == SPACE.script_settings.canonical(device_is_cpu=True)
     assert any((p.settings.num_workers, p.settings.intra_op_threads) == (2, 1) for p in proposals)
 
 

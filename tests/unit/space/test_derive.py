@@ -3,13 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from autotune.space.script_settings import script_settings_of
 
 from autotune.errors import SearchSpaceError
 from autotune.model.facts import ArgumentFacts, BatchSamplerKind, LossReduction
 from autotune.model.maps import all_maps, mapped_arguments
 from autotune.settings import Group, Settings
 from autotune.space.derive import derive_space
-from autotune.space.natural import natural_settings
 from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
 
 
@@ -24,8 +24,8 @@ def refusals(space):
 def test_the_baseline_is_always_in_the_space():
     for machine in (cpu_machine(), gpu_machine()):
         space = space_of(machine=machine)
-        assert space.why_not(space.natural) is None
-        assert space.settings(space.params(space.natural)) == space.natural.canonical(
+        assert space.why_not(space.script_settings) is None
+        assert space.settings(space.params(space.script_settings)) == space.script_settings.canonical(
             device_is_cpu=machine.device.is_cpu
         )
 
@@ -228,16 +228,16 @@ def test_an_unknown_setting_is_refused_with_the_list():
 def test_a_mapped_knob_is_searched_beside_the_scripts_own_value():
     space = space_of(ranges=(("storage", "folder,lmdb"),), maps=(("storage", "--storage={}"),))
     assert space.allowed["knobs.storage"] == ("", "folder", "lmdb")
-    settings = space.settings({**space.params(space.natural), "knobs.storage": "lmdb"})
-    assert mapped_arguments(settings, space.natural, (("storage", "--storage={}"),)) == ("--storage=lmdb",)
-    assert mapped_arguments(space.natural, space.natural, (("storage", "--storage={}"),)) == ()
+    settings = space.settings({**space.params(space.script_settings), "knobs.storage": "lmdb"})
+    assert mapped_arguments(settings, space.script_settings, (("storage", "--storage={}"),)) == ("--storage=lmdb",)
+    assert mapped_arguments(space.script_settings, space.script_settings, (("storage", "--storage={}"),)) == ()
 
 
 def test_leaving_a_mapped_knob_to_the_script_is_the_baseline_and_no_trial_beside_it():
     space = space_of(ranges=(("storage", "folder,lmdb"),), maps=(("storage", "--storage={}"),))
-    own = space.params(space.natural)
+    own = space.params(space.script_settings)
     assert own["knobs.storage"] == ""
-    assert space.settings(own) == space.natural.canonical(device_is_cpu=True)
+    assert space.settings(own) == space.script_settings.canonical(device_is_cpu=True)
     assert {name for name, _ in space.settings({**own, "knobs.storage": "lmdb"}).knobs} == {"storage"}
 
 
@@ -247,10 +247,10 @@ def test_a_declared_knob_begins_at_the_scripts_default():
 
 
 def test_a_mapped_batch_size_reaches_the_arguments():
-    natural = natural_settings(script_facts())
+    script_settings = script_settings_of(script_facts())
     maps = (("batch_size", "--batch-size={}"),)
-    assert mapped_arguments(Settings(batch_size=16), natural, maps) == ("--batch-size=16",)
-    assert mapped_arguments(Settings(batch_size=64), natural, maps) == ()
+    assert mapped_arguments(Settings(batch_size=16), script_settings, maps) == ("--batch-size=16",)
+    assert mapped_arguments(Settings(batch_size=64), script_settings, maps) == ()
 
 
 def test_a_template_without_a_place_is_refused():
@@ -306,8 +306,8 @@ def test_every_rank_of_a_host_has_queues_of_its_own_in_shared_memory():
 def test_batches_that_the_dataset_makes_need_shared_memory_too(num_workers, fits):
     facts = script_facts(loader=loader_facts(batch_size=None, batch_bytes=64 * 1000))
     space = space_of(facts, machine=cpu_machine(shm_free_bytes=8 * 64 * 1000))
-    settings = replace(space.natural, num_workers=num_workers)
-    assert space.natural.batch_size is None
+    settings = replace(space.script_settings, num_workers=num_workers)
+    assert space.script_settings.batch_size is None
     assert ("/dev/shm" not in (space.why_not(settings) or "")) is fits
 
 
@@ -333,7 +333,7 @@ def test_segments_that_expand_are_searched_only_where_asked_for():
 
 def test_a_script_that_is_channels_last_can_be_searched_without_it():
     space = space_of(script_facts(own_channels_last=True))
-    assert space.natural.channels_last
+    assert space.script_settings.channels_last
     assert set(space.allowed["channels_last"]) == {False, True}
 
 

@@ -14,7 +14,7 @@ from autotune.model.study_comparison import Yardstick
 from autotune.plain import to_plain
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
-from autotune.study.comparison import contrast, found_by_config, found_by_study
+from autotune.study.comparison import comparison, found_by_config, found_by_study
 
 from ..emit.example import tuned_config
 from ..facts import script_facts
@@ -44,7 +44,7 @@ def record(name="train", result=None, **fingerprint):
         status=result.status.value,
         memory_cap_bytes=result.memory_cap_bytes,
         facts=script_facts(),
-        natural=NATURAL,
+        script_settings=NATURAL,
         result=result.document(),
     )
 
@@ -55,27 +55,27 @@ def found(name="train", **changes):
 
 def test_gains_over_the_same_baseline_are_compared_by_them():
     slower = search_result(speedup=(1.205, 1.2, 1.21))
-    done = contrast(found("old", result=slower), found("new"))
+    done = comparison(found("old", result=slower), found("new"))
     assert done.by is Yardstick.GAIN and done.ratio.value == pytest.approx(2.0)
     assert done.is_beyond_noise and 1.9 < done.ratio.low < done.ratio.high < 2.1
 
 
 def test_without_a_baseline_the_rates_are_compared():
     over = search_result(status=Status.BASELINE_INFEASIBLE, speedup=None)
-    done = contrast(found("old", result=over), found("new"))
+    done = comparison(found("old", result=over), found("new"))
     assert done.by is Yardstick.RATE and done.ratio.value == pytest.approx(1.0)
 
 
 def test_a_search_that_kept_the_baseline_gained_exactly_nothing():
     kept = search_result(status=Status.NO_GAIN, best=BASELINE, speedup=None)
-    done = contrast(found("kept", result=kept), found("new"))
+    done = comparison(found("kept", result=kept), found("new"))
     assert done.by is Yardstick.GAIN
     assert (done.ratio.value, done.ratio.low, done.ratio.high) == pytest.approx((2.41, 2.35, 2.47))
 
 
 def test_another_space_cap_or_time_is_no_hindrance():
     wider = search_result(memory_cap_bytes=1 << 40)
-    assert contrast(found("old"), found("new", result=wider, space={"other": 2}, memory_cap="1TiB"))
+    assert comparison(found("old"), found("new", result=wider, space={"other": 2}, memory_cap="1TiB"))
 
 
 @pytest.mark.parametrize(
@@ -98,23 +98,23 @@ def test_another_space_cap_or_time_is_no_hindrance():
 )
 def test_what_makes_figures_mean_something_else_is_named_by_its_field(changes, field):
     with pytest.raises(UsageError, match="train and new cannot be compared") as caught:
-        contrast(found("train"), found("new", **changes))
+        comparison(found("train"), found("new", **changes))
     assert field in caught.value.message
 
 
 def test_all_fields_that_differ_are_named_at_once():
     other = found("new", script="x", host=to_plain(replace(HOST, torch="2.14.0", device="H100")))
     with pytest.raises(UsageError) as caught:
-        contrast(found("train"), other)
+        comparison(found("train"), other)
     assert all(f"{name}: " in caught.value.message for name in ("script", "torch", "device"))
 
 
 def test_another_effective_batch_trains_something_else():
     larger = replace(BEST, settings=replace(BEST.settings, batch_size=256))
     with pytest.raises(UsageError, match="effective batch: 64, not 256"):
-        contrast(found("train"), found("free", result=search_result(best=larger)))
+        comparison(found("train"), found("free", result=search_result(best=larger)))
     split = replace(BEST, settings=replace(BEST.settings, batch_size=16, grad_accum_steps=4))
-    assert contrast(found("train"), found("split", result=search_result(best=split)))
+    assert comparison(found("train"), found("split", result=search_result(best=split)))
 
 
 def test_a_study_that_has_not_ended_has_no_figure():
@@ -129,10 +129,10 @@ def test_a_study_that_has_not_ended_has_no_figure():
 
 def test_a_config_is_compared_by_what_its_file_knows():
     config = tuned_config()
-    assert contrast(found_by_config("a.yaml", config), found_by_config("b.yaml", config)).ratio.value == 1.0
+    assert comparison(found_by_config("a.yaml", config), found_by_config("b.yaml", config)).ratio.value == 1.0
     other = tuned_config(script_digest="another")
     with pytest.raises(UsageError, match="script: "):
-        contrast(found_by_config("a.yaml", config), found_by_config("b.yaml", other))
+        comparison(found_by_config("a.yaml", config), found_by_config("b.yaml", other))
     with pytest.raises(UsageError, match="no figure to compare"):
         found_by_config("a.yaml", tuned_config(interval=(0.0, 3140.0)))
 
@@ -142,10 +142,10 @@ def test_what_only_one_side_knows_is_not_compared():
     study = found("train")
     batch = study.side.settings.effective_batch()
     assert config.settings.effective_batch() == batch
-    assert contrast(found_by_config("a.yaml", config), study)
+    assert comparison(found_by_config("a.yaml", config), study)
 
 
 def test_rates_of_steps_are_not_compared_with_rates_of_samples():
     steps, samples = tuned_config(samples_unit="steps"), tuned_config()
     with pytest.raises(UsageError, match="unit: steps, not samples"):
-        contrast(found_by_config("a.yaml", steps), found_by_config("b.yaml", samples))
+        comparison(found_by_config("a.yaml", steps), found_by_config("b.yaml", samples))

@@ -46,13 +46,15 @@ def test_the_first_trial_counts_under_what_it_ran_with(misreads):
     result = misreads.search()
     assert result.status is Status.IMPROVED
     study, trials = baseline(misreads)
-    assert (study.natural.channels_last, study.natural.intra_op_threads) == (True, 7)
-    assert trials[0].settings == result.baseline.settings == study.natural
+    assert (study.script_settings.channels_last, study.script_settings.intra_op_threads) == (True, 7)
+    assert trials[0].settings == result.baseline.settings == study.script_settings
     assert trials[0].result.outcome is Outcome.OK
     assert [trial.number for trial in trials] == list(range(6))
     assert len({trial.settings for trial in trials}) == 6
-    assert misreads.runner.ran[0] != study.natural, "the baseline was measured once, before its settings were known"
-    assert study.natural not in misreads.runner.ran[:6]
+    assert misreads.runner.ran[0] != study.script_settings, (
+        "the baseline was measured once, before its settings were known"
+    )
+    assert study.script_settings not in misreads.runner.ran[:6]
 
 
 def test_the_correction_is_told_stored_and_in_the_config(misreads):
@@ -66,10 +68,10 @@ def test_the_correction_is_told_stored_and_in_the_config(misreads):
     assert told in trials[0].result.notes
     assert dict(study.facts.baseline_readings) == SEEN
     config = read_config(misreads.path / "autotune.yaml")
-    assert config.script.natural == study.natural
+    assert config.script.natural == study.script_settings
     assert config.settings == result.best.settings
     first = next(event for event in misreads.events if isinstance(event, TrialFinished))
-    assert first.number == 0 and first.settings == study.natural
+    assert first.number == 0 and first.settings == study.script_settings
 
 
 def test_the_space_follows_and_what_the_script_does_itself_can_be_tried_the_other_way(misreads):
@@ -103,7 +105,7 @@ def test_a_resume_sees_the_same_baseline(misreads, num_trials):
     result = misreads.resume()
     after, trials = baseline(misreads)
     assert misreads.runner.num_probes == 1
-    assert after.natural == before.natural == trials[0].settings == result.baseline.settings
+    assert after.script_settings == before.script_settings == trials[0].settings == result.baseline.settings
     assert result.trials.total == 6
 
 
@@ -125,8 +127,8 @@ def test_a_tuner_that_is_killed_in_the_middle_of_the_correction_goes_on_with_it(
     assert len(misreads.runner.ran) == 1
     result = misreads.resume()
     study, trials = baseline(misreads)
-    assert study.natural.intra_op_threads == 7
-    assert result.baseline.settings == study.natural == trials[0].settings
+    assert study.script_settings.intra_op_threads == 7
+    assert result.baseline.settings == study.script_settings == trials[0].settings
     assert result.trials.total == 6
 
 
@@ -153,9 +155,9 @@ def test_a_study_that_takes_over_a_corrected_one_begins_with_its_baseline(misrea
     num_ran = len(misreads.runner.ran)
     result = misreads.search(study="more", take_over="train", max_trials=8)
     study, trials = baseline(misreads, "more")
-    assert study.natural.intra_op_threads == 7
-    assert result.baseline.settings == study.natural == trials[0].settings
-    assert study.natural not in misreads.runner.ran[num_ran : num_ran + 2]
+    assert study.script_settings.intra_op_threads == 7
+    assert result.baseline.settings == study.script_settings == trials[0].settings
+    assert study.script_settings not in misreads.runner.ran[num_ran : num_ran + 2]
 
 
 def test_a_correction_that_the_users_wishes_forbid_leaves_the_trial_as_it_was(folder):

@@ -16,27 +16,27 @@ from autotune.study.fingerprint import (
     study_fingerprint,
     what_changed,
 )
-from autotune.study.target import make_site
+from autotune.study.target import make_target
 from autotune.units import GIB
 from tests.unit.facts import cpu_machine, loader_facts, script_facts, search_spec
 
-SITE = make_site(search_spec(), cpu_machine().device)
+SITE = make_target(search_spec(), cpu_machine().device)
 
 
 def test_a_study_goes_on_where_nothing_changed(tmp_path):
     spec = search_spec(cwd=str(tmp_path))
-    site = make_site(spec, cpu_machine().device)
-    assert what_changed(study_fingerprint(spec, site), study_fingerprint(spec, site)) == ()
+    target = make_target(spec, cpu_machine().device)
+    assert what_changed(study_fingerprint(spec, target), study_fingerprint(spec, target)) == ()
 
 
 def test_what_changed_is_said(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("one")
     spec = search_spec(cwd=str(tmp_path))
-    stored = study_fingerprint(spec, make_site(spec, cpu_machine().device))
+    stored = study_fingerprint(spec, make_target(spec, cpu_machine().device))
     script.write_text("two")
     other = DeviceInfo(kind="cpu", name="Another CPU", total_bytes=16 * GIB, free_bytes=12 * GIB)
-    changes = what_changed(stored, study_fingerprint(spec, make_site(spec, other)))
+    changes = what_changed(stored, study_fingerprint(spec, make_target(spec, other)))
     assert "the script's file has changed" in changes
     assert "device: Another CPU, was CPU" in changes
 

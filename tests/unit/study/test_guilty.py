@@ -14,7 +14,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import RaisedError, RankStatus, TrialResult
 from autotune.model.search_result import LeftOut, SearchResult, Status
 from autotune.report.words import left_out_words
-from autotune.study.status import left_out_in, overview_in, standing_result
+from autotune.study.status import left_out_in, overview_in, status_result
 from tests.unit.runner.samples import rank
 from tests.unit.study.test_trial_loop import FACTS, Bench, loader_bound
 
@@ -63,14 +63,14 @@ def left_out_so_far(bench):
     """What `autotune best` says of a study that is not over."""
     record = bench.repository.study("train")
     trials = overview_in(bench.repository, record)
-    return standing_result(record, trials, left_out_in(bench.repository, record, trials)).left_out
+    return status_result(record, trials, left_out_in(bench.repository, record, trials)).left_out
 
 
 def test_a_setting_that_crashes_is_left_out_with_its_reason_and_the_rest_is_tried(bench):
     loop, trials = searched(bench, in_half)
     failed = [trial for trial in trials if trial.result.outcome is Outcome.CRASHED]
     assert 1 <= len(failed) <= 2 < len(trials)
-    assert set(failed[-1].settings.differences(bench.space.natural)) == {"precision"}
+    assert set(failed[-1].settings.differences(bench.space.script_settings)) == {"precision"}
     result = bench.result(bench.finals(loop))
     assert result.status is Status.IMPROVED and result.best.settings.num_workers == 2
     place = LeftOut(
@@ -150,6 +150,8 @@ def test_what_times_out_or_is_invalid_is_left_out_as_well(bench, outcome):
 
 
 def test_a_script_whose_every_change_fails_ends_with_its_own_settings(bench):
-    loop, trials = searched(bench, lambda settings: settings != bench.space.natural.canonical(device_is_cpu=True))
+    loop, trials = searched(
+        bench, lambda settings: settings != bench.space.script_settings.canonical(device_is_cpu=True)
+    )
     assert len(trials) <= 16
     assert bench.result(bench.finals(loop)).status is Status.NO_GAIN

@@ -2,24 +2,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotune.space.script_settings import script_settings_of
+
 from autotune.protocol.job import Mode
 from autotune.settings import OmpWaitPolicy, Settings
-from autotune.space.natural import natural_settings
 from autotune.study.jobs import Jobs, environment_for
-from autotune.study.target import make_site
+from autotune.study.target import make_target
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 
 
 def jobs(**spec):
     facts = script_facts()
     asked = search_spec(memory_cap="4GiB", **spec)
-    return Jobs(spec=asked, site=make_site(asked, cpu_machine().device), facts=facts, natural=natural_settings(facts))
+    return Jobs(
+        spec=asked,
+        target=make_target(asked, cpu_machine().device),
+        facts=facts,
+        script_settings=script_settings_of(facts),
+    )
 
 
 def test_the_baseline_changes_neither_command_nor_environment():
     made = jobs(maps=(("batch_size", "--batch-size={}"),))
-    assert made.natural is not None
-    job = made.trial(made.natural)
+    assert made.script_settings is not None
+    job = made.trial(made.script_settings)
     assert job.command == ("python", "train.py")
     assert job.environment == ()
 
@@ -31,16 +37,16 @@ def test_a_probe_that_hangs_takes_no_longer_than_the_search_may():
 
 def test_mapped_settings_are_arguments():
     made = jobs(maps=(("batch_size", "--batch-size={}"),))
-    assert made.natural is not None
-    job = made.trial(replace(made.natural, batch_size=16, grad_accum_steps=4))
+    assert made.script_settings is not None
+    job = made.trial(replace(made.script_settings, batch_size=16, grad_accum_steps=4))
     assert job.command[-1] == "--batch-size=16"
     assert job.mapped == ("batch_size",)
 
 
 def test_threads_and_wait_policy_are_set_before_the_interpreter_starts():
-    natural = Settings(intra_op_threads=2)
-    asked = replace(natural, intra_op_threads=1, omp_wait_policy=OmpWaitPolicy.PASSIVE)
-    assert environment_for(asked, natural) == {
+    script_settings = Settings(intra_op_threads=2)
+    asked = replace(script_settings, intra_op_threads=1, omp_wait_policy=OmpWaitPolicy.PASSIVE)
+    assert environment_for(asked, script_settings) == {
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
@@ -49,9 +55,9 @@ def test_threads_and_wait_policy_are_set_before_the_interpreter_starts():
 
 def test_finals_measure_longer_and_do_not_race():
     made = jobs()
-    assert made.natural is not None
-    trial = made.trial(made.natural, incumbent=100.0)
-    final = made.trial(made.natural, incumbent=100.0, is_final=True)
+    assert made.script_settings is not None
+    trial = made.trial(made.script_settings, incumbent=100.0)
+    final = made.trial(made.script_settings, incumbent=100.0, is_final=True)
     assert trial.incumbent_samples_per_second == 100.0
     assert final.incumbent_samples_per_second is None
     assert (trial.window.half_width_ratio, final.window.half_width_ratio) == (0.05, 0.02)
@@ -61,8 +67,8 @@ def test_finals_measure_longer_and_do_not_race():
 
 def test_long_steps_get_a_long_window_and_a_late_limit():
     slow = replace(jobs(), facts=script_facts(step_s=3.0))
-    assert slow.natural is not None
-    job = slow.trial(slow.natural)
+    assert slow.script_settings is not None
+    job = slow.trial(slow.script_settings)
     assert job.window.max_window_s == 36.0
     assert job.total_limit_s > job.start_limit_s + 36.0
 
@@ -77,29 +83,32 @@ def test_a_split_probe_takes_the_loss_for_a_mean():
 
 def test_a_finals_window_keeps_to_the_time_that_is_left_and_stays_of_use():
     made = jobs()
-    assert made.natural is not None
-    limits = {limit_s: made.trial(made.natural, is_final=True, window_limit_s=limit_s).window for limit_s in (1, 5, 99)}
+    assert made.script_settings is not None
+    limits = {
+        limit_s: made.trial(made.script_settings, is_final=True, window_limit_s=limit_s).window
+        for limit_s in (1, 5, 99)
+    }
     assert [window.max_window_s for window in limits.values()] == [3.0, 5.0, 12.0]
     assert {window.min_window_s for window in limits.values()} == {3.0}
 
 
 def test_long_steps_are_given_long_windows_even_in_short_finals():
     made = replace(jobs(), facts=script_facts(step_s=2.0))
-    assert made.natural is not None
-    window = made.trial(made.natural, is_final=True, window_limit_s=1.0).window
+    assert made.script_settings is not None
+    window = made.trial(made.script_settings, is_final=True, window_limit_s=1.0).window
     assert window.max_window_s == 12.0
 
 
 def test_a_trial_of_the_search_does_not_mind_the_finals_time():
     made = jobs()
-    assert made.natural is not None
-    assert made.trial(made.natural, window_limit_s=1.0).window.max_window_s == 8.0
+    assert made.script_settings is not None
+    assert made.trial(made.script_settings, window_limit_s=1.0).window.max_window_s == 8.0
 
 
 def test_a_larger_batch_is_probed_under_the_settings_as_they_are_with_time_for_its_steps():
     made = jobs()
-    assert made.natural is not None
-    trial, probe = made.trial(made.natural), made.batch_probe(made.natural, 4)
+    assert made.script_settings is not None
+    trial, probe = made.trial(made.script_settings), made.batch_probe(made.script_settings, 4)
     assert (trial.batch_probe_factor, probe.batch_probe_factor) == (1, 4)
     assert probe.settings == trial.settings
     assert probe.total_limit_s - probe.start_limit_s == 4 * (trial.total_limit_s - trial.start_limit_s)
@@ -107,6 +116,6 @@ def test_a_larger_batch_is_probed_under_the_settings_as_they_are_with_time_for_i
 
 def test_what_the_probe_saw_outside_the_allocator_goes_with_every_trial():
     made = replace(jobs(), facts=script_facts(outside_allocator_bytes=123))
-    assert made.natural is not None
-    assert made.trial(made.natural).outside_allocator_bytes == 123
+    assert made.script_settings is not None
+    assert made.trial(made.script_settings).outside_allocator_bytes == 123
     assert jobs().probe().outside_allocator_bytes is None

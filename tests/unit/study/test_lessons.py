@@ -72,7 +72,7 @@ def test_a_final_that_outlasts_the_script_is_run_again_with_a_shorter_warm_up(tm
     bench = Bench(tmp_path).create()
     loop = bench.loop()
     loop._runner = runner = Scripted(loop._runner, [ended_after(200)])
-    result = loop.measure(bench.space.natural, is_final=True)
+    result = loop.measure(bench.space.script_settings, is_final=True)
     bench.repository.close()
     assert [job.script_steps for job in runner.jobs] == [None, 200]
     assert result.outcome is Outcome.OK
@@ -83,7 +83,7 @@ def test_a_final_that_was_ended_from_outside_is_run_again(tmp_path):
     bench = Bench(tmp_path).create()
     loop = bench.loop()
     loop._runner = Scripted(loop._runner, [TrialResult(outcome=Outcome.INTERRUPTED, reason="SIGKILL")])
-    result = loop.measure(bench.space.natural, is_final=True)
+    result = loop.measure(bench.space.script_settings, is_final=True)
     bench.repository.close()
     assert result.outcome is Outcome.OK
 

@@ -23,7 +23,7 @@ def first(machine, **asked):
 @pytest.mark.parametrize("machine", [cpu_machine(), gpu_machine()])
 def test_the_beginning_of_the_plan_is_shown_from_the_baseline_on(machine):
     space, shown = first(machine)
-    assert shown[0] == (space.natural.canonical(device_is_cpu=machine.device.is_cpu), "baseline")
+    assert shown[0] == (space.script_settings.canonical(device_is_cpu=machine.device.is_cpu), "baseline")
     assert 1 < len(shown) == len({settings for settings, _ in shown}) <= NUM_FIRST
     assert all(space.why_not(settings) is None for settings, _ in shown)
 
@@ -50,10 +50,10 @@ def test_a_name_that_no_database_takes_is_refused_by_a_dry_run_too(name):
 def test_the_baseline_of_a_script_that_pins_on_a_cpu_is_called_your_settings():
     facts = script_facts(loader=loader_facts(pin_memory=True))
     space = derive_space(facts, cpu_machine(), search_spec())
-    assert space.natural.pin_memory
+    assert space.script_settings.pin_memory
     first = first_settings(space, PlanLimits(usable_cpus=2.0, cap_bytes=GIB))
     made = plan(search_spec(), run_probe=True)
-    made.probe, made.first = replace(made.probe, facts=facts, natural=space.natural), first
+    made.probe, made.first = replace(made.probe, facts=facts, natural=space.script_settings), first
     assert "  baseline: your settings\n" in plan_text(made)
 
 

@@ -14,7 +14,7 @@ from autotune.protocol.job import Mode
 from autotune.study.jobs import Jobs
 from autotune.study.probing import WITHOUT_OUTPUTS, classify_reduction, probe_script
 from autotune.study.stop import StopRequest
-from autotune.study.target import make_site
+from autotune.study.target import make_target
 from autotune.units import MIB
 from tests.unit.facts import script_facts, search_spec
 
@@ -81,8 +81,8 @@ class Room:
 
 
 def probe_under(cap, runner, **changes):
-    site = make_site(replace(search_spec(), memory_cap=cap), cpu_device())
-    jobs = Jobs(spec=replace(search_spec(), **changes), site=site)
+    target = make_target(replace(search_spec(), memory_cap=cap), cpu_device())
+    jobs = Jobs(spec=replace(search_spec(), **changes), target=target)
     return probe_script(jobs, runner, lambda: None, StopRequest())
 
 
@@ -128,7 +128,7 @@ class Refused:
 
 def test_a_probe_is_run_again_where_layers_did_not_reach_and_where_its_own_outputs_are_in_the_way():
     runner, events = Refused(), []
-    jobs = Jobs(spec=search_spec(), site=make_site(search_spec(), cpu_device()))
+    jobs = Jobs(spec=search_spec(), target=make_target(search_spec(), cpu_device()))
     facts = probe_script(
         jobs,
         runner,

@@ -78,5 +78,5 @@ def test_every_trial_is_told_when_the_time_ends(searched):
 def test_a_final_that_the_time_has_cut_is_not_run_again(searched):
     bench, loop, _ = searched(1000.0)
     num_before = len(loop._runner.jobs)
-    assert loop.measure(bench.space.natural, is_final=True).outcome is Outcome.INTERRUPTED
+    assert loop.measure(bench.space.script_settings, is_final=True).outcome is Outcome.INTERRUPTED
     assert len(loop._runner.jobs) == num_before + 1

@@ -29,7 +29,7 @@ from autotune.study.finals import Finals
 from autotune.study.jobs import Jobs
 from autotune.study.publish import count_trials, make_result, status_of, write_tuned_config
 from autotune.study.stop import StopRequest
-from autotune.study.target import make_site
+from autotune.study.target import make_target
 from autotune.study.trial_loop import MAX_REPEATS, TrialLoop
 from autotune.units import GIB, MIB
 from tests.unit.facts import cpu_machine, script_facts, search_spec
@@ -55,7 +55,7 @@ class Bench:
 
     def __init__(self, folder, measure=loader_bound, *, max_trials=None, cap="4GiB"):
         self.spec = search_spec(memory_cap=cap, max_trials=max_trials, cwd=str(folder), budget_s=1e6)
-        self.site = make_site(self.spec, cpu_machine().device)
+        self.target = make_target(self.spec, cpu_machine().device)
         self.repository = Repository.open(f"sqlite:///{folder}/study.db")
         self.space = derive_space(FACTS, cpu_machine(), self.spec)
         self.events = []
@@ -70,7 +70,7 @@ class Bench:
                 fingerprint={},
                 created_at=datetime.now(UTC),
                 facts=FACTS,
-                natural=self.space.natural,
+                script_settings=self.space.script_settings,
             )
         )
         return self
@@ -80,7 +80,7 @@ class Bench:
             self.repository.optuna_storage,
             "train",
             self.space,
-            PlanLimits(usable_cpus=2.0, cap_bytes=self.site.cap_bytes),
+            PlanLimits(usable_cpus=2.0, cap_bytes=self.target.cap_bytes),
             seed=0,
             max_trials=self.spec.trials_limit,
             spend_all=self.spec.max_trials is not None,
@@ -89,7 +89,7 @@ class Bench:
         return TrialLoop(
             study="train",
             search=self.search,
-            jobs=Jobs(spec=self.spec, site=self.site, facts=FACTS, natural=self.space.natural),
+            jobs=Jobs(spec=self.spec, target=self.target, facts=FACTS, script_settings=self.space.script_settings),
             runner=FunctionRunner(self.measure, FACTS),
             repository=self.repository,
             budget=self.budget,
@@ -117,7 +117,7 @@ class Bench:
         )
         return make_result(
             study=self.repository.study("train"),
-            site=self.site,
+            target=self.target,
             status=status,
             trials=trials,
             history=self.search.history,
@@ -149,7 +149,7 @@ def test_the_baseline_is_trial_0(bench):
     one = bench(max_trials=1)
     one.loop().run()
     (trial,) = one.repository.trials("train")
-    assert trial.settings == one.space.natural.canonical(device_is_cpu=True)
+    assert trial.settings == one.space.script_settings.canonical(device_is_cpu=True)
     assert trial.number == 0
 
 
@@ -173,7 +173,7 @@ def test_a_config_leaves_out_the_list_of_imports_which_trials_alone_need(bench, 
     study = one.repository.study("train")
     facts = replace(study.facts, imports=("torch", "torch.fx.passes"))
     study = replace(study, facts=facts, spec=replace(study.spec, cwd=str(tmp_path)))
-    path = write_tuned_config(study, one.site, result)
+    path = write_tuned_config(study, one.target, result)
     assert "torch.fx" not in path.read_text()
     assert read_config(path).script.facts == replace(facts, imports=())
 
@@ -282,7 +282,7 @@ def test_no_secret_of_an_errors_words_is_shown_in_the_finals(bench):
     one = bench(max_trials=1)
     loop = one.loop()
     loop._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
-    result = loop.measure(one.space.natural, is_final=True)
+    result = loop.measure(one.space.script_settings, is_final=True)
     assert "hunter2" not in repr(result) and "token=***" in result.reason
 
 

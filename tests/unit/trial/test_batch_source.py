@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from autotune.measure.block import Phase
-from autotune.trial.loader.batch_source import Feed
-from autotune.trial.meter.counters import Tally
+from autotune.trial.loader.batch_source import BatchSource
+from autotune.trial.meter.counters import Counters
 from autotune.trial.step.steps import Steps
 
 SIZES = (3, 1, 4, 2)
@@ -53,20 +53,20 @@ class Window:
 
     def __init__(self, dataset: Dataset[torch.Tensor]) -> None:
         self.steps = Steps()
-        self.tally = Tally(
+        self.counters = Counters(
             self.steps,
             has_loader=True,
             samples_per_step=None,
             micro_batches_per_step=1,
             end_step=None,
-            end_block=lambda: self.tally.begin_block(2),
+            end_block=lambda: self.counters.begin_block(2),
         )
-        self.feed = Feed(self.steps, lambda *_: self.meter, num_passes_before_training=0)
+        self.feed = BatchSource(self.steps, lambda *_: self.meter, num_passes_before_training=0)
         self.meter: Any = SimpleNamespace(
-            tally=self.tally,
+            counters=self.counters,
             phase=Phase.WINDOW,
-            uses_token=False,
-            arrive=self.tally.arrive,
+            uses_cached_batch=False,
+            arrive=self.counters.arrive,
             pass_begins=self.pass_begins,
             epoch_ended=lambda: None,
         )
@@ -77,8 +77,8 @@ class Window:
         self.iterator = self.begin()
 
     def pass_begins(self) -> None:
-        self.tally.arrive()
-        self.tally.begin_pass(is_left=False, is_read_ahead=self.steps.thread != threading.get_ident())
+        self.counters.arrive()
+        self.counters.begin_pass(is_left=False, is_read_ahead=self.steps.thread != threading.get_ident())
 
     def begin(self) -> Any:
         record: Any = SimpleNamespace(is_iterated=False)
@@ -109,8 +109,8 @@ class Window:
 
     @property
     def samples_used(self) -> float:
-        self.tally.arrive()
-        return self.tally._samples_used
+        self.counters.arrive()
+        return self.counters._samples_used
 
 
 def test_samples_are_those_of_the_batches_whatever_their_sizes() -> None:
@@ -118,7 +118,7 @@ def test_samples_are_those_of_the_batches_whatever_their_sizes() -> None:
     taken = []
     for _ in range(2 * len(SIZES)):
         window.step()
-        taken.append(window.tally.latest_num_samples)
+        taken.append(window.counters.latest_num_samples)
     assert taken == [3, 1, 4, 2, 3, 1, 4, 2]
     assert window.feed.epoch.num_given == 8
 
@@ -129,8 +129,8 @@ def test_a_batch_that_cannot_be_read_is_left_out_of_the_samples() -> None:
     with pytest.raises(OSError, match="truncated"):
         window.step()
     window.step()
-    assert window.tally.latest_num_samples == 4
-    assert window.tally.samples_taken == 7
+    assert window.counters.latest_num_samples == 4
+    assert window.counters.samples_taken == 7
 
 
 def test_what_a_diagnosis_gives_takes_the_place_of_real_batches_and_is_counted() -> None:
@@ -139,7 +139,7 @@ def test_what_a_diagnosis_gives_takes_the_place_of_real_batches_and_is_counted()
     window.feed.phase_began(Phase.OBSERVED)
     window.feed.give(torch.zeros(7, 2))
     window.step()
-    assert window.tally.latest_num_samples == 7
+    assert window.counters.latest_num_samples == 7
 
 
 def test_a_phase_that_ends_within_a_block_ends_the_short_way_at_once() -> None:
@@ -152,11 +152,11 @@ def test_a_phase_that_ends_within_a_block_ends_the_short_way_at_once() -> None:
         window.feed.phase_began(Phase.RESTART)
         window.feed.epoch.successor = successor
 
-    window.tally.begin_block(100)
-    window.tally._end_step = restart
+    window.counters.begin_block(100)
+    window.counters._end_step = restart
     window.step()
     window.step()
-    assert window.tally.latest_num_samples == 7
+    assert window.counters.latest_num_samples == 7
 
 
 @pytest.mark.parametrize("num_batches", [1, len(SIZES)])
@@ -171,7 +171,7 @@ def test_what_is_only_read_while_an_iteration_waits_is_not_taken_for_trained_on(
     window.step()
     assert window.samples_used == sum(SIZES)
     assert window.feed.epoch.num_given == 4
-    assert window.feed._tally is not None, "the short way is not taken again"
+    assert window.feed._counters is not None, "the short way is not taken again"
 
 
 @pytest.mark.parametrize("num_before", [0, 1])

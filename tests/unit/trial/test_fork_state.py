@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autotune.trial.start import fork_state as kept
-from autotune.trial.start.fork_state import Kept, is_known, reopened, why_not_kept
+from autotune.trial.start.fork_state import ForkState, is_known, reopened, why_not_restorable
 
 
 def test_a_file_is_opened_again_at_its_place_and_shares_it_with_nobody(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_devices_without_a_state_can_be_shared() -> None:
 
 def test_a_descriptor_that_is_opened_later_is_not_kept_open(tmp_path: Path) -> None:
     with (tmp_path / "words.txt").open("w") as words:
-        kept = Kept()
+        kept = ForkState()
         with (tmp_path / "later.txt").open("w") as later:
             assert words.fileno() in kept.numbers and later.fileno() not in kept.numbers
 
@@ -115,18 +115,18 @@ def test_what_cannot_be_restored_is_told(
     # Of the process that runs the tests: what another test has locked, a trial's process has not.
     locks, before = kept._locks, {_place_of(line) for line in kept._locks()}
     monkeypatch.setattr(kept, "_locks", lambda: [line for line in locks() if _place_of(line) not in before])
-    assert why_not_kept() == ""
+    assert why_not_restorable() == ""
     undo = does()
     try:
-        assert why_not_kept() == reason
+        assert why_not_restorable() == reason
     finally:
         undo()
-    assert why_not_kept() == ""
+    assert why_not_restorable() == ""
 
 
 def test_a_signal_that_a_library_handles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "getsignal", lambda number: None)
-    assert why_not_kept() == "handles a signal outside of Python"
+    assert why_not_restorable() == "handles a signal outside of Python"
 
 
 def test_numbers_handlers_and_the_folder_are_what_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_numbers_handlers_and_the_folder_are_what_they_were(tmp_path: Path, monk
     before = signal.signal(signal.SIGUSR2, handler)
     try:
         monkeypatch.chdir(tmp_path)
-        kept = Kept()
+        kept = ForkState()
         drawn = random.random()
         random.seed(7)
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from autotune.trial.loader.batch_source import Feed
+from autotune.trial.loader.batch_source import BatchSource
 from autotune.trial.loader.gate import Gate, GatedWorkerInit, WorkerGates
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch import torch_names
@@ -141,21 +141,21 @@ def test_where_torch_has_moved_what_the_gate_is_built_on_there_is_none_and_the_r
     monkeypatch.setattr(torch_names, moved, tuple if moved == "fetchers" else None)
     loader = DataLoader(Rows(), num_workers=2, worker_init_fn=own_init)
     steps = Steps()
-    feed = Feed(steps, lambda *_: pytest.fail("no meter is asked for"), num_passes_before_training=0)
+    batch_source = BatchSource(steps, lambda *_: pytest.fail("no meter is asked for"), num_passes_before_training=0)
     steps._wrap_backward(lambda *_: None)(torch.ones(()))  # in this thread
-    feed._gates, feed._num_workers = begun(loader), loader.num_workers
-    assert feed._gates.gate is None and loader.worker_init_fn is own_init
-    assert not feed.open_gate()  # what its workers have built is to be drained
-    assert feed.is_primed
+    batch_source._gates, batch_source._num_workers = begun(loader), loader.num_workers
+    assert batch_source._gates.gate is None and loader.worker_init_fn is own_init
+    assert not batch_source.open_gate()  # what its workers have built is to be drained
+    assert batch_source.is_primed
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_queue_that_was_held_back_or_is_none_needs_no_draining(num_workers: int) -> None:
     loader = DataLoader(Rows(), num_workers=num_workers)
     steps = Steps()
-    feed = Feed(steps, lambda *_: pytest.fail("no meter is asked for"), num_passes_before_training=0)
+    batch_source = BatchSource(steps, lambda *_: pytest.fail("no meter is asked for"), num_passes_before_training=0)
     steps._wrap_backward(lambda *_: None)(torch.ones(()))
-    feed._gates, feed._num_workers = begun(loader), num_workers
-    assert feed.open_gate()
-    assert not feed.is_primed
-    assert feed._gates.gate is None or feed._gates.gate.event.is_set()
+    batch_source._gates, batch_source._num_workers = begun(loader), num_workers
+    assert batch_source.open_gate()
+    assert not batch_source.is_primed
+    assert batch_source._gates.gate is None or batch_source._gates.gate.event.is_set()

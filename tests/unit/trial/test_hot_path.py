@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from autotune.measure.block import Phase
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import LossReduction
-from autotune.trial.loader.batch_source import Feed
+from autotune.trial.loader.batch_source import BatchSource
 from autotune.trial.meter.meter import Meter
 from autotune.trial.meter.rank_sync import Agreement, Progress
 from autotune.trial.step.gradients import Gradients
@@ -67,24 +67,24 @@ class Window:
         self.backward = self.steps._wrap_backward(gradients._wrap_backward(lambda *_: None))
         self.update = self.steps._wrap_step(lambda _: None)
         self.optimizer: Any = Optimizer()
-        feed = Feed(self.steps, lambda *_: self.meter, num_passes_before_training=0)
+        batch_source = BatchSource(self.steps, lambda *_: self.meter, num_passes_before_training=0)
         self.meter = Meter(
             PLAN,
             steps=self.steps,
             clock=clock,
             agreement=Agreement(Progress(folder / "progress"), 0, 1),
-            open_gate=feed.open_gate,
+            open_gate=batch_source.open_gate,
             finish=lambda _: pytest.fail("the window ended"),
             at_phase=lambda phase: self.losses.measure(phase is Phase.WINDOW),
         )
-        feed._meter = self.meter
+        batch_source._meter = self.meter
         loader = DataLoader(torch.zeros(64, 2), batch_size=4)  # type: ignore[arg-type]
-        feed.lengthen(loader, least_batches=1 << 20)
-        feed.epoch.begins(loader)
+        batch_source.lengthen(loader, least_batches=1 << 20)
+        batch_source.epoch.begins(loader)
         self.iterator = iter(loader)
         self.meter._enter(Phase.WINDOW, MICRO_BATCHES_PER_BLOCK)
-        feed.iterated(None, loader, self.iterator)  # type: ignore[arg-type]
-        self.take = feed.next_batch
+        batch_source.iterated(None, loader, self.iterator)  # type: ignore[arg-type]
+        self.take = batch_source.next_batch
 
     def train(self, num_micro_steps: int, after_step: Callable[[], None]) -> None:
         following = type(self.iterator).__next__

@@ -46,7 +46,7 @@ class Loop:
 
     def take(self, num_samples: float = 8.0) -> None:
         self.meter.arrive()
-        self.meter.tally.delivered(num_samples, 0.0)
+        self.meter.counters.delivered(num_samples, 0.0)
 
     def step(self, num_micro_batches: int = 1, num_samples: float = 8.0) -> None:
         for _ in range(num_micro_batches):

@@ -11,7 +11,7 @@ import torch.nn.functional as functional
 
 from autotune.settings import Precision
 from autotune.trial.step.autocast import AutocastRegion
-from autotune.trial.step.operand_formats import OperandWitness
+from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.roots import Roots
 
 SIZE = 8
@@ -105,12 +105,12 @@ MODELS: dict[str, Callable[[], torch.nn.Module]] = {
 }
 
 
-def called(model: torch.nn.Module, precision: Precision, witness: OperandWitness, *, times: int = 1) -> None:
-    """Trains a model as a trial does in that format, with a witness."""
+def called(model: torch.nn.Module, precision: Precision, detector: OperandDetector, *, times: int = 1) -> None:
+    """Trains a model as a trial does in that format, with a detector."""
     roots = Roots()
     if precision is not Precision.FP32:
         AutocastRegion("cpu", precision).install(roots)
-    roots.around_first.append(witness.look)
+    roots.around_first.append(detector.look)
     roots.install()
     try:
         for _ in range(times):
@@ -127,15 +127,15 @@ def _own_backward(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16])
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_format_is_seen_of(kind: str, precision: Precision) -> None:
-    witness = OperandWitness()
-    called(MODELS[kind](), precision, witness)
-    assert witness.precision is precision
+    detector = OperandDetector()
+    called(MODELS[kind](), precision, detector)
+    assert detector.precision is precision
 
 
 def test_a_model_without_products_shows_no_format() -> None:
-    witness = OperandWitness()
-    called(Weights(lambda x, w: x * w[0]), Precision.BF16, witness)
-    assert witness.precision is None
+    detector = OperandDetector()
+    called(Weights(lambda x, w: x * w[0]), Precision.BF16, detector)
+    assert detector.precision is None
 
 
 def test_a_small_part_in_a_format_of_its_own_is_not_taken_for_the_model() -> None:
@@ -150,9 +150,9 @@ def test_a_small_part_in_a_format_of_its_own_is_not_taken_for_the_model() -> Non
             result: torch.Tensor = self.expert(x) * share[..., :1]
             return result
 
-    witness = OperandWitness()
-    called(Routed(), Precision.BF16, witness)
-    assert witness.precision is Precision.BF16
+    detector = OperandDetector()
+    called(Routed(), Precision.BF16, detector)
+    assert detector.precision is Precision.BF16
 
 
 def test_of_a_frozen_part_the_format_does_not_count_beside_what_trains() -> None:
@@ -166,9 +166,9 @@ def test_of_a_frozen_part_the_format_does_not_count_beside_what_trains() -> None
             result: torch.Tensor = self.head(self.frozen(x.bfloat16()).float())
             return result
 
-    witness = OperandWitness()
-    called(Adapted(), Precision.FP32, witness)
-    assert witness.precision is Precision.FP32
+    detector = OperandDetector()
+    called(Adapted(), Precision.FP32, detector)
+    assert detector.precision is Precision.FP32
 
 
 def test_autocast_that_the_model_switches_off_is_not_in_force() -> None:
@@ -177,9 +177,9 @@ def test_autocast_that_the_model_switches_off_is_not_in_force() -> None:
             with torch.autocast("cpu", enabled=False):
                 return super().forward(x)
 
-    witness = OperandWitness()
-    called(Refuses(SIZE, 2), Precision.BF16, witness)
-    assert witness.precision is Precision.FP32
+    detector = OperandDetector()
+    called(Refuses(SIZE, 2), Precision.BF16, detector)
+    assert detector.precision is Precision.FP32
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
@@ -192,7 +192,7 @@ def test_a_compiled_model_is_seen_without_keeping_the_compiler_out(kind: str) ->
         graphs.append(graph)
         return graph.forward
 
-    witness = OperandWitness(is_compiled=lambda: True)
-    called(torch.compile(MODELS[kind](), backend=backend), Precision.BF16, witness, times=2)  # type: ignore[arg-type]
-    assert witness.precision is Precision.BF16
+    detector = OperandDetector(is_compiled=lambda: True)
+    called(torch.compile(MODELS[kind](), backend=backend), Precision.BF16, detector, times=2)  # type: ignore[arg-type]
+    assert detector.precision is Precision.BF16
     assert graphs

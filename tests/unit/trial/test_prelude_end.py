@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from autotune.trial.start.early_seams import Beginning
+from autotune.trial.start.early_seams import Prelude
 from autotune.trial.start.prelude_end import CUDA_STARTERS, Seam
 from autotune.trial.start.prepared_start import PreparedSession
 from tests.unit.runner.test_prelude_server import job
@@ -124,7 +124,7 @@ def test_an_optimizer_that_steps_and_a_script_that_asks_for_settings_are_such_pl
         (lambda session: session._step(None, lambda: 3), "an optimizer steps"),
         (lambda session: session.settings, "autotune.load asks for the settings"),
     ):
-        session = PreparedSession(job(), Beginning(), "")
+        session = PreparedSession(job(), Prelude(), "")
         places: list[str] = []
         session._seam = Seam(places.append)
         assert reach(session) in ((3, True), None)

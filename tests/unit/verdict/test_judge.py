@@ -61,7 +61,7 @@ def test_what_was_seen_from_outside_comes_before_any_report(how: dict[str, Any],
         ({"is_total_overrun": True}, Outcome.TIMED_OUT, "did not end within"),
         ({"is_ending_overrun": True}, Outcome.TIMED_OUT, "neither reported nor ended"),
         ({"is_disk_full": True}, Outcome.INTERRUPTED, "temporary space"),
-        ({"is_warden_killed": True}, Outcome.INTERRUPTED, "from outside"),
+        ({"is_supervisor_killed": True}, Outcome.INTERRUPTED, "from outside"),
     ],
 )
 def test_a_trial_is_measured_once_its_window_is_over_whatever_ends_it_then(
@@ -287,7 +287,7 @@ def test_a_mapped_setting_that_nobody_saw_in_force_is_a_difference() -> None:
     asked = replace(job(settings=Settings(batch_size=64, num_workers=4)), mapped=("num_workers",))
     assert "num_workers 4 through the script's argument" in not_in_force(asked, rank(observed={}))
     assert not_in_force(asked, rank(observed={"num_workers": "4"})) == ""
-    assert not_in_force(replace(asked, settings=asked.natural), rank(observed={})) == ""
+    assert not_in_force(replace(asked, settings=asked.script_settings), rank(observed={})) == ""
 
 
 def test_a_precision_that_is_not_in_force_is_a_difference() -> None:

@@ -237,7 +237,7 @@ def leaves_semaphores(how):
     time.sleep(600)
 
 
-def stops_its_warden():
+def stops_its_supervisor():
     pretend.stepped()
     os.kill(os.getppid(), signal.SIGSTOP)
     time.sleep(600)

@@ -16,7 +16,7 @@ OURS = ("memory_fraction",)
 """Settings read back as the memory cap, and not as the script's own value."""
 
 
-def natural_settings(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings:
+def script_settings_of(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings:
     """The script's own settings as the probe saw them, corrected by readings of the script's own trial.
 
     Args:
@@ -48,11 +48,11 @@ def natural_settings(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settings
     return Settings.from_dict(values)
 
 
-def misread(natural: Settings, readings: Iterable[Mapping[str, str]], *, device_is_cpu: bool) -> dict[str, str]:
-    """Settings in which a trial of the script's own settings contradicts `natural`, by field, as text.
+def misread(script_settings: Settings, readings: Iterable[Mapping[str, str]], *, device_is_cpu: bool) -> dict[str, str]:
+    """Settings in which a trial of the script's own settings contradicts `script_settings`, by field, as text.
 
     Args:
-        natural: The script's own settings as known before the trial.
+        script_settings: The script's own settings as known before the trial.
         readings: Settings in force in each training process, by field, as text. A field is left out when the processes
             differ, or when the text is not a value of the field.
         device_is_cpu: Whether the script trains on a CPU.
@@ -69,8 +69,8 @@ def misread(natural: Settings, readings: Iterable[Mapping[str, str]], *, device_
             values[name] = parse_value(name, agreed[name])
         except SearchSpaceError:
             continue
-    seen = replace(natural, **values).canonical(device_is_cpu=device_is_cpu)
-    differences = seen.differences(natural.canonical(device_is_cpu=device_is_cpu))
+    seen = replace(script_settings, **values).canonical(device_is_cpu=device_is_cpu)
+    differences = seen.differences(script_settings.canonical(device_is_cpu=device_is_cpu))
     return {name: agreed[name] for name in values if name in differences}
 
 

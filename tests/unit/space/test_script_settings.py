@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.settings import Precision, Settings
-from autotune.space.natural import misread, natural_settings, with_readings
+from autotune.space.script_settings import misread, script_settings_of, with_readings
 from tests.unit.facts import loader_facts, script_facts
 
 NATURAL = Settings(batch_size=64, intra_op_threads=2)
@@ -42,11 +42,15 @@ def test_processes_that_differ_correct_nothing() -> None:
 
 def test_what_the_scripts_own_trial_showed_holds() -> None:
     facts = with_readings(script_facts(), {"channels_last": "True", "precision": "tf32", "intra_op_threads": "16"})
-    natural = natural_settings(facts)
-    assert (natural.channels_last, natural.precision, natural.intra_op_threads) == (True, Precision.TF32, 16)
-    assert natural_settings(with_readings(facts, {"channels_last": "False"})).channels_last is False
+    script_settings = script_settings_of(facts)
+    assert (script_settings.channels_last, script_settings.precision, script_settings.intra_op_threads) == (
+        True,
+        Precision.TF32,
+        16,
+    )
+    assert script_settings_of(with_readings(facts, {"channels_last": "False"})).channels_last is False
 
 
 def test_an_accumulation_that_the_trial_showed_is_the_scripts_own() -> None:
     facts = with_readings(script_facts(loader=loader_facts()), {"grad_accum_steps": "4"})
-    assert facts.num_micro_batches_per_step == natural_settings(facts).grad_accum_steps == 4
+    assert facts.num_micro_batches_per_step == script_settings_of(facts).grad_accum_steps == 4
