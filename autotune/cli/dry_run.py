@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.cli.subscribers import told
 from autotune.model.events import ProbeFinished
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.report.document import write_document
 from autotune.report.lines import argument_words, facts_words
 from autotune.report.streams import say, write_result

@@ -21,7 +21,7 @@ from autotune.errors import AutotuneError, ConfigError
 from autotune.host import HostFingerprint
 from autotune.model.facts import ScriptFacts
 from autotune.model.maps import check_map
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.settings import Settings
 from autotune.units import MIB, format_bytes
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from autotune.plain import MAX_DEPTH
+from autotune.protocol.codec import MAX_DEPTH
 
 MAX_VALUES = 20_000
 """Keys, values and collections of one file; a tuned config has some hundreds."""

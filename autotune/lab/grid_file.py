@@ -16,7 +16,7 @@ from autotune.lab.grid import CellRecord, Grid, GridHeader
 from autotune.model.facts import LoaderFacts, ScriptFacts
 from autotune.model.result import Measurement, RankResult, TrialResult
 from autotune.model.surroundings import Surroundings
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.settings import Settings
 
 MAX_FILE_BYTES = 1 << 28

@@ -17,7 +17,7 @@ from autotune.measure.window_stopping import WindowRule, block_size
 from autotune.model.events import Event, Notice, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.runner.runner import Runner
 from autotune.settings import Settings
 from autotune.store.secrets import mask_plain, mask_text

@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.errors import SearchSpaceError
 from autotune.lab.grid import Grid
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.space.search_space import DOMAINS, KNOB_PREFIX, SCRIPTS_OWN, SPLIT, SearchSpace, Value
 from autotune.spec import SearchSpec

@@ -1,1 +1,1 @@
-"""Plain data that passes between the rooms: frozen, checked when built, with a JSON form (`autotune.plain`)."""
+"""Plain data that the rooms exchange: frozen, checked when built, with a JSON form (`autotune.protocol.codec`)."""

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.facts import ScriptFacts
 from autotune.model.observation import Observation
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.settings import Settings
 
 DOCUMENT_SCHEMA = 1

@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.model.events import Event, ProbeFinished
 from autotune.model.result import TrialResult
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.report.document import without_infinite
 from autotune.report.streams import Talk
 from autotune.settings import Settings

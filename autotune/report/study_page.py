@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from autotune.model.study_view import StudyView, TrialView
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.report.effects import effects
 from autotune.report.event_stream import result_document
 from autotune.report.lines import facts_words, header, trial_line

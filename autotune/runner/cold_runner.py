@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from autotune.errors import HostError
 from autotune.host import DeviceInfo
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.runner.handle import Handle
 from autotune.runner.start_record import Start, Supervisor

@@ -1,4 +1,4 @@
-"""Records to rows of our tables and back; JSON through `autotune.plain`, which checks every value it reads."""
+"""Records to rows of our tables and back; JSON through `autotune.protocol.codec`, which checks every value it reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotune.errors import AutotuneError, StoreError
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord

@@ -13,7 +13,7 @@ from autotune.host import DeviceInfo
 from autotune.measure.window_stopping import SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.maps import mapped_arguments, mapped_settings
 from autotune.model.own_lines import own_lines
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.protocol.job import Mode, TrialJob
 from autotune.runner.cold_runner import INJECT
 from autotune.runner.devices import choose_device, choose_devices, cuda_devices

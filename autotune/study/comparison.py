@@ -13,7 +13,7 @@ from autotune.host import HostFingerprint
 from autotune.measure.apart import Estimate, compare_apart
 from autotune.model.search_result import Contender, SearchResult
 from autotune.model.study_comparison import Side, StudyComparison, Yardstick
-from autotune.plain import from_plain
+from autotune.protocol.codec import from_plain
 from autotune.settings import Settings
 from autotune.store.records import StudyRecord
 from autotune.study.status import is_final

@@ -14,7 +14,7 @@ from autotune import __version__
 from autotune.errors import UsageError
 from autotune.host import HostFingerprint
 from autotune.model.facts import ScriptFacts
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.space.search_space import SPLIT, SearchSpace
 from autotune.spec import SearchSpec
 from autotune.study.target import Target, script_digest

@@ -15,7 +15,7 @@ from autotune.measure.loss_parity import LossReference
 from autotune.model.events import Event, LargerBatchStarted, Notice, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import PAST_ITS_EPOCH, RankStatus, TrialResult
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
 from autotune.runner.quiet_wait import Quiet, QuietWait
 from autotune.runner.runner import Run, Runner

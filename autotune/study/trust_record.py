@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.errors import UsageError
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.runner.cold_runner import HUB_OFFLINE, OFFLINE
 from autotune.store.records import StudyRecord
 from autotune.store.secrets import MASK, mask_arguments, remember_arguments

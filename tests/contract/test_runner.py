@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from autotune.space.script_settings import script_settings_of
 
 from autotune.host import cpu_device
 from autotune.lab.function_runner import FunctionRunner, Measured
@@ -17,6 +16,7 @@ from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.runner import Runner
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
+from autotune.space.script_settings import script_settings_of
 from autotune.units import MIB
 from tests.contract.runner_contract import AtOnceContract, RunnerContract, finish
 from tests.integration.runner.ground import SCRIPTS, make_job

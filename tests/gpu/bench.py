@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.space.script_settings import script_settings_of
-
 from autotune.host import DeviceInfo
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
@@ -21,6 +19,7 @@ from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.devices import used_bytes
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
+from autotune.space.script_settings import script_settings_of
 from autotune.study.jobs import Jobs
 from autotune.study.target import Target, make_target
 from tests.unit.facts import search_spec

@@ -15,7 +15,7 @@ from types import TracebackType
 import torch
 
 from autotune.model.result import RankResult, RankStatus
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialPaths
 from autotune.trial.meter.rank_sync import Mark, Progress
 

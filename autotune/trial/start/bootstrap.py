@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from autotune.plain import from_plain
+from autotune.protocol.codec import from_plain
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.sandbox.redirection import folder_renames
 from autotune.trial.meter.durations import PartTimes

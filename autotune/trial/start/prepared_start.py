@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from autotune.plain import from_plain
+from autotune.protocol.codec import from_plain
 from autotune.protocol.job import TrialJob, TrialPaths
 from autotune.settings import Group, Settings
 from autotune.trial.meter.durations import PartTimes

@@ -27,15 +27,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotune.space.script_settings import script_settings_of
-
 from autotune.measure.interval import student_t_quantile
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import RankResult
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.settings import Precision
+from autotune.space.script_settings import script_settings_of
 from tests.benchmarks.measure.rows import Row, Rows
 
 ROOT = Path(__file__).resolve().parents[3]

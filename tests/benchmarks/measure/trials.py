@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.space.script_settings import script_settings_of
-
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import TrialResult
@@ -21,6 +19,7 @@ from autotune.protocol.job import TrialJob
 from autotune.runner.cold_runner import ColdRunner
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
+from autotune.space.script_settings import script_settings_of
 from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
 from autotune.study.stop import StopRequest, wait_for

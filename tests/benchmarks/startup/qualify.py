@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.space.script_settings import script_settings_of
-
 from autotune.errors import AutotuneError
 from autotune.measure.window_stopping import WindowRule
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_runner import ForkRunner
 from autotune.sandbox.workspace import Workspace
+from autotune.space.script_settings import script_settings_of
 from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
 from autotune.study.target import open_target

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from autotune.space.script_settings import script_settings_of
 
 from autotune.emit.writing import write_config
 from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
 from autotune.model.outcome import Outcome
 from autotune.settings import Group, Precision, Settings
+from autotune.space.script_settings import script_settings_of
 from tests.integration.frameworks import scripts
 from tests.integration.trial.ground import Ground, space_of
 from tests.unit.emit.example import FACTS, tuned_config

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from autotune.space.script_settings import script_settings_of
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult
 from autotune.protocol.job import Mode
+from autotune.space.script_settings import script_settings_of
 from autotune.units import MIB
 from tests.integration.runner.ground import EITHER, Ground
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.store.repository import Repository
 from tests.unit.facts import script_facts
 

@@ -17,7 +17,7 @@ from autotune.measure.block import Phase
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.protocol.job import Mode
 from autotune.runner.cold_runner import INJECT
 from autotune.sandbox import overlay

@@ -17,7 +17,7 @@ from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.space.derive import derive_space
 from autotune.space.script_settings import script_settings_of

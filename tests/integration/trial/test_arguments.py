@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from autotune.space.script_settings import script_settings_of
 
 from autotune.model.facts import ArgumentFacts
 from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
 from autotune.model.outcome import Outcome
+from autotune.space.script_settings import script_settings_of
 from tests.integration.trial.ground import Ground
 
 LOOP = """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from autotune.space.script_settings import script_settings_of
 
+from autotune.space.script_settings import script_settings_of
 from tests.integration.trial.ground import Ground, space_of
 
 SCRIPT = """

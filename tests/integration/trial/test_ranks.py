@@ -20,7 +20,7 @@ from autotune.measure.window_stopping import StopReason
 from autotune.model.facts import LossReduction
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.protocol.job import Mode, TrialJob, TrialPaths
 from autotune.space.script_settings import script_settings_of
 from autotune.trial.meter.measuring_plan import Plan

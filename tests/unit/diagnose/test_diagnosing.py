@@ -13,7 +13,7 @@ from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.outcome import Outcome
 from autotune.model.result import PAST_ITS_EPOCH, RankResult, TrialResult
 from autotune.model.surroundings import Surroundings
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.runner.quiet_wait import Quiet
 from autotune.settings import Settings
 from autotune.study.stop import StopRequest

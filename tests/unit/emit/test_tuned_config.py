@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from autotune.emit.tuned_config import MemoryShares, TunedConfig, config_text, read_config
 from autotune.emit.writing import check_overwrite, write_config
 from autotune.errors import ConfigError
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 
 from .example import NATURAL, tuned_config, tuned_configs
 

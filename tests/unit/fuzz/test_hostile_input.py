@@ -156,7 +156,7 @@ def test_any_text_is_a_tuned_config_or_refused(folder, content, suffix):
 @fuzz
 @given(data=st.data(), value=plain_values)
 def test_a_tuned_config_with_any_value_anywhere_is_read_or_refused(folder, data, value):
-    from autotune.plain import to_plain
+    from autotune.protocol.codec import to_plain
 
     document = to_plain(tuned_config())
     places = [(document, key) for key in document]

@@ -12,7 +12,7 @@ from autotune.lab.grid import Grid
 from autotune.lab.grid_file import read_grid
 from autotune.lab.grid_space import enumerate_cells, recorded_space
 from autotune.lab.replay import ReplayRunner
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from tests.benchmarks.search.grids import capped
 from tests.unit import grids
 

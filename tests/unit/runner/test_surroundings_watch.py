@@ -9,7 +9,7 @@ import pytest
 
 from autotune.host import DeviceInfo
 from autotune.model.surroundings import Surroundings
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.runner import devices as devices
 from autotune.runner import surroundings_watch
 from autotune.runner.devices import DeviceState

@@ -3,13 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from autotune.space.script_settings import script_settings_of
 
 from autotune.errors import SearchSpaceError
 from autotune.model.facts import ArgumentFacts, BatchSamplerKind, LossReduction
 from autotune.model.maps import all_maps, mapped_arguments
 from autotune.settings import Group, Settings
 from autotune.space.derive import derive_space
+from autotune.space.script_settings import script_settings_of
 from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
 
 

@@ -11,7 +11,7 @@ from autotune.errors import UsageError
 from autotune.host import HostFingerprint
 from autotune.model.search_result import Status
 from autotune.model.study_comparison import Yardstick
-from autotune.plain import to_plain
+from autotune.protocol.codec import to_plain
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.study.comparison import comparison, found_by_config, found_by_study

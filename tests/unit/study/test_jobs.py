@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.space.script_settings import script_settings_of
-
 from autotune.protocol.job import Mode
 from autotune.settings import OmpWaitPolicy, Settings
+from autotune.space.script_settings import script_settings_of
 from autotune.study.jobs import Jobs, environment_for
 from autotune.study.target import make_target
 from tests.unit.facts import cpu_machine, script_facts, search_spec

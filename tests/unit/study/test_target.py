@@ -4,11 +4,11 @@ import sys
 from dataclasses import replace
 
 import pytest
-from autotune.space.script_settings import script_settings_of
 
 from autotune.errors import HostError, UsageError
 from autotune.model.facts import VisibleDevices
 from autotune.runner import devices as device_module
+from autotune.space.script_settings import script_settings_of
 from autotune.study import target as site_module
 from autotune.study.jobs import Jobs
 from autotune.study.target import make_target, open_target

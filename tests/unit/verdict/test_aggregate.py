@@ -11,7 +11,7 @@ import pytest
 from autotune.measure.block import Phase
 from autotune.measure.build_rate import BUILT_WEIGHT
 from autotune.model.result import RaisedError, RankResult, RankStatus
-from autotune.plain import from_plain, to_plain
+from autotune.protocol.codec import from_plain, to_plain
 from autotune.units import GIB
 from autotune.verdict.aggregate import MIN_BLOCKS, RACED_MARGIN, device_peak_bytes, measurement_of, probed_facts
 from tests.unit.facts import script_facts

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autotune.measure.block import Block, Phase
 from autotune.model.result import RankResult, RankStatus
-from autotune.plain import MAX_DEPTH, from_plain, to_plain
+from autotune.protocol.codec import MAX_DEPTH, from_plain, to_plain
 from autotune.settings import Precision, Settings
 
 
