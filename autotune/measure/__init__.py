@@ -1,5 +1,5 @@
-"""Statistics of blocks: rates, intervals, when to stop, who won, and what was the bottleneck.
+"""Statistics of blocks: rates, intervals, stopping rules, the comparison of settings, and the bottleneck.
 
-Pure and of the standard library only: the same code runs in the tuner and inside the user's training process, which
-must not pay for it. No clock, no input or output; whoever measures passes the numbers in.
+Pure, standard library only: the tuner and the user's training process run the same code, and the import must cost the
+training process nothing. The room reads no clock and no file; callers pass in the numbers.
 """

@@ -1,4 +1,4 @@
-"""Two rates that were measured at different times: how many times one is the other, from the interval of each."""
+"""The ratio of two rates measured at different times, computed from the interval of each."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A rate, or a ratio of rates, with its interval; impossible ones raise `ValueError`."""
+    """A rate, or a ratio of rates, with its interval; impossible values raise `ValueError`."""
 
     value: float
     low: float
@@ -18,11 +18,11 @@ class Estimate:
 
 
 def compare_apart(ours: Estimate, theirs: Estimate) -> Estimate:
-    """How many times ours is theirs, with an interval at the level that both have.
+    """The ratio of our rate to their rate, with an interval at the level of the two given intervals.
 
     The interval of the difference of the logarithms is recovered from the two intervals (MOVER; Zou and Donner 2008):
-    each side of it is as long as the hypotenuse of the sides that count there. It knows the noise that is in the two
-    and no other: what changed on the machine between the two measurements is not in it.
+    each side is the hypotenuse of the two sides that push the ratio in the same direction. The interval contains the
+    noise of the two measurements and nothing else, so it misses changes of the machine between them.
     """
     ratio = ours.value / theirs.value
     below = math.hypot(math.log(ours.value / ours.low), math.log(theirs.high / theirs.value))

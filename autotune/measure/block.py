@@ -17,47 +17,48 @@ class Phase(StrEnum):
     COMPUTE = "compute"
     """Steady compute on the cached batch: the compute-only rate, or ceiling."""
     RAMP = "ramp"
-    """The first real batches after the loader was let go; never part of an estimate."""
+    """The first real batches after the gate opens; never part of an estimate."""
     WINDOW = "window"
     """The measured part: real batches in steady state."""
     RESTART = "restart"
-    """After the window: from asking the loader for a new epoch until its workers are in stride again. Never part of the
-    rate; it tells what an epoch's start costs."""
+    """After the window: from the request for a new epoch until the workers are in stride again. Never part of the rate;
+    it shows the cost of starting an epoch."""
     OBSERVED = "observed"
-    """After all that, in a diagnosis: the script goes on with its observers attached. Never part of an estimate."""
+    """After all other phases, in a diagnosis: the script goes on with its observers attached. Never part of an
+    estimate."""
 
 
 LEAST_BUSY_S = 1e-9
-"""In place of none at all, by which rates are divided."""
+"""Least busy time of a block: rates are divided by it, so it must not be 0."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """A run of consecutive micro-batches with the time they took; impossible values raise `ValueError`."""
+    """A run of consecutive micro-batches and the time they took; impossible values raise `ValueError`."""
 
     phase: Phase
     num_steps: int
-    """Optimizer steps in the block, at least 1, the skipped ones included."""
+    """Optimizer steps in the block, at least 1, including skipped steps."""
     num_micro_batches: int
     """Micro-batches (forward-backward passes) in the block, at least 1."""
     num_samples: float
-    """Samples that went through these micro-batches, > 0. Samples of skipped steps are in it, so a window with skipped
-    steps is to be judged by `num_skipped_steps` and not by its rate."""
+    """Samples in these micro-batches, > 0. Samples of skipped steps count too, so judge a window with skipped steps by
+    `num_skipped_steps` and not by its rate."""
     duration_s: float
-    """Time from the end of the block before to the end of this one, > 0; waiting for data is in it."""
+    """Time from the end of the previous block to the end of this block, > 0, including waits for data."""
     data_wait_s: float
-    """Time inside the loader's `next()`, >= 0. May exceed `duration_s` by a little where the two come from different
-    clocks (device events and the host's clock)."""
+    """Time inside the loader's `next()`, >= 0. May slightly exceed `duration_s` when the two come from different clocks
+    (device events and the host's clock)."""
     num_skipped_steps: int = 0
     """Optimizer steps that the gradient scaler skipped, 0 to `num_steps`."""
     num_built: float | None = None
-    """Micro-batches that the loader's workers built in this time, delivered or not, those they are at counted in part;
-    may be a little below 0, since such a part is an estimate. None where nobody saw the workers."""
+    """Micro-batches built by the loader's workers during the block, delivered or not. Unfinished batches count in part;
+    since the part is an estimate, the number may be slightly below 0. None without observed workers."""
     build_times: BuildTimes | None = None
-    """What the loader's workers took for the batches that they finished in this time; None where nobody saw them."""
+    """Build times of the batches finished by the loader's workers during the block; None without observed workers."""
     longest_step_s: float | None = None
-    """Time of the longest optimizer step, > 0; a pause that the block's own time averages away shows here. None where
-    single steps were not timed."""
+    """Time of the longest optimizer step, > 0: shows a pause hidden by the block's average. None when single steps were
+    not timed."""
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_micro_batches", "num_samples", "duration_s"):
@@ -75,20 +76,12 @@ class Block:
 
     @property
     def busy_s(self) -> float:
-        """Time outside the loader's `next()`, > 0: on the cached batch, whose copying is not training, of the steps."""
+        """Time outside the loader's `next()`, > 0. For a cached batch the steps alone: copying is no training."""
         return max(self.duration_s - self.data_wait_s, LEAST_BUSY_S)
 
 
 def merge(blocks: Sequence[Block], factor: int) -> tuple[Block, ...]:
-    """Every `factor` adjacent blocks as one; a trailing group with fewer is dropped.
-
-    Args:
-        blocks: Consecutive blocks, in the order of time.
-        factor: Blocks per merged block, at least 1.
-
-    Raises:
-        ValueError: When `factor` is below 1, or a group would mix phases.
-    """
+    """Merge every `factor` adjacent blocks into one; a trailing group with fewer blocks is dropped."""
     if factor < 1:
         raise ValueError(f"factor must be at least 1, not {factor!r}")
     num_groups = len(blocks) // factor
@@ -96,10 +89,10 @@ def merge(blocks: Sequence[Block], factor: int) -> tuple[Block, ...]:
 
 
 def rate_samples_per_second(blocks: Sequence[Block]) -> float:
-    """Samples per second over all blocks together, as they were delivered: total samples over total time.
+    """Samples per second over all blocks together, as delivered: total samples over total time.
 
-    Neither the mean of the blocks' rates nor their median: the first is too high whenever durations vary, the second
-    forgets the waits of a loader whose steps come in bursts.
+    The mean of the blocks' rates would be too high whenever durations vary, and the median would forget the waits of a
+    loader that delivers in bursts.
 
     Raises:
         ValueError: When there is no block.
@@ -118,7 +111,7 @@ def data_wait_fraction(blocks: Sequence[Block]) -> float:
     if not blocks:
         raise ValueError("a data wait fraction needs at least 1 block")
     fraction = sum(block.data_wait_s for block in blocks) / sum(block.duration_s for block in blocks)
-    return min(fraction, 1.0)  # two clocks may disagree by a little; a share above 1 would mean nothing
+    return min(fraction, 1.0)  # two clocks may disagree slightly; a share above 1 means nothing
 
 
 def _merge_group(group: Sequence[Block]) -> Block:

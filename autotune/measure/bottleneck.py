@@ -5,30 +5,32 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 LOADER_DOMINANT_WAIT_FRACTION = 0.2
-"""A fifth of the time inside `next()`: the loader is what to improve, whatever else there is."""
+"""With a fifth of the time inside `next()`, the loader is the first thing to improve, whatever the rest looks like."""
 
 LOADER_NOTICEABLE_WAIT_FRACTION = 0.05
-"""A twentieth may be noise or an epoch's start; it counts once the rate is below its ceiling too."""
+"""A twentieth of the time inside `next()` may be noise or an epoch's start; it counts only if the rate is below its
+ceiling too."""
 
 AT_CEILING_FRACTION = 0.95
-"""A rate this close to the compute-only rate is at it: near balance the two were measured up to 3 % apart, plus
-noise."""
+"""A rate this close to the compute-only rate is at its ceiling: near balance the two were measured up to 3 % apart,
+plus noise."""
 
 CONTENTION_MIN_GAP = 0.10
-"""How much more time is lost against the compute-only rate than is waited inside `next()`, before contention is named.
-Without contention the two were measured to agree within 0.02; with it they were 0.2 to 0.6 apart."""
+"""Least surplus of the lost share of time (against the compute-only rate) over the share waited inside `next()`, for
+contention to be named. Without contention the shares were measured to agree within 0.02; with contention they were 0.2
+to 0.6 apart."""
 
 CONTENTION_MIN_GAP_ON_ACCELERATOR = 0.20
-"""The same where the device is not the CPU. The compute-only rate is measured on a batch that lies on the device
-already, so copying the batches is a part of the gap that is no contention."""
+"""`CONTENTION_MIN_GAP` for devices other than the CPU. The compute-only rate is measured on a batch already on the
+device, so a part of the gap is the copying of batches."""
 
 CONTENTION_MIN_STALL_RATIO = 2.0
-"""And the lost time is at least this many times the wait; otherwise the loader explains most of it."""
+"""Least ratio of lost time to wait for contention; below it the loader explains most of the loss."""
 
 HOST_MAX_BUSY_FRACTION = 0.6
-"""NVML calls a device busy while any kernel runs, however small, so a high value says nothing. A low one does: with
-less than a fifth of the time waiting for data, at least another fifth of it the device waits for the host to launch
-something."""
+"""A device busy for a smaller share of the time waits for the host. NVML calls a device busy while any kernel runs,
+however small, so only a low value says something: if less than a fifth of the time is wait for data, the device waits
+for the host to launch work during at least another fifth."""
 
 
 class BottleneckKind(StrEnum):
@@ -37,19 +39,19 @@ class BottleneckKind(StrEnum):
     LOADER = "loader"
     """The DataLoader does not deliver fast enough."""
     COMPUTE = "compute"
-    """It trains as fast as it would without a loader."""
+    """The job trains as fast as without a loader."""
     HOST = "host"
     """The device waits for the host to launch work: Python, small kernels, copies."""
     CPU_CONTENTION = "cpu_contention"
     """Loader workers and the training step take the same processors from each other; fewer workers or threads may be
     faster."""
     UNKNOWN = "unknown"
-    """What was measured does not tell."""
+    """The measurements do not tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bottleneck:
-    """What a job waits for, and the figures that say so."""
+    """What a job waits for, with the figures that show it."""
 
     kind: BottleneckKind
     data_wait_fraction: float
@@ -57,7 +59,7 @@ class Bottleneck:
     ceiling_samples_per_second: float | None
     """Compute-only rate; None when it was not measured."""
     ceiling_fraction: float | None
-    """Rate over ceiling, None without a ceiling; above 1 by noise only."""
+    """Rate over ceiling, above 1 by noise only; None without a ceiling."""
 
 
 def diagnose(
@@ -70,15 +72,15 @@ def diagnose(
 ) -> Bottleneck:
     """The bottleneck of a job.
 
-    The wait inside `next()` shows a slow loader directly. What is lost against the compute-only rate shows it as
-    well, and beyond that what the wait hides: workers that take the processors from the training step slow it without
-    a wait.
+    The wait inside `next()` shows a slow loader directly. The loss against the compute-only rate shows a slow loader
+    too, and in addition what the wait hides: workers that take the processors from the training step slow it down
+    without a wait.
 
     Args:
         rate: Samples per second over the window, > 0.
         compute_rate: Samples per second on one cached batch, > 0; None when not measured.
         data_wait_fraction: Share of the window inside `next()`, 0 to 1.
-        device_is_cpu: Whether the job trains on the CPU.
+        device_is_cpu: True when the job trains on the CPU.
         device_busy_fraction: Mean NVML utilisation over the window, 0 to 1; None when not known. Ignored on a CPU.
 
     Raises:
@@ -99,7 +101,7 @@ def diagnose(
 def _kind(
     wait_fraction: float, ceiling_fraction: float | None, busy_fraction: float | None, min_contention_gap: float
 ) -> BottleneckKind:
-    # The order matters: contention comes with some wait, and a job that the host holds up is at its ceiling too.
+    # The order matters: contention comes with some wait, and a job held up by the host is at its ceiling too.
     if ceiling_fraction is not None:
         stall = 1 - ceiling_fraction
         if stall - wait_fraction >= min_contention_gap and stall >= CONTENTION_MIN_STALL_RATIO * wait_fraction:

@@ -1,12 +1,13 @@
-"""What the loader's workers built against what the script was given, and what that makes of the rate.
+"""The steady rate of a loader-bound job, from the batches its workers built as well as those they delivered.
 
-Workers that are let go together start in phase, but batches are delivered in order: the k-th round comes with the
-slowest worker, whose sum of k build times lags behind the mean by the square root of k, until the fast ones have to
-stop for the slow ones. So a window at the start of that delivers less than the loader will. What was built in it was
-built at full speed, the fast workers not yet stopped: a little more than the loader will deliver, and much steadier.
+Workers start in phase when the gate opens, but batches are delivered in order: round k arrives with the slowest worker.
+Its sum of k build times lags behind the mean by about the square root of k, until the fast workers have to stop for the
+slow ones. A window during that time therefore delivers less than the steady loader. The batches built in the window
+were built at full speed, before the fast workers had to stop: slightly more than the steady delivery, and much
+steadier.
 
-Simulated for 80 batches of 8 workers, lognormal build times with a sigma of 0.1 and little compute: -2.2 % with a
-standard deviation of 2.1 % by what was delivered, +0.3 % with 1.3 % by the mean that is taken here.
+Simulated for 80 batches of 8 workers, lognormal build times with a sigma of 0.1 and little compute: the delivered
+batches are wrong by -2.2 % with a standard deviation of 2.1 %, the weighted mean used here by +0.3 % with 1.3 %.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ from dataclasses import replace
 from autotune.measure.block import Block, data_wait_fraction
 
 UNBOUND_WAIT, BOUND_WAIT = 0.05, 0.2
-"""Shares of the time that is waited for data. Up to the first one compute binds: what is built ahead fills a queue that
-is soon full, and a twentieth may be what handing a batch over takes. From the second one on the loader does."""
+"""Shares of time spent waiting for data. Up to the first, compute binds: workers only fill a queue that is soon full,
+and a twentieth may be the cost of handing over a batch. From the second on, the loader binds."""
 
 BUILT_WEIGHT = 0.8
-"""Of what was built, against what was delivered, where the loader binds: with it the errors of the two cancel best.
-Over 2 to 16 workers and loads of 0.1 to 1.3, the mean absolute bias is 0.3 % for a sigma of at most 0.1 (0.7 % by what
-was delivered) and 0.7 % for one of 0.3 (1.8 %)."""
+"""Weight of built against delivered batches for a loader-bound job, chosen so that their two errors cancel best. Over 2
+to 16 workers and loads of 0.1 to 1.3, the mean absolute bias is 0.3 % for a sigma of at most 0.1 (0.7 % by delivered
+batches) and 0.7 % for a sigma of 0.3 (1.8 %)."""
 
 LEAST_SHARE = 0.01
-"""Of its samples that a block adds at least: a block needs some, even where its workers built nothing."""
+"""Least share of its samples left to a block by `steady_blocks`: a block needs samples even if its workers built
+nothing."""
 
 
 def steady_factor(blocks: Sequence[Block]) -> float:
-    """By how much the steady rate exceeds the one at which these blocks were delivered; 1 where nobody saw them built.
+    """Steady rate over delivered rate; 1 without observed workers.
 
     Args:
         blocks: Consecutive blocks of one window, at least 1.
@@ -44,11 +46,11 @@ def steady_factor(blocks: Sequence[Block]) -> float:
 
 
 def steady_blocks(blocks: Sequence[Block]) -> Sequence[Block]:
-    """The blocks with the samples that each adds to the steady rate in place of those that were delivered in it.
+    """The blocks with the samples that each adds to the steady rate, instead of the samples delivered in it.
 
-    How well the steady rate is known follows from these. Deliveries come in rounds, and blocks of them differ by far
-    more than blocks of what was built: intervals by what was delivered were twice as wide as the errors, and windows
-    that were to reach a given width twice as long.
+    The error of the steady rate follows from these blocks. Deliveries come in rounds, so delivered samples vary far
+    more between blocks than built samples. Intervals by delivered samples were twice as wide as the errors, and windows
+    took twice as long to reach a given width.
 
     Args:
         blocks: Consecutive blocks of one window, at least 1.
@@ -63,7 +65,7 @@ def steady_blocks(blocks: Sequence[Block]) -> Sequence[Block]:
 
 
 def binding_share(blocks: Sequence[Block]) -> float:
-    """How far the loader binds, by the time that is waited for data: 0 where compute does, 1 where the loader does.
+    """How far the loader binds, by the share of time spent waiting for data: 0 if compute binds, 1 if the loader does.
 
     Args:
         blocks: Consecutive blocks of one window, at least 1.
@@ -76,7 +78,7 @@ def binding_share(blocks: Sequence[Block]) -> float:
 
 
 def _weight_of_built(blocks: Sequence[Block]) -> float:
-    """Of what was built, against what was delivered; 0 where nobody saw it in all blocks."""
+    """Weight of built against delivered batches; 0 unless the workers were observed in every block."""
     binding = binding_share(blocks)
     return BUILT_WEIGHT * binding if all(block.num_built is not None for block in blocks) else 0.0
 

@@ -1,4 +1,4 @@
-"""How long the workers of a loader took for their batches: it tells of waits that a window was too short to see."""
+"""How long a loader's workers took for their batches: predicts waits that a short window did not see."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildTimes:
-    """The batches that a loader's workers finished in some time; impossible values raise `ValueError`."""
+    """The batches finished by a loader's workers during some time; impossible values raise `ValueError`."""
 
     num_workers: int
-    """Of the loader, at least 1."""
+    """Number of workers of the loader, at least 1."""
     prefetch_factor: int
-    """Batches that each worker may have outstanding, the one it is building among them; at least 1."""
+    """Batches that each worker may have outstanding, including the batch under construction; at least 1."""
     num_finished: int
-    """Batches that were finished in the time, by all workers, >= 0."""
+    """Batches finished by all workers, >= 0."""
     total_s: float
-    """Sum of the times that these took, from a batch's beginning to its end; >= 0."""
+    """Sum of the batches' build times, from beginning to end; >= 0."""
     total_squared_s2: float
-    """Sum of the squares of these times, in seconds squared; >= 0."""
+    """Sum of the squared build times, in seconds squared; >= 0."""
 
     def __post_init__(self) -> None:
         if self.num_workers < 1 or self.prefetch_factor < 1 or self.num_finished < 0:
@@ -35,19 +35,19 @@ class BuildTimes:
 
     @property
     def mean_s(self) -> float:
-        """Mean time of a batch; 0 where none was finished."""
+        """Mean build time of a batch; 0 when none was finished."""
         return self.total_s / self.num_finished if self.num_finished else 0.0
 
     @property
     def relative_variance(self) -> float:
-        """Variance of the times over the square of their mean; 0 for fewer than 2 batches, of which it is not known."""
+        """Variance of the build times over the square of their mean; 0 (unknown) for fewer than 2 batches."""
         if self.num_finished < 2 or self.total_s == 0:
             return 0.0
         squares = self.total_squared_s2 - self.total_s * self.mean_s
         return max(0.0, squares) / (self.num_finished - 1) / self.mean_s**2
 
     def since(self, earlier: BuildTimes) -> BuildTimes:
-        """What was finished after an earlier look at the same workers."""
+        """The batches finished after an earlier reading of the same workers."""
         return BuildTimes(
             num_workers=self.num_workers,
             prefetch_factor=self.prefetch_factor,
@@ -57,7 +57,7 @@ class BuildTimes:
         )
 
     def plus(self, later: BuildTimes) -> BuildTimes:
-        """What was finished in this time and in a later one together."""
+        """The batches finished in this time and in a later one together."""
         return BuildTimes(
             num_workers=self.num_workers,
             prefetch_factor=self.prefetch_factor,

@@ -1,8 +1,8 @@
-"""What the start of an epoch costs, and what that makes of a steady rate.
+"""What the start of an epoch costs, and how it lowers the steady rate.
 
-A window holds no epoch's end: endings are rare, and one more or less of them in a window of seconds would decide
-everything. What an end costs is measured once, apart, and spread over the samples of an epoch. That is what persistent
-workers are worth.
+A window contains no epoch's end: epochs end rarely, and one end more or less in a window of seconds would decide
+everything. The cost of an end is measured once, apart, and spread over the samples of an epoch. This cost is what
+persistent workers save.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from autotune.measure.block import Block
 
 RESTART_CYCLES = 2
-"""Batches of every worker that are seen after a restart: with the second one the workers are in stride again."""
+"""Batches of every worker observed after a restart: with the second batch the workers are in stride again."""
 
 NEGLIGIBLE_RESTART_SHARE = 0.002
-"""Of an epoch's time. A restart that takes less is not worth the time to measure it: it is a tenth of the narrowest
-interval that anything is decided by."""
+"""Share of an epoch's time. Measuring a cheaper restart is not worth the time: the share is a tenth of the narrowest
+interval used in a decision."""
 
 
 def restart_micro_batches(num_workers: int, micro_batches_per_step: int) -> int:
-    """Micro-batches that are watched after a restart: two of every worker, and whole optimizer steps."""
+    """Micro-batches observed after a restart: two of every worker, rounded up to whole optimizer steps."""
     num = RESTART_CYCLES * max(num_workers, 1)
     return -(-num // micro_batches_per_step) * micro_batches_per_step
 
@@ -32,16 +32,16 @@ def is_worth_restarting(
     num_queued: int,
     limit_s: float,
 ) -> bool:
-    """Whether to end the epoch on purpose and begin a new one, to see what that costs.
+    """True when ending the epoch on purpose, to measure the cost of a new one, is worth the time.
 
     Args:
-        epoch_micro_batches: Of one epoch; None where the loader has no length.
+        epoch_micro_batches: Micro-batches of one epoch; None for a loader without a length.
         micro_step_s: Steady time of one micro-batch.
-        first_batch_s: What the first batch of the trial took from asking for it: about as much as a restart, since
-            then the workers were started as well.
-        num_workers: Of the loader; without any there is nothing to start.
+        first_batch_s: Time from the request for the trial's first batch to its arrival. A restart costs about as much,
+            because it starts the workers too.
+        num_workers: Workers of the loader; without workers there is nothing to start.
         num_queued: Batches that the loader may hold ready; they are taken out before the restart.
-        limit_s: Longest time that it may take.
+        limit_s: Longest time allowed for the restart.
     """
     if epoch_micro_batches is None or num_workers == 0:
         return False
@@ -52,15 +52,15 @@ def is_worth_restarting(
 
 
 def restart_cost_s(after: Block, *, end_s: float, micro_step_s: float) -> float:
-    """Seconds that the end of an epoch and the start of the next one cost beyond the steady time of the same batches.
+    """Seconds that the end of an epoch and the start of the next cost beyond the steady time of the same batches.
 
     Args:
-        after: The micro-batches from asking for the new epoch on.
-        end_s: What the end of the old epoch took: workers that are not persistent are waited for.
+        after: The micro-batches since the request for the new epoch.
+        end_s: Time taken by the end of the old epoch, which waits for workers that are not persistent.
         micro_step_s: Steady time of one micro-batch.
 
     Returns:
-        At least 0: a restart that seems to save time is one that costs less than the noise.
+        At least 0: a restart that seems to save time costs less than the noise.
     """
     return max(0.0, end_s + after.duration_s - after.num_micro_batches * micro_step_s)
 
@@ -68,24 +68,24 @@ def restart_cost_s(after: Block, *, end_s: float, micro_step_s: float) -> float:
 def last_round_s(
     num_micro_batches: int, *, num_workers: int, data_wait_fraction: float, micro_step_s: float, spread_s: float = 0.0
 ) -> float:
-    """Seconds that so many batches take beyond their steady time, and beyond the start of the last worker.
+    """Seconds by which an epoch's batches exceed their steady time, apart from the start of the last worker.
 
-    Each round of workers that began together takes as long as one batch, so 50 batches of 8 workers take 7 rounds, the
-    time of 56. Where the first workers began long before the last one, theirs is the last round, and they are done with
-    it before the last worker is with the round before: then it takes less. A job that does not wait for its loader
-    loses nothing by either. In a long epoch the workers fall out of step, and all this is too small a share of it to
-    matter.
+    Workers that began together finish in rounds, and each round takes as long as one batch: 50 batches of 8 workers
+    take 7 rounds, the time of 56. When the first workers began long before the last, the first workers finish the last
+    round while the last worker is still busy with the previous one, so the batches take less time. A job that never
+    waits for its loader loses nothing in either case. In a long epoch the workers fall out of step, and the loss is too
+    small a share to matter.
 
     Args:
-        num_micro_batches: From the beginning of the epoch on.
-        num_workers: Of the loader.
-        data_wait_fraction: Share of the steady time that is waited for data, 0 to 1.
+        num_micro_batches: Micro-batches since the beginning of the epoch.
+        num_workers: Workers of the loader.
+        data_wait_fraction: Share of the steady time spent waiting for data, 0 to 1.
         micro_step_s: Steady time of one micro-batch.
-        spread_s: Between the start of the first worker and that of the last one.
+        spread_s: Time between the start of the first worker and the start of the last.
 
     Returns:
-        0 for full rounds; otherwise between minus the time of the last round's batches and plus that of those that it
-        lacks.
+        0 for full rounds. Otherwise at least minus the time of the last round's batches, and at most the time of the
+        batches missing from the last round.
     """
     num_last = num_micro_batches % max(num_workers, 1)
     if num_last == 0:
@@ -97,15 +97,15 @@ def last_round_s(
 def estimated_restart_s(
     *, first_batch_s: float, data_wait_fraction: float, num_workers: int, micro_step_s: float
 ) -> float:
-    """What starting workers anew costs, from how long the first batch of all took, where nothing better is known.
+    """Cost of starting the workers anew, estimated from the time of the very first batch.
 
-    A job that never waits for its loader loses all of that time. One that always does gets the batches of the other
-    workers at once after it, as many as they would have built in the time that one batch takes.
+    A job that never waits for its loader loses all of the first batch's time. A job that always waits receives the
+    batches of the remaining workers right after the first, as many as they build in the time of one batch.
 
     Args:
-        first_batch_s: From asking for the first iteration to its first batch.
-        data_wait_fraction: Share of the steady time that is waited for data, 0 to 1.
-        num_workers: Of the loader.
+        first_batch_s: Time from the request for the first iteration to its first batch.
+        data_wait_fraction: Share of the steady time spent waiting for data, 0 to 1.
+        num_workers: Workers of the loader.
         micro_step_s: Steady time of one micro-batch.
     """
     return max(0.0, first_batch_s - data_wait_fraction * num_workers * micro_step_s)
@@ -115,7 +115,7 @@ def amortised_rate(steady_samples_per_second: float, *, restart_s: float, epoch_
     """Samples per second over whole epochs.
 
     Args:
-        steady_samples_per_second: Within an epoch.
+        steady_samples_per_second: Rate within an epoch.
         restart_s: Cost of an epoch's start, at least 0.
         epoch_s: Steady time of an epoch's batches, above 0.
 

@@ -1,7 +1,7 @@
-"""How well a rate is known: Student-t intervals over blocks that may be correlated in time.
+"""How well a rate is known: Student-t intervals over blocks with possible correlation in time.
 
-The interval speaks of repeatability within one trial. What is slower than the window is not in it, such as interference
-of another job: only measuring again at another time shows that.
+The interval describes repeatability within one trial. Changes slower than the window, such as interference from another
+job, are not in the interval; only a second measurement at another time shows them.
 """
 
 import math
@@ -15,24 +15,24 @@ from autotune.measure.rare_waits import rare_wait_error
 from autotune.measure.student_t import student_t_quantile
 
 MIN_MERGED_BLOCKS = 8
-"""Merging stops before fewer blocks would be left: a t-interval on fewer is wide for want of blocks, not for noise."""
+"""Least number of blocks left by merging. A t-interval on fewer blocks is wide for want of blocks, not because of
+noise."""
 
 CLEAR_CYCLE_ERRORS = 1.5
-"""Standard errors of the autocorrelation, 1 / sqrt(blocks), below zero from which on blocks are taken for parts of a
-cycle, such as a validation every few of them. Above zero one is enough: there the interval would be too narrow, where
-here it is only wider than it need be, and what looks like a cycle by chance is to cost it no blocks."""
+"""Negative autocorrelation at which blocks count as parts of a cycle, such as a validation every few blocks, in
+standard errors (1 / sqrt(blocks)). For positive autocorrelation one standard error is enough, because the interval
+would be too narrow. Negative autocorrelation only makes the interval too wide, so a cycle seen by chance should not
+cost blocks."""
 
 SPLIT_HALF_STANDARD_ERRORS = 3.0
-"""First and second half must differ by more than this many standard errors of their ratio to be called
-nonstationary."""
+"""A window is nonstationary when its halves' rates differ by more than this many standard errors of their ratio."""
 
 SPLIT_HALF_MIN_DIFFERENCE = 0.005
-"""A smaller relative difference of the halves is never called nonstationary: half a percent is below every difference
-that anything is decided by (ties are 1 %, the finals' half-width 2 %), but a very steady job would show it as
-significant."""
+"""Least relative difference of the halves of a nonstationary window. Half a percent is below every difference used in a
+decision (ties are 1 %, the finals' half-width 2 %), but a very steady job would show it as significant."""
 
 _SPLIT_HALF_MIN_BLOCKS = 8
-"""With fewer than 4 blocks a half, the standard error of a half is itself too uncertain to judge by."""
+"""With fewer than 4 blocks per half, the standard error of a half is too uncertain for a verdict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,37 +54,39 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RateEstimate:
-    """A throughput and how well it is known."""
+    """A throughput with its confidence interval."""
 
     samples_per_second: float
-    """Total samples over total time of all the blocks given, times what the workers built ahead (`steady_factor`)."""
+    """Total samples over total time of all the given blocks, times `steady_factor`, the correction for batches built
+    ahead."""
     interval: Interval
-    """Of `samples_per_second`, at the confidence asked for; its low end is cut at 0."""
+    """Interval of `samples_per_second` at the requested confidence; the low end is cut at 0."""
     half_width_ratio: float
-    """Half-width relative to `samples_per_second`, before the cut at 0; so it may exceed 1."""
+    """Half-width relative to `samples_per_second`, before the cut at 0, so it may exceed 1."""
     num_blocks: int
-    """Blocks that the interval rests on, after merging."""
+    """Number of blocks after merging; the interval rests on them."""
     lag1_autocorrelation: float
-    """Of the rates of these blocks. Clearly positive: the interval is too narrow, and clearly negative: too wide, and
-    there was nothing left to merge."""
+    """Lag-1 autocorrelation of the merged blocks' rates. Clearly positive: the interval is too narrow. Clearly
+    negative: the interval is too wide. Further merging would leave too few blocks."""
     nonstationary: bool
-    """Whether the rates of the first and second half differ by more than chance: it drifts, or something changed."""
+    """True when the rates of the first and second half differ by more than chance: the rate drifts, or something
+    changed."""
     merged_factor: int
-    """How many of the blocks given make one block of the interval: 1, 2, 4, ..."""
+    """Number of given blocks per block of the interval: 1, 2, 4, ..."""
 
 
 def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEstimate:
-    """Throughput over the blocks with a t-interval that allows for correlation between neighbours.
+    """Throughput over the blocks, with a t-interval that allows for correlation between neighbours.
 
-    Where the loader binds, both are of its steady rate: what its workers built counts beside what they delivered
-    (`steady_factor`, `steady_blocks`).
+    For a loader-bound job, rate and interval describe the steady rate: batches built by the workers count beside
+    batches delivered (`steady_factor`, `steady_blocks`).
 
-    Neighbouring blocks are merged in pairs, again and again, while their rates correlate, or clearly take turns, and at
-    least 8 blocks would be left. What a trailing block, which is then no part of a pair, makes of the rate is added to
-    the error. Where waits for data are rare, more of them than were seen are allowed for (`rare_wait_error`).
+    While the blocks' rates correlate or clearly alternate, neighbouring blocks are merged in pairs, down to 8 blocks. A
+    trailing block without a partner is left out of the interval, and its effect on the rate is added to the error. For
+    a loader with rare waits, the error allows for more waits than the window saw (`rare_wait_error`).
 
     Args:
-        blocks: Consecutive blocks of one phase, in the order of time; at least 2. They may differ in samples and
+        blocks: At least 2 consecutive blocks of one phase, in the order of time. They may differ in samples and
             duration.
         confidence: Two-sided level, above 0 and below 1.
 
@@ -101,7 +103,8 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
     merged, factor = _merge_until_uncorrelated(steady)
     rate = rate_samples_per_second(blocks) * steady_factor(blocks)
     standard_error = math.hypot(_relative_standard_error(merged), rare_wait_error(blocks))
-    # The centre is of all blocks. Of a cycle that takes most of its time in one block the trailing ones may have half.
+    # The rate uses all blocks. In a cycle with most of its time in one block, the trailing blocks may have half the
+    # time.
     of_trailing = abs(rate_samples_per_second(steady) / rate_samples_per_second(merged) - 1)
     half_width_ratio = student_t_quantile((1 + confidence) / 2, len(merged) - 1) * standard_error + of_trailing
     return RateEstimate(
@@ -158,8 +161,7 @@ def _lag1_autocorrelation(blocks: Sequence[Block]) -> float:
 def _relative_standard_error(blocks: Sequence[Block]) -> float:
     """Standard error of the ratio estimator over the ratio itself, by the delta method.
 
-    The residual of a block is the samples it has beyond what the common rate predicts for its duration, so blocks may
-    differ in both.
+    A block's residual is its surplus of samples over the common rate times its duration, so blocks may differ in both.
     """
     rate = rate_samples_per_second(blocks)
     squares = sum((block.num_samples - rate * block.duration_s) ** 2 for block in blocks)
@@ -172,7 +174,7 @@ def _is_nonstationary(blocks: Sequence[Block]) -> bool:
         return False
     middle = len(blocks) // 2
     first, second = blocks[:middle], blocks[middle:]
-    # The error within the halves: that of the whole would grow with the very difference which is looked for.
+    # Use the error within the halves: the error of the whole window would grow with the difference between its halves.
     standard_error = math.hypot(_relative_standard_error(first), _relative_standard_error(second))
     difference = abs(rate_samples_per_second(first) / rate_samples_per_second(second) - 1)
     return difference > max(SPLIT_HALF_STANDARD_ERRORS * standard_error, SPLIT_HALF_MIN_DIFFERENCE)

@@ -1,4 +1,4 @@
-"""The winner of the finals: rates of the same round compared in pairs, so that what slows a whole round cancels."""
+"""The winner of the finals, by the ratios of rates within each round: a disturbance of a whole round cancels."""
 
 import math
 import random
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from autotune.measure.interval import mean_and_half_width
 
 TIE_RATIO = 0.99
-"""At this share of the best rate or above it is a tie: three rounds cannot tell 1 % apart, and less memory is worth
+"""Candidates within 1 % of the best rate tie with it: three rounds cannot resolve 1 %, and less memory is worth
 more."""
 
 COMPARISON_CONFIDENCE = 0.98
-"""Two-sided level of one look at a comparison. The finals look after three rounds and, while the best seems faster but
-not beyond doubt, after each of three more: so many looks at 95 % called settings faster than themselves in 6 of 100
-simulated finals, at 98 % in 2.6, which is what one look at 95 % promises.
+"""Two-sided level of one look at a comparison. The finals look after three rounds and, while the best candidate seems
+faster but not beyond doubt, after each of three more rounds. With so many looks at 95 %, a setting was called faster
+than itself in 6 of 100 simulated finals; at 98 % in 2.6, the promise of one look at 95 %.
 
-That is of one candidate. Of three that are all as fast as the baseline one is called a gain in 7 of 100 finals. A level
-that makes it 3 makes the interval of three rounds nearly twice as wide: with a noise of 3 % and no time for more, a
-gain of 15 % is found in 46 of 100 finals with it, and in 80 without."""
+The figures above are for one candidate. With three candidates, all as fast as the baseline, 7 of 100 finals call one a
+gain. A level that lowers 7 to 3 makes the interval of three rounds nearly twice as wide: with a noise of 3 % and no
+time for more rounds, 46 of 100 finals find a gain of 15 %, instead of 80."""
 
 MIN_COMMON_ROUNDS = 2
-"""One pair has no spread, so nothing is known of its error."""
+"""A comparison needs two common rounds: one pair has no spread, so its error is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +30,12 @@ class Final:
 
     candidate: int
     round: int
-    """Rounds follow each other in time, and every candidate is measured at most once in each."""
+    """Rounds follow each other in time; each round measures every candidate at most once."""
     samples_per_second: float
-    """Finite and >= 0; 0 when there was nothing to measure, which only an infeasible final may say."""
+    """Finite and >= 0; 0 when there was nothing to measure, allowed only for an infeasible final."""
     peak_memory_bytes: int
     feasible: bool
-    """Whether it ran validly and under the cap."""
+    """True when the run was valid and stayed under the cap."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.samples_per_second < math.inf:
@@ -50,8 +50,8 @@ class Final:
 class Comparison:
     """How many times faster one candidate is than another, with an interval that holds at 95 % over all looks.
 
-    It holds for the winner of several true gains, too: of three equal ones the luckiest is chosen, which makes
-    its ratio half a run's noise too high (simulated: 0.8 % of 1.5 %) and is well within an interval of so few rounds.
+    The interval also holds for the winner of several true gains. Of three equal candidates the luckiest is chosen, and
+    its ratio is too high by half a run's noise (simulated: 0.8 % of 1.5 %), well within an interval of so few rounds.
     """
 
     ratio: float
@@ -70,7 +70,7 @@ class Comparison:
 
     @property
     def is_gain(self) -> bool:
-        """Whether it is faster beyond the noise: the whole interval lies above 1."""
+        """True when the candidate is faster beyond the noise: the whole interval lies above 1."""
         return self.low > 1.0
 
 
@@ -78,12 +78,12 @@ def compare(finals: Sequence[Final], candidate: int, against: int) -> Comparison
     """How many times faster `candidate` is than `against`, by a t-interval on the mean of the paired log-ratios.
 
     Args:
-        finals: Of any candidates; those of these two that share a round and have a rate above 0 make the pairs.
-        candidate: The one whose rate is in the numerator.
-        against: The one whose rate is in the denominator.
+        finals: Finals of any candidates. A round with a rate above 0 for both candidates makes a pair.
+        candidate: Candidate in the numerator.
+        against: Candidate in the denominator.
 
     Raises:
-        ValueError: When they share fewer than 2 rounds, or a candidate occurs twice in a round.
+        ValueError: When the two share fewer than 2 rounds, or a candidate occurs twice in a round.
     """
     ours, theirs = _log_rate_by_round(finals, candidate), _log_rate_by_round(finals, against)
     log_ratios = [ours[number] - theirs[number] for number in sorted(ours.keys() & theirs.keys())]
@@ -103,19 +103,20 @@ def choose_winner(
 ) -> tuple[int, dict[int, Comparison]]:
     """The winner of the finals, and how each feasible candidate compares with the baseline.
 
-    With a feasible baseline only what is a gain over it can win, so the baseline wins when nothing is. Otherwise all
-    feasible candidates can. Among these the best is the one with the highest mean log rate; who comes within 1 % of
-    it ties with it, and of the tied the one with the smallest key wins. Rates are averaged over the rounds that all
-    contenders share; where they share none, each over its own.
+    With a feasible baseline, only gains over the baseline can win, and without a gain the baseline wins. With an
+    infeasible baseline, every feasible candidate can win. The best contender has the highest mean log rate. Contenders
+    within 1 % of the best tie with it, and the smallest key wins the tie. Rates are averaged over the rounds shared by
+    all contenders; without a shared round, each contender is averaged over its own rounds.
 
     Args:
-        finals: All finals, the baseline's among them. A candidate with an infeasible final cannot win.
-        baseline: Candidate that stands for the user's own settings.
-        tie_key: What is preferred at equal rates, smaller first, e.g. (memory, workers).
+        finals: All finals, including the baseline's. A candidate with an infeasible final cannot win.
+        baseline: Candidate with the user's own settings.
+        tie_key: Preference at equal rates, smaller first, e.g. (memory, workers).
 
     Returns:
-        The winner, and the comparisons with the baseline by candidate. The baseline itself has none, nor has a
-        candidate with fewer than 2 rounds in common with it; with an infeasible baseline there are none at all.
+        The winner, and the comparisons with the baseline by candidate. There is no comparison for the baseline itself
+        nor for a candidate with fewer than 2 rounds in common with the baseline, and none at all with an infeasible
+        baseline.
 
     Raises:
         ValueError: When the baseline has no final, no candidate is feasible, or a candidate occurs twice in a round.
@@ -138,10 +139,11 @@ def choose_winner(
 def round_order(candidates: Sequence[int], round_index: int, seed: int) -> list[int]:
     """The candidates in the random order in which to measure them in this round.
 
-    The same for the same seed and round, whatever order the candidates come in, so a resumed study goes on as it began.
+    The order depends only on the seed and the round, not on the order of `candidates`, so a resumed study goes on as it
+    began.
     """
     order = sorted(candidates)
-    # A string is hashed by Random itself, alike in every process and version of Python; a tuple's hash is not.
+    # Random hashes a string itself, alike in every process and version of Python; a tuple's hash differs.
     random.Random(f"{seed}:{round_index}").shuffle(order)
     return order
 

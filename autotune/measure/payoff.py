@@ -1,4 +1,4 @@
-"""When a slower start has paid for itself."""
+"""The number of samples after which a slower start has paid for itself."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 
 
 def samples_to_pay(extra_start_s: float, *, rate: float, rate_before: float) -> float:
-    """Samples after which a start that takes longer, with a higher rate from then on, is ahead.
+    """Samples after which a start that takes longer, but leads to a higher rate, is ahead.
 
     Args:
         extra_start_s: How much longer the start takes.
-        rate: Samples per second after it.
-        rate_before: Samples per second of the way that starts at once.
+        rate: Samples per second after the longer start.
+        rate_before: Samples per second after the shorter start.
 
     Returns:
-        0 where the start takes no longer; infinity where the rate is not higher, so that it never pays.
+        0 when the start takes no longer; infinity when the rate is not higher, because it never pays.
 
     Raises:
         ValueError: When a rate is not finite and positive.

@@ -1,12 +1,12 @@
-"""What a window cannot know of waits that are rare: where loader and step are nearly in balance.
+"""The error of a window that rare waits cause: the loader and the step are nearly in balance.
 
-A queue that is hardly ever empty makes the step wait now and then. A window sees few of these waits or none, and then
-takes both their share of the time and its error for too small at once: simulated 95 % intervals covered the truth in 65
-to 90 % of the windows, and nearly all that did not had seen no wait at all. So a few waits more are allowed for than
-were seen, and as many as the workers' own build times say are to come.
+When the queue is hardly ever empty, the step waits only now and then. A window sees few of these waits or none, and
+then underestimates both the waiting time and its error. Simulated 95 % intervals covered the truth in 65 to 90 % of the
+windows, and nearly all windows that missed the truth had seen no wait at all. The error therefore allows for a few more
+waits than were seen, and for the waits predicted by the workers' build times.
 
-A queue that filled in some pause before the window hides for a long time that the loader is slower than the step: 16
-batches last for 160 steps where it is a tenth slower. The build times tell that as well.
+A queue that filled during a pause before the window hides a loader slower than the step for a long time: with a loader
+slower by a tenth, 16 batches last for 160 steps. The build times reveal the slow loader too.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from autotune.measure.build_rate import binding_share
 from autotune.measure.build_times import BuildTimes
 
 MISSED_WAITS = 4.0
-"""Waits that may have been missed, of the size of those that were seen: about the square of the normal distribution's
-95 % quantile, which the score interval of a count adds to it."""
+"""Waits of typical size that the window may have missed: about the square of the normal distribution's 95 % quantile,
+as added by the score interval of a count."""
 
 SHARED_WAIT = 0.5
-"""Of the waits that the workers would cause one by one, those that are left: while the step waits for one of them, all
-others get ahead. Simulated for 1 to 16 workers, prefetch factors of 2 to 4, sigmas of 0.1 to 0.5 and loaders up to 40 %
-faster than the step: where waits take up to a twentieth of the time, 0.3 to 1.1."""
+"""Share of waits left when several workers share the delays: while the step waits for one worker, all others get ahead.
+Simulated for 1 to 16 workers, prefetch factors of 2 to 4, sigmas of 0.1 to 0.5 and loaders up to 40 % faster than the
+step: 0.3 to 1.1 when waits take up to a twentieth of the time."""
 
 LEAST_AHEAD = 0.25
-"""Batches that a worker gets ahead whose prefetch factor is 1: it begins a new one when the last one is taken, which is
-before the step is done with that."""
+"""Batches that a worker with a prefetch factor of 1 gets ahead: the worker begins a new batch when the step takes the
+last, before the step has finished."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedWaits:
-    """Waits that a loader causes in the long run, by how long its workers take for their batches."""
+    """Waits that a loader causes in the long run, predicted from its workers' build times."""
 
     share: float
-    """Of the time, 0 to 1, beyond `steady_share`."""
+    """Share of the time, 0 to 1, in addition to `steady_share`."""
     bout_s: float
-    """Mean time waited in one bout, from an empty queue until it has recovered; a bout may be several waits."""
+    """Mean waiting time of one bout, from an empty queue to its recovery; a bout may be several waits."""
     steady_share: float = 0.0
-    """Of the time, 0 to 1, that has to be waited since the loader is slower than the step."""
+    """Share of the time, 0 to 1, waited because the loader is slower than the step."""
     pace_error: float = 0.0
-    """Standard error of the workers' mean build time, relative to it."""
+    """Standard error of the workers' mean build time, relative to that mean."""
 
 
 def rare_wait_error(blocks: Sequence[Block]) -> float:
-    """Standard error of the rate, relative to it, that waits cause which this window may have missed.
+    """Standard error of the rate, relative to the rate, from waits that this window may have missed.
 
-    0 where every block waits for the same share of its time, or none does and the workers are far from being late:
-    what comes in every block is not rare. It fades out where the loader binds and waits are the rule. Where nobody saw
-    the workers, nothing is known of waits of which none came.
+    0 when every block waits for the same share of its time, because such waits are not rare; 0 also when no block waits
+    and the workers are far from being late. The error fades out as the loader binds and waits become the rule. Without
+    observed workers, a window without waits has an error of 0.
 
     Args:
         blocks: Consecutive blocks of one phase, at least 1.
@@ -66,26 +66,27 @@ def rare_wait_error(blocks: Sequence[Block]) -> float:
         return 0.0
     window_s = sum(block.duration_s for block in blocks)
     expected = expected_waits(blocks)
-    # Bouts of exponential length that come at random: the variance of their sum is twice its mean, times their mean.
+    # Bouts of exponential length at random times: the variance of their sum is twice its mean, times their mean.
     of_expected = math.sqrt(2.0 * expected.share * expected.bout_s / window_s)
     of_seen = math.sqrt(MISSED_WAITS) * _typical_wait_s(blocks) / window_s
-    # What is hidden is no chance: all of it is to be within an interval of about two standard errors, and as far as the
-    # build times that tell of it are by chance what they are, its own error as well.
+    # A hidden wait is no chance: an interval of about two standard errors must include all of it. The error of the
+    # build times that reveal it counts too.
     hidden = max(0.0, expected.steady_share - data_wait_fraction(blocks))
     of_hidden = math.hypot(hidden / 2.0, min(hidden, expected.pace_error))
     return math.sqrt(rarity) * max(of_seen, of_expected, of_hidden)
 
 
 def expected_waits(blocks: Sequence[Block]) -> ExpectedWaits:
-    """The rare waits that are to come, whether these blocks saw any or not; none where nobody saw the workers.
+    """The rare waits to expect, whether these blocks saw any or not; none without observed workers.
 
-    A worker's lead over the step is taken for a Brownian motion between two walls (Harrison, Brownian Motion and
-    Stochastic Flow Systems, 1985): nothing, where the step waits, and the batches that it may have ready, where it
-    stops. In the time in which the step uses up one batch of each worker it gains what it builds less one (its drift),
-    with the relative variance of its build times. A loader that is slower than the step makes it wait for that all the
-    time; beyond it, waits are as rare as stops are for one that is as much faster.
+    The model takes a worker's lead over the step as a Brownian motion between two walls (Harrison, Brownian Motion and
+    Stochastic Flow Systems, 1985). At the lower wall the lead is 0 and the step waits; at the upper wall the worker has
+    all its batches ready and stops. While the step uses up one batch of each worker, the lead grows by the number of
+    batches the worker builds minus 1 (the drift), with the relative variance of the build times. A loader slower than
+    the step makes the step wait all the time (`steady_share`). Its additional waits are as rare as the stops of a
+    loader faster by the same drift.
 
-    The step's own variation, which is small beside that of a loader, is not in it.
+    The step's own variation is not in the model; it is small beside a loader's.
     """
     times = [block.build_times for block in blocks if block.build_times is not None]
     built = reduce(BuildTimes.plus, times) if times and len(times) == len(blocks) else None
@@ -97,8 +98,8 @@ def expected_waits(blocks: Sequence[Block]) -> ExpectedWaits:
     cycle_s = built.num_workers * busy_s / sum(block.num_micro_batches for block in blocks)
     drift = abs(cycle_s / built.mean_s - 1.0)
     lost_s = SHARED_WAIT * built.num_workers * _pushed_back(drift, variance, ahead) * built.mean_s
-    # Simulated: right to a fifth. Without drift a third of the walls' distance, with much of it what the drift takes
-    # to prevail.
+    # Simulated: right to a fifth. Without drift, a third of the walls' distance; with much drift, the time for it to
+    # prevail.
     bout = 1.0 / (3.0 / ahead + 2.0 * drift / variance)
     return ExpectedWaits(
         share=lost_s / (lost_s + cycle_s),
@@ -109,7 +110,7 @@ def expected_waits(blocks: Sequence[Block]) -> ExpectedWaits:
 
 
 def _typical_wait_s(blocks: Sequence[Block]) -> float:
-    """The wait that a moment of waiting falls into, beyond what every block waits for; 0 where there is none."""
+    """The wait that a random moment of waiting belongs to, beyond the share common to all blocks; 0 without waits."""
     usual = min(block.data_wait_s / block.duration_s for block in blocks)
     waits_s = [max(0.0, block.data_wait_s - usual * block.duration_s) for block in blocks]
     waited_s = sum(waits_s)

@@ -1,8 +1,9 @@
-"""What the cells of a table are truly worth, from a few noisy measurements of each: shrunken means. Pure.
+"""Shrunken means: what the cells of a table are truly worth, from a few noisy measurements of each. Pure.
 
-The best of two hundred noisy means is too good: the luckiest as well as the fastest. So each mean is moved towards
-what the table as a whole says of its place (a sum of one effect per factor), the more the noisier it is and the better
-such sums describe the other cells. Where factors interact the sums describe little, and the means stay as they are.
+The best of two hundred noisy means is too good, because the luckiest cell competes with the fastest. Each mean is
+therefore moved towards the value predicted for its cell by the whole table, a sum of one effect per factor. A mean
+moves more the noisier it is and the better the sums describe the table. When factors interact, the sums describe little
+and the means stay.
 """
 
 from __future__ import annotations
@@ -13,31 +14,32 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 PRIOR_FREEDOM = 4.0
-"""Degrees of freedom by which the pooled noise counts beside a cell's own, which two measurements hardly tell."""
+"""Degrees of freedom given to the pooled noise. A cell's own noise adds the rest; two measurements hardly determine
+it."""
 
 NUM_SWEEPS = 50
-"""Of the fit of the effects; on a complete table the first one is exact, on one with holes they converge quickly."""
+"""Sweeps of the fit of the effects. On a complete table the first sweep is exact; with holes the sweeps converge
+quickly."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shrunken:
-    """What one cell is worth."""
+    """The estimated worth of one cell."""
 
     mean: float
     standard_error: float
-    """Of the mean, the noise of the cell and what the table says of its place taken together."""
+    """Standard error of the mean, from the cell's noise and the table's prediction together."""
 
 
 def shrunken_means(values: Sequence[Sequence[float]], levels: Sequence[Sequence[Hashable]]) -> tuple[Shrunken, ...]:
     """The shrunken mean of every cell of a table.
 
     Args:
-        values: Measurements of each cell, at least 1; on a scale on which effects add up, such as the logarithm of a
-            rate.
-        levels: The cell's place in the table: one level per factor.
+        values: At least 1 measurement of each cell, on a scale with additive effects, such as the logarithm of a rate.
+        levels: Each cell's place in the table: one level per factor.
 
     Raises:
-        ValueError: The two have different lengths, a cell has no measurement, or none has two.
+        ValueError: When the two have different lengths, a cell has no measurement, or no cell has two.
     """
     if len(values) != len(levels) or not all(values):
         raise ValueError("every cell needs a place and at least 1 measurement")
@@ -51,7 +53,7 @@ def shrunken_means(values: Sequence[Sequence[float]], levels: Sequence[Sequence[
     fitted = _additive_fit(means, levels)
     num_effects = _num_effects(levels)
     between = _between_variance(means, fitted, errors, num_effects)
-    leverage = min(1.0, num_effects / len(means))  # how much of its own error a cell's fit has, on average
+    leverage = min(1.0, num_effects / len(means))  # average share of a cell's own error in its fit
     shrunken = []
     for mean, fit, error in zip(means, fitted, errors, strict=True):
         weight = 1.0 if math.isinf(between) or between + error == 0 else between / (between + error)
@@ -64,7 +66,7 @@ def pooled_variance(values: Sequence[Sequence[float]]) -> float:
     """Variance of one measurement within its cell, over all cells.
 
     Raises:
-        ValueError: No cell was measured twice.
+        ValueError: When no cell was measured twice.
     """
     freedom = sum(len(cell) - 1 for cell in values)
     if freedom < 1:
@@ -73,7 +75,7 @@ def pooled_variance(values: Sequence[Sequence[float]]) -> float:
 
 
 def _additive_fit(means: Sequence[float], levels: Sequence[Sequence[Hashable]]) -> list[float]:
-    """The sum of a common level and one effect per factor that comes nearest to the means."""
+    """The fit nearest to the means: a common level plus one effect per factor."""
     centre = sum(means) / len(means)
     residuals = [mean - centre for mean in means]
     for _ in range(NUM_SWEEPS):
@@ -91,7 +93,7 @@ def _additive_fit(means: Sequence[float], levels: Sequence[Sequence[Hashable]]) 
 def _between_variance(
     means: Sequence[float], fitted: Sequence[float], errors: Sequence[float], num_effects: int
 ) -> float:
-    """Variance of the true means around the fit; infinite where there are too few cells to tell, so nothing shrinks."""
+    """Variance of the true means around the fit; infinite with too few cells to tell, so that nothing shrinks."""
     freedom = len(means) - num_effects
     if freedom < 1:
         return math.inf

@@ -4,12 +4,13 @@ import math
 from functools import lru_cache
 
 _T_LARGEST_DF = 1e6
-"""Beyond it the quantile is that of the normal distribution to 1e-5, and the continued fraction becomes slow."""
+"""Above this number of degrees of freedom, the quantile equals the normal distribution's to 1e-5, and the continued
+fraction becomes slow."""
 
 
 @lru_cache(maxsize=256)
 def student_t_quantile(p: float, df: float) -> float:
-    """The value that a t-distributed variable stays below with probability `p`.
+    """The `p`-quantile of Student's t-distribution: a t-distributed variable stays below it with probability `p`.
 
     Accurate to 1e-5, relative, for tails down to 1e-100.
 
@@ -43,16 +44,16 @@ def student_t_quantile(p: float, df: float) -> float:
 def _t_upper_tail(t: float, df: float) -> float:
     """Probability that a t-distributed variable exceeds `t` >= 0.
 
-    It is half the regularised incomplete beta function I_x(df/2, 1/2) at x = df / (df + t^2).
+    Half the regularised incomplete beta function I_x(df/2, 1/2) at x = df / (df + t^2).
     """
     if t == 0:
         return 0.5
     square = t * t
-    # Both from the quotient, neither as 1 minus the other: one of them may be far below the precision of 1.
+    # Compute both from the quotient, neither as 1 minus the second: either may lie far below the precision of 1.
     x, y = 1 / (1 + square / df), 1 / (1 + df / square)
     a, b = df / 2, 0.5
     log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) - a * math.log1p(square / df) + b * math.log(y)
-    # The continued fraction converges fast on one side of the mean of the beta distribution; I_x(a,b) = 1 - I_y(b,a).
+    # The continued fraction converges fast on only one side of the beta distribution's mean; I_x(a,b) = 1 - I_y(b,a).
     if x < (a + 1) / (a + b + 2):
         return 0.5 * math.exp(log_front) * _beta_fraction(a, b, x) / a
     return 0.5 - 0.5 * math.exp(log_front) * _beta_fraction(b, a, y) / b

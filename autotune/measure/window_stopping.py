@@ -9,53 +9,57 @@ from autotune.measure.block import Block
 from autotune.measure.interval import estimate_rate
 
 SCREENING_HALF_WIDTH_RATIO = 0.05
-"""Screening only ranks, and the finals measure the best few again: 5 % is a few seconds where 2 % is many."""
+"""Half-width that ends a screening window, relative to the rate. Screening only ranks, and the finals measure the best
+few again: 5 % takes a few seconds, 2 % takes many."""
 
 FINALS_HALF_WIDTH_RATIO = 0.02
-"""The finals' figures are published."""
+"""Half-width that ends a window of the finals, relative to the rate: the finals' figures are published."""
 
 FIRST_LOOK_NUM_BLOCKS = 8
-"""Below it the t-quantile alone makes intervals wide, and they cover less than they claim."""
+"""Blocks before the first look: with fewer, the t-quantile alone makes intervals wide, and they cover less than they
+claim."""
 
 RACE_CONFIDENCE = 0.98
-"""Two-sided level whose upper end is the one-sided 99 % bound: a race is lost wrongly about once in a hundred
+"""Two-sided level of a race. Its upper end is the one-sided 99 % bound: a race is lost wrongly about once in a hundred
 looks."""
 
 LONGEST_COMMON_CYCLE = 64
-"""Micro-batches; when the common multiple of workers and accumulation is longer, blocks would take longer than the
-trial."""
+"""Longest cycle of a block, in micro-batches. With a longer common multiple of workers and accumulation, blocks would
+take longer than the trial."""
 
 _SINGLE_BLOCK_PATIENCE = 4.0
-"""Times the time limit that a window with fewer than 2 blocks may take: without a second block there is no interval."""
+"""Multiple of the time limit allowed to a window with fewer than 2 blocks: without a second block there is no
+interval."""
 
 
 class StopReason(StrEnum):
     """Why a window ended."""
 
     CONVERGED = "converged"
-    """The interval is as narrow as the rule asks."""
+    """The interval is as narrow as the rule requires."""
     RACED_OUT = "raced_out"
-    """Slower than the best feasible so far beyond doubt."""
+    """Slower beyond doubt than the best feasible rate so far."""
     TIME_LIMIT = "time_limit"
-    """Out of time; the interval is what it is."""
+    """The time is up, however wide the interval is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WindowRule:
-    """What a window must reach before it ends; impossible values raise `ValueError`."""
+    """The conditions for ending a window; impossible values raise `ValueError`."""
 
     half_width_ratio: float
-    """Converged when the 95 % interval's half-width is at most this share of the rate; above 0, below 1."""
+    """Largest half-width of the 95 % interval of a converged window, as a share of the rate; above 0, below 1."""
     min_blocks: int = FIRST_LOOK_NUM_BLOCKS
     """Blocks at the first look, at least 2."""
     min_window_s: float = 1.0
-    """No look before so much time was measured: clocks and caches settle over a second, not over a few blocks."""
+    """Least measured time before a look: clocks and caches settle over a second, not over a few blocks."""
     max_window_s: float = 8.0
     """Time limit."""
     min_block_s: float = 0.05
     """Shortest block (see `block_size`): 50 ms keep the meter's own cost and the clock's grain out of the figure."""
     race_margin: float = 0.97
-    """Raced out below this share of the best rate, above 0, at most 1: what is 3 % slower may still win the finals."""
+    """Share of the best rate below which a trial is raced out; above 0, at most 1. A trial slower by 3 % may still win
+    the finals."""
 
     def __post_init__(self) -> None:
         if not 0 < self.half_width_ratio < 1:
@@ -73,10 +77,10 @@ class WindowRule:
 
 
 def is_look(num_blocks: int, first_look: int = FIRST_LOOK_NUM_BLOCKS) -> bool:
-    """Whether the interval is looked at after so many blocks: at 8, 12, 18, 27, 40, 60, ...
+    """True when the interval is to be examined after so many blocks: 8, 12, 18, 27, 40, 60, ...
 
-    Each look at a 95 % interval is a chance to stop by luck, so there are few: every one at 1.5 times the blocks of
-    the last.
+    Each look at a 95 % interval is a chance to stop by luck, so looks are few: each comes at 1.5 times the blocks of
+    the previous look.
 
     Args:
         num_blocks: Blocks measured so far.
@@ -90,7 +94,7 @@ def is_look(num_blocks: int, first_look: int = FIRST_LOOK_NUM_BLOCKS) -> bool:
 
 
 def may_end(num_blocks: int, elapsed_s: float, rule: WindowRule) -> bool:
-    """Whether `decide` can say anything but None of so many blocks of that duration in all: it need not be asked then.
+    """True when `decide` may end a window of so many blocks and so much time; otherwise `decide` returns None.
 
     Raises:
         ValueError: When the rule's first look is below 2.
@@ -103,16 +107,16 @@ def decide(
     rule: WindowRule,
     incumbent_samples_per_second: float | None,
 ) -> StopReason | None:
-    """Why the window ends now, or None to go on; to be asked after every block that `may_end` it.
+    """The reason to end the window now, or None to go on; ask after every block for which `may_end` is true.
 
-    A narrow interval over a nonstationary window is accepted only at the look after: the extension either steadies it
-    or shows that waiting does not help. A window that both converged and lost its race has converged: that says more.
+    A narrow interval over a nonstationary window is accepted only at the next look: the extension either steadies the
+    window or shows that waiting does not help. A window that both converged and lost its race is reported as converged,
+    the stronger statement.
 
     Args:
-        blocks: All blocks of the window so far, in the order of time. A block that never ends is the caller's to time
-            out.
-        rule: What the window must reach.
-        incumbent_samples_per_second: Best feasible rate so far, > 0; None never races out.
+        blocks: All blocks of the window so far, in the order of time. The caller must time out a block that never ends.
+        rule: The conditions for ending the window.
+        incumbent_samples_per_second: Best feasible rate so far, > 0; with None the window is never raced out.
 
     Raises:
         ValueError: When the incumbent's rate is not finite and positive.
@@ -133,11 +137,11 @@ def decide(
 def block_size(num_workers: int, grad_accum_steps: int, micro_step_s: float, min_block_s: float) -> int:
     """Micro-batches per block.
 
-    A block is whole cycles of the workers, since a loader-bound job waits once per cycle and then gets a burst: with
-    a cycle cut in two, blocks differ for no reason and the interval is ten times wider. And it is whole optimizer
-    steps. So it is a multiple of the two's least common multiple. When that exceeds 64 it is relaxed to whole steps
-    with at least one batch of every worker: the part of a cycle that is then cut is at most one cycle in each block,
-    and merging evens it out.
+    A block consists of whole optimizer steps and whole cycles of the workers, so its size is a multiple of their least
+    common multiple. A loader-bound job waits once per cycle and then gets a burst: blocks that cut a cycle in two
+    differ for no reason, and the interval becomes ten times wider. When the common multiple exceeds 64, a block is
+    whole steps with at least one batch of every worker; each block then cuts at most one cycle, and merging evens out
+    the difference.
 
     Args:
         num_workers: DataLoader workers, >= 0.
@@ -162,7 +166,7 @@ def block_size(num_workers: int, grad_accum_steps: int, micro_step_s: float, min
 
 
 def warmed_up(step_s: Sequence[float], *, window: int = 3, tolerance: float = 0.03) -> bool:
-    """Whether step times are steady: the means of the last two windows differ by less than the tolerance.
+    """True when step times are steady: the means of the last two windows differ by less than the tolerance.
 
     Args:
         step_s: Times of the optimizer steps so far, in order, each > 0.
@@ -194,7 +198,7 @@ def _looks_up_to(num_blocks: int, first_look: int) -> list[int]:
 
 
 def _is_accepted(blocks: Sequence[Block], rule: WindowRule) -> bool:
-    """Whether this look ends the window as converged."""
+    """True when this look ends the window as converged."""
     estimate = estimate_rate(blocks)
     if estimate.half_width_ratio > rule.half_width_ratio:
         return False
@@ -202,7 +206,7 @@ def _is_accepted(blocks: Sequence[Block], rule: WindowRule) -> bool:
 
 
 def _was_extended(blocks: Sequence[Block], rule: WindowRule) -> bool:
-    """Whether an earlier look was narrow enough already: the window went on only because it was nonstationary."""
+    """True when an earlier look was narrow enough: the window went on only because it was nonstationary."""
     earlier_windows = (blocks[:look] for look in _looks_up_to(len(blocks) - 1, rule.min_blocks))
     return any(
         _elapsed_s(window) >= rule.min_window_s and estimate_rate(window).half_width_ratio <= rule.half_width_ratio
