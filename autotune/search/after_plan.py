@@ -1,4 +1,4 @@
-"""What comes after the plan: of what TPE suggests and of what lies near the best, the trial that should gain most."""
+"""Trials after the plan: the largest expected gain among TPE's suggestions and the neighbours of the best."""
 
 from __future__ import annotations
 
@@ -19,52 +19,51 @@ from autotune.settings import Settings
 from autotune.space.search_space import SPLIT, SearchSpace
 
 NUM_SUGGESTIONS = 2
-"""Suggestions of the sampler among those from which the next trial is chosen."""
+"""Suggestions of the sampler per choice of the next trial."""
 
 MAX_REFUSALS = 20
-"""Suggestions of the sampler that are refused in a row before the neighbours of the best are all that is left."""
+"""Refused suggestions in a row before the sampler gives way to the neighbours of the best."""
 
 MAX_REFUSALS_AGAIN = 2
-"""The same where a neighbour was tried last: one trial more rarely changes the sampler's mind."""
+"""Limit of refusals when the last trial was a neighbour: one more trial rarely changes the sampler's mind."""
 
 NUM_CENTRES = 3
-"""The fastest so many settings whose neighbours are looked at: which of them is the best is not certain."""
+"""Number of fastest settings with their neighbours in the choice, because the best of them is uncertain."""
 
 NUM_LEAPS = 3
-"""Times that the neighbours of what should gain most are looked at too: changes that only pay together."""
+"""Times that the neighbours of the most promising settings are considered too: some changes pay only together."""
 
-MAX_LOOKED_AT = 5000
-"""Settings after which the search for new ones that may fit is given up."""
+MAX_WEIGHED = 5000
+"""Most settings considered in the search for new settings that fit."""
 
 LARGEST_STEP = 4
-"""Factor by which a micro-batch grows at most beside other changes: what lies further is not known well enough."""
+"""Largest growth of a micro-batch beside other changes; the forecast is too uncertain for more."""
 
 LEAST_GAIN = 0.5
-"""Share of the noise beyond which a gain counts: among settings that are all alike there are always some that might be
-a little faster, and with these a search would spend its trials."""
+"""Share of the noise from which a gain counts: among equal settings some always seem slightly faster, and a search
+would waste its trials on them."""
 
 LEAST_PROBABILITY = 0.1
-"""Settings that are less likely than this to stay under the cap are not tried, whatever they promise."""
+"""Least probability of staying under the cap for settings to be tried, however large the promised gain."""
 
 COST_OF_FAILURES = 0.15
-"""What a trial over the cap costs, as a share of the best rate, per share of the trials that would be over it then: so
-much must be to be gained by the risk. A search that has failed little so far can afford it, one that often has cannot.
-"""
+"""Cost of a trial over the cap, as a share of the best rate, times the share of failed trials after one more failure.
+The gain must exceed this cost: a search with few failures can afford a risk, a search with many cannot."""
 
-NUM_TELLING = 10
-"""Trials from which on the share of those that failed tells how often a search fails."""
+LEAST_TRIALS = 10
+"""Least number of trials by which failures are divided; with fewer, the share of failures tells too little."""
 
 CHANGING_ROOM = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
-"""Settings that make room for a larger micro-batch, or take it."""
+"""Settings that change the memory left for a larger micro-batch."""
 
 
 class AfterPlan:
     """Chooses trials when the plan has none.
 
     Args:
-        trials: Of the study; what the memory model rules out is noted there.
+        trials: Trials of the study; settings ruled out by the memory model are recorded there.
         sampler: TPE.
-        space: What may be tried.
+        space: The settings to search.
         limits: The machine.
     """
 
@@ -72,7 +71,7 @@ class AfterPlan:
         self._trials, self._sampler, self._space, self._limits = trials, sampler, space, limits
 
     def outlook(self, snapshot: StudySnapshot, history: History) -> Candidate | None:
-        """The trial that should gain most; None where everything that may be tried was."""
+        """The trial with the largest expected gain; None when every allowed setting was tried."""
         memory = MemoryModel(history, self._space, self._limits.cap_bytes, self._limits.fixed_bytes)
         known = {trial.settings for trial in snapshot.finished} | {*snapshot.running}
         suggested = self._suggested(snapshot, history, memory, known | {*snapshot.gated.values()})
@@ -90,29 +89,29 @@ class AfterPlan:
     def _worths(
         self, suggested: list[Settings], history: History, prospects: _Prospects, known: set[Settings]
     ) -> dict[Settings, float]:
-        """Expected gains of new settings beyond what is little, less the risk that they do not fit."""
+        """Expected gains of new settings above the least gain, less the risk of not fitting."""
         centres = [trial.settings for trial in forecast(history).fastest(history.feasible)[:NUM_CENTRES]]
-        looked_at, worths = set[Settings](known), dict[Settings, float]()
+        weighed, worths = set[Settings](known), dict[Settings, float]()
 
-        def look_at(some: Iterable[Settings]) -> None:
-            new = [one for one in dict.fromkeys(some) if one not in looked_at]
-            looked_at.update(new)
+        def weigh(some: Iterable[Settings]) -> None:
+            new = [one for one in dict.fromkeys(some) if one not in weighed]
+            weighed.update(new)
             worths.update(prospects.worths(new, least_gain=LEAST_GAIN * self._limits.noise_ratio))
 
-        look_at([*suggested, *self._changes_of_room(centres[0])])
-        # Where noise lifted others past the script's own settings, what lies near these may still be the best.
+        weigh([*suggested, *self._changes_of_room(centres[0])])
+        # After lucky trials of other settings, the neighbours of the script's own settings may still be the best.
         for ring in self._rings([*centres, history.script_settings]):
-            look_at(ring)
-            if worths or len(looked_at) - len(known) > MAX_LOOKED_AT:
+            weigh(ring)
+            if worths or len(weighed) - len(known) > MAX_WEIGHED:
                 break
         for _ in range(NUM_LEAPS if worths else 0):
-            look_at(self._sampler.neighbours(max(worths, key=lambda one: worths[one])))
+            weigh(self._sampler.neighbours(max(worths, key=lambda one: worths[one])))
         return worths
 
     def _nearest_to_best(
         self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
     ) -> Candidate | None:
-        """Without a forecast: what TPE suggests; failing that the nearest new settings that should fit."""
+        """A candidate without a forecast: TPE's suggestion, or else the nearest new settings that should fit."""
         centre = history.best.settings if history.best is not None else history.script_settings
         near = (one for ring in self._rings([centre]) for one in ring if one not in known)
         near = (one for one in near if _why_not(memory, one) is None)
@@ -125,7 +124,7 @@ class AfterPlan:
     def _suggested(
         self, snapshot: StudySnapshot, history: History, memory: MemoryModel, known: set[Settings]
     ) -> list[Settings]:
-        """What TPE suggests and is neither known, nor illegal, nor ruled out; of the latter it is told."""
+        """New, legal suggestions of TPE that should fit the cap; the rest are recorded in the study as gated."""
         was_repeating = bool(history.trials) and history.trials[-1].stage == NEIGHBOUR_STAGE
         num_refusals, found = 0, list[Settings]()
         for settings in self._sampler.suggestions(history.trials, snapshot.running, snapshot.gated):
@@ -145,19 +144,19 @@ class AfterPlan:
         return found
 
     def _rings(self, centres: Iterable[Settings]) -> Iterator[list[Settings]]:
-        """Legal settings in the order of their distance from the nearest of some, in steps of one parameter."""
+        """Legal settings by distance from the nearest centre, in steps of one parameter."""
         ring = list(dict.fromkeys(centres))
-        seen = set(ring)
+        reached = set(ring)
         while ring:
             steps = (one for centre in ring for one in self._sampler.neighbours(centre))
-            ring = [one for one in dict.fromkeys(steps) if one not in seen]
-            seen.update(ring)
+            ring = [one for one in dict.fromkeys(steps) if one not in reached]
+            reached.update(ring)
             yield ring
 
     def _changes_of_room(self, centre: Settings) -> list[Settings]:
-        """Settings that make room for a larger micro-batch, or take it, with micro-batches from half the size on.
+        """Combinations of memory-changing settings, with micro-batches from half the present size on.
 
-        What takes room may only fit with another that makes it, and neither alone need be faster.
+        Only two changes together, one that frees memory and one that takes it, may bring a gain.
         """
         params, size = self._space.params(centre), centre.batch_size or 1
         names = [name for name in (SPLIT, "batch_size", *CHANGING_ROOM) if self._sampler.values(name)]
@@ -170,12 +169,12 @@ class AfterPlan:
 
 
 class _Prospects:
-    """What trials are worth.
+    """The worth of trials.
 
     Args:
-        history: With at least one feasible trial.
-        memory: What its trials say of memory.
-        space: What may be tried.
+        history: Finished trials, at least one feasible.
+        memory: Memory model of these trials.
+        space: The settings to search.
         limits: The machine.
     """
 
@@ -185,14 +184,14 @@ class _Prospects:
         self._bounds = Bounds(history, device_is_cpu=space.device_is_cpu)
         self._least_rate = (history.feasible[0].samples_per_second or 0.0) * (1 + limits.noise_ratio)
         num_failed = sum(trial.outcome.is_infeasible for trial in history.trials)
-        self._cost = COST_OF_FAILURES * (num_failed + 1) / max(NUM_TELLING, len(history) + 1)
+        self._cost = COST_OF_FAILURES * (num_failed + 1) / max(LEAST_TRIALS, len(history) + 1)
 
     def worths(self, some: Sequence[Settings], *, least_gain: float) -> dict[Settings, float]:
-        """Expected gains, less the risk that they do not fit, of those settings that may.
+        """Expected gains of settings under the cap, less the risk of not fitting.
 
         Args:
-            some: Settings that were not tried.
-            least_gain: Only what they gain beyond this share of the best rate counts.
+            some: Settings not tried yet.
+            least_gain: Share of the best rate from which a gain counts.
         """
         fits = {one: self._peaks.fit_probability(one) for one in some if self._memory.smaller_failure(one) is None}
         likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
@@ -203,7 +202,7 @@ class _Prospects:
         }
 
     def _is_limited(self, settings: Settings) -> bool:
-        """Whether the loader of these settings is known to be too slow for any gain."""
+        """True when the loader of these settings is known to be too slow for any gain."""
         return (self._bounds.loader_rate(settings) or math.inf) < self._least_rate
 
 

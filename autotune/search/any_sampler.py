@@ -1,7 +1,7 @@
-"""Any Optuna sampler in place of our own search: the same baseline, space, constraints and budget, to compare them.
+"""Any Optuna sampler in place of our own search, for comparison with the same baseline, space, constraints and budget.
 
-The sampler is given what our own has: numbers as positions in their order, endings told with the same constraints, and
-no trial spent on settings that are known, not legal, or ruled out by the memory model.
+The sampler gets the same treatment as our own: numbers are encoded as ranks, endings carry the same constraints, and no
+trial goes to settings that are known, illegal, or ruled out by the memory model.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from autotune.settings import Settings
 from autotune.space.search_space import SearchSpace
 
 MAX_REFUSALS = 20
-"""Suggestions refused in a row before settings are drawn at random instead."""
+"""Refused suggestions in a row before settings are drawn at random."""
 MAX_DRAWS = 2000
-"""Random settings refused in a row before the space counts as exhausted."""
+"""Refused random settings in a row before the space counts as exhausted."""
 
 
 class SamplerSearch:
-    """A search by one Optuna sampler, in memory; it is asked and told as `Search` is.
+    """A search by one Optuna sampler, in memory; `ask` and `tell` work as in `Search`.
 
     Args:
-        sampler: Of Optuna, seeded by the caller.
-        space: What may be tried.
+        sampler: Optuna sampler, seeded by the caller.
+        space: The settings to search.
         limits: The machine.
-        seed: Of the random draws that stand in for a sampler that repeats itself.
-        max_trials: Trials to spend, at least 1, the baseline among them.
+        seed: Seed of the random draws that replace a sampler's repeated suggestions.
+        max_trials: Trials to spend, at least 1, including the baseline.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SamplerSearch:
         return finalists(self.history, noise_ratio=self._limits.noise_ratio)[:num]
 
     def ask(self) -> Proposal | SearchExhausted:
-        """The next trial: the baseline first, then what the sampler suggests."""
+        """The next trial: the baseline first, then the sampler's suggestions."""
         number = len(self._finished)
         if number >= self._max_trials:
             return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.")
@@ -83,16 +83,16 @@ class SamplerSearch:
         return self._start(number, *suggested, SAMPLED_STAGE)
 
     def tell(self, number: int, result: TrialResult) -> None:
-        """Records how a trial ended."""
+        """Records a trial's result."""
         trial, settings = self._running.pop(number)
-        told = verdict(result, self._limits.cap_bytes)
-        if told is None:
+        ending = verdict(result, self._limits.cap_bytes)
+        if ending is None:
             raise ValueError("an interrupted trial says nothing; measure it again")
         if trial is not None:
             with quiet():
-                for key, value in told.constraints.items():
+                for key, value in ending.constraints.items():
                     trial.set_constraint(key, value)
-                self._study.tell(trial, told.value)
+                self._study.tell(trial, ending.value)
         self._finished.append(_finished(number, settings, result))
 
     def _start(self, number: int, trial: Trial | None, settings: Settings, stage: str) -> Proposal:
@@ -100,7 +100,7 @@ class SamplerSearch:
         return Proposal(number=number, settings=settings, stage=stage)
 
     def _baseline_trial(self) -> Trial | None:
-        """The baseline as a trial of the study; None where the ranges leave it out: no sampler can have it."""
+        """The baseline as a trial of the study; None when the ranges exclude the baseline."""
         params = self._encoded(self._script_settings)
         if params is None:
             return None

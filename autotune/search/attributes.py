@@ -1,4 +1,4 @@
-"""What Optuna keeps of a trial for us, in its user attributes, and the trial that is read from them."""
+"""Optuna's user attributes of a trial, and the finished trial read from them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from autotune.settings import Settings
 
 
 def settings_of(trial: Trial | FrozenTrial) -> Settings:
-    """The settings of a trial that was started by us."""
+    """The settings of a trial started by us."""
     return Settings.from_dict(trial.user_attrs["settings"])
 
 
 def candidate_attrs(candidate: Candidate) -> dict[str, Any]:
-    """User attributes of a trial from its start on."""
+    """User attributes of a trial at its start."""
     attrs: dict[str, Any] = {"settings": candidate.settings.to_dict(), "stage": candidate.stage}
     if candidate.expected_gain_ratio is not None:
         attrs["expected_gain_ratio"] = candidate.expected_gain_ratio
@@ -29,7 +29,7 @@ def candidate_attrs(candidate: Candidate) -> dict[str, Any]:
 
 
 def candidate_of(trial: Trial | FrozenTrial) -> Candidate:
-    """What a trial that was started by us is to measure."""
+    """The candidate measured by a trial of ours."""
     return Candidate(
         settings=settings_of(trial),
         stage=str(trial.user_attrs["stage"]),
@@ -37,9 +37,9 @@ def candidate_of(trial: Trial | FrozenTrial) -> Candidate:
     )
 
 
-def ending_attrs(result: TrialResult, told: Verdict) -> dict[str, Any]:
-    """User attributes of a trial that ended; its constraints among them, for whoever reads the study with Optuna."""
-    attrs: dict[str, Any] = {"result": _plain_result(result), "constraints": list(told.constraints.values())}
+def ending_attrs(result: TrialResult, ending: Verdict) -> dict[str, Any]:
+    """User attributes of a finished trial, including its constraints for readers of the study in Optuna."""
+    attrs: dict[str, Any] = {"result": _plain_result(result), "constraints": list(ending.constraints.values())}
     if result.outcome is Outcome.RACED_OUT:
         attrs["raced_out"] = True
     if result.reason:
@@ -69,7 +69,7 @@ def _plain_result(result: TrialResult) -> dict[str, Any]:
 
 
 def finished_trial(trial: FrozenTrial) -> FinishedTrial | None:
-    """The trial as the search keeps it; None while it has no ending that counts."""
+    """The finished trial for the search; None while the trial has no ending that counts."""
     plain: Mapping[str, Any] = trial.user_attrs.get("result", {})
     if trial.state is TrialState.FAIL and trial.user_attrs.get("given_up"):
         plain = {"outcome": Outcome.INTERRUPTED.value}

@@ -1,4 +1,4 @@
-"""Stages of the plan that see to the micro-batch under the memory cap. Pure."""
+"""Stages of the plan that find the micro-batch under the memory cap. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from autotune.settings import Settings
 from autotune.space.search_space import SPLIT, Value
 
 PROBE_SHARE = 0.25
-"""A small-batch probe takes this share of the micro-batch: far enough away to give the line its slope."""
+"""Share of the micro-batch used by a small-batch probe: far enough away to give the memory line its slope."""
 
 
 WORTH_A_RISK = 1.1
-"""Gain from which a micro-batch is tried that may need as much more than the cap as the model is inexact."""
+"""Expected gain that justifies a micro-batch whose predicted peak exceeds the cap by the model's error."""
 
 LARGEST_STEP = 8
-"""Factor by which a micro-batch grows at most at once: a step takes that much longer, and a trial has a time limit."""
+"""Largest growth of a micro-batch in one step: each step of training takes as much longer, and trials have a time
+limit."""
 
 
 def shrink_to_fit(state: PlanState) -> None:
-    """Where the script's own settings need more than the cap: smaller micro-batches until one fits.
+    """Tries smaller micro-batches until one fits, if the script's own settings need more than the cap.
 
-    At the smallest, formats of half the width are the last that may.
+    Formats of half the width come last, at the smallest micro-batch.
     """
     baseline = state.visited.baseline
     if baseline is None or not baseline.outcome.is_infeasible:
@@ -39,9 +40,9 @@ def shrink_to_fit(state: PlanState) -> None:
 
 
 def grow_micro_batch(state: PlanState) -> None:
-    """The largest micro-batch that the memory model lets pass, in bounded steps and for as long as larger is faster.
+    """Grows the micro-batch in bounded steps while it fits and larger is faster.
 
-    On an accelerator what computes fastest grows, and faster means its compute-only rate.
+    On an accelerator the settings with the highest compute-only rate grow, and faster means a higher compute-only rate.
     """
     _probe_memory(state)
     while (value := _next_larger(state)) is not None:
@@ -57,12 +58,12 @@ def grow_micro_batch(state: PlanState) -> None:
 
 
 def shrink_micro_batch(state: PlanState) -> None:
-    """Smaller micro-batches while they are faster: on a CPU they may stay in its caches."""
+    """Shrinks the micro-batch while smaller is faster: on a CPU a small micro-batch may stay in the caches."""
     state.climb(_parameter(state), "micro_batch", steps=(-1,))
 
 
 def with_fitting_batch(state: PlanState, changes: dict[str, Value]) -> dict[str, Value]:
-    """Changes, with the largest smaller micro-batch under the cap where they need more memory than there is."""
+    """The changes, with the largest fitting smaller micro-batch when they need more memory than the cap."""
     if state.fits(state.changed(changes)):
         return changes
     name = _parameter(state)
@@ -71,12 +72,12 @@ def with_fitting_batch(state: PlanState, changes: dict[str, Value]) -> dict[str,
 
 
 def _centre(state: PlanState) -> Settings:
-    """What grows."""
+    """The settings to grow."""
     return state.best if state.space.device_is_cpu else state.lead
 
 
 def _tries(state: PlanState, value: Value) -> bool:
-    """Whether this micro-batch is faster."""
+    """True when this micro-batch is faster."""
     before = _centre(state)
     settings = state.changed({_parameter(state): value}, before)
     is_useless = state.is_pointless(settings) if state.space.device_is_cpu else state.cannot_lead(settings)
@@ -87,7 +88,7 @@ def _tries(state: PlanState, value: Value) -> bool:
 
 
 def _grow_elsewhere(state: PlanState) -> None:
-    """A larger micro-batch in a format that needs less memory, where it should gain more than the format loses."""
+    """Tries a larger micro-batch in a smaller format, if its expected gain exceeds the format's loss."""
     name, lead = _parameter(state), _centre(state)
     highest = (state.bounds.compute_rate(lead) or 0.0) * (1 + state.limits.noise_ratio)
     larger = [(value, size) for value, size in _sizes(state) if size > (lead.batch_size or 0)]
@@ -104,7 +105,7 @@ def _grow_elsewhere(state: PlanState) -> None:
 
 
 def _next_larger(state: PlanState) -> Value | None:
-    """The largest micro-batch within a step that is likely to fit; failing that the next larger, if there is hope."""
+    """The largest fitting micro-batch within a step, or else the next larger with a chance to fit; None otherwise."""
     fitting = _values_that_fit(state)
     if fitting:
         return fitting[-1]
@@ -117,12 +118,12 @@ def _next_larger(state: PlanState) -> Value | None:
 
 
 def _may_fit(state: PlanState, settings: Settings) -> bool:
-    """Whether a new larger micro-batch is worth the risk that it does not fit."""
+    """True when a new, larger micro-batch is worth the risk of exceeding the cap."""
     is_new = settings not in state.visited and state.space.why_not(settings) is None
     if not is_new or state.memory.ruled_out(settings) is not None:
         return False
     if not _values_below(state, (_centre(state).batch_size or 0) - 1):
-        return True  # With nothing smaller to learn from, one larger is the only way to learn.
+        return True  # Without a smaller micro-batch, only a larger one tells anything.
     hoped = state.memory.hoped_peak_bytes(settings)
     gain = state.bounds.batch_gain(_centre(state), settings.batch_size or 1) or 1.0
     at_most = PREDICTION_MARGIN if gain >= WORTH_A_RISK else 1.0
@@ -131,7 +132,7 @@ def _may_fit(state: PlanState, settings: Settings) -> bool:
 
 
 def _try_between(state: PlanState, low: int, high: int) -> None:
-    """The middle of two micro-batches of which the larger was not faster, or did not fit."""
+    """Tries the middle of two micro-batches when the larger was not faster or did not fit."""
     between = [value for value, size in _sizes(state) if low < size < high]
     if between and len(between) > 1:
         value = between[len(between) // 2]
@@ -140,7 +141,7 @@ def _try_between(state: PlanState, low: int, high: int) -> None:
 
 
 def _probe_memory(state: PlanState) -> None:
-    """A small micro-batch, where one point does not tell whether a larger one fits."""
+    """Measures a small micro-batch if a single point does not tell whether a larger one fits."""
     own = _centre(state).batch_size or 0
     larger, smaller = _values_above(state), _values_below(state, own - 1)
     if not larger or not smaller or not state.best_rate:
@@ -156,7 +157,7 @@ def _probe_memory(state: PlanState) -> None:
 
 
 def _trade_workers_for_batch(state: PlanState) -> None:
-    """A micro-batch that only fits without the workers' memory, without them."""
+    """Tries no workers with a micro-batch that fits only without the workers' memory."""
     name, cpus = _parameter(state), state.limits.usable_cpus
     alone: dict[str, Value] = {"num_workers": 0, "intra_op_threads": state.at_most("intra_op_threads", cpus)}
     for value in reversed(_values_above(state)):
@@ -166,18 +167,18 @@ def _trade_workers_for_batch(state: PlanState) -> None:
 
 
 def _parameter(state: PlanState) -> str:
-    """The parameter that holds the micro-batch."""
+    """The parameter that sets the micro-batch."""
     return SPLIT if SPLIT in state.space.domains else "batch_size"
 
 
 def _values_above(state: PlanState) -> list[Value]:
-    """Allowed values of larger micro-batches than what grows, in rising order."""
+    """Allowed values of larger micro-batches, in rising order."""
     least = _centre(state).batch_size or 0
     return [value for value, size in _sizes(state) if size > least]
 
 
 def _values_that_fit(state: PlanState) -> list[Value]:
-    """Those of larger micro-batches within a step that are likely to stay under the cap and were not tried."""
+    """Untried larger micro-batches within a step that should stay under the cap."""
     name, centre = _parameter(state), _centre(state)
     within = set(_values_below(state, LARGEST_STEP * (centre.batch_size or 0)))
     larger = [value for value in _values_above(state) if value in within]

@@ -88,19 +88,19 @@ def investigate(
         least_workers: The smallest number of workers to try: when the smallest number fails, every number fails. None =
             the smallest number tried beside the script's own settings.
     """
-    court = _Court(history, device_is_cpu, may_be_tried, least_workers or _fewest_alone(history))
+    investigator = _Investigator(history, device_is_cpu, may_be_tried, least_workers or _fewest_alone(history))
     candidate = None
     failed = [trial for trial in history.trials if _has_failed(trial) and trial.settings != history.script_settings]
     # A failure with few changes explains failures with more changes.
     for trial in sorted(failed, key=lambda trial: len(changes_of(trial.settings, history.script_settings))):
-        if court.is_explained(trial.settings):
+        if investigator.is_explained(trial.settings):
             continue
         try:
-            court.take_apart(trial)
+            investigator.take_apart(trial)
         except _Untried as untried:
             if candidate is None and untried.settings not in running:
                 candidate = Candidate(settings=untried.settings, stage=TAKEN_APART_STAGE)
-    return Investigation(guilts=tuple(court.guilts), next_trial=candidate)
+    return Investigation(guilts=tuple(investigator.guilts), next_trial=candidate)
 
 
 def _fewest_alone(history: History) -> int | None:
@@ -126,7 +126,7 @@ def values_of(settings: Settings) -> dict[str, Any]:
     return values | {f"{KNOB}{name}": value for name, value in settings.knobs}
 
 
-class _Court:
+class _Investigator:
     """Tells from finished trials whether settings fail, and collects the guilty settings.
 
     Args:

@@ -1,8 +1,8 @@
-"""The rate that settings cannot exceed, from what other trials measured: it prunes, it is never reported. Pure.
+"""Upper bounds of untried settings' rates, from finished trials. The bounds prune; they are never reported. Pure.
 
-Every trial measures its compute-only rate, so one trial speaks for all settings that compute the same. Measured with
-real scripts, the rate stayed below the smaller of the loader's and the compute-only rate in all cases but two, by under
-1 %; as a prediction that minimum is worthless where loader and training share cores.
+Every trial measures its compute-only rate, so one trial speaks for all settings with the same compute. With real
+scripts, the measured rate stayed below the smaller of the loader's rate and the compute-only rate in all cases but two,
+each less than 1 % above. As a prediction the minimum is worthless when loader and training share cores.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from autotune.search.history import FinishedTrial, History
 from autotune.settings import DEFAULT_PREFETCH_FACTOR, Settings
 
 LOADER_BOUND_WAIT = 0.15
-"""A trial on an accelerator that waits for data this share of its time shows what its loader can do."""
+"""Share of waiting time in an accelerator's trial from which the trial shows its loader's rate."""
 
 NUM_REMEMBERED = 4096
-"""Settings whose parts are remembered: a plan asks for those of every trial again and again."""
+"""Size of the cache of settings' parts: a plan asks for every trial's parts again and again."""
 
 
 class Bounds:
@@ -27,7 +27,7 @@ class Bounds:
 
     Args:
         history: Finished trials.
-        device_is_cpu: Loader and compute share the cores; then a slow trial does not tell what the loader can do.
+        device_is_cpu: True when loader and compute share the cores, so that a slow trial says nothing about the loader.
     """
 
     def __init__(self, history: History, *, device_is_cpu: bool) -> None:
@@ -55,22 +55,22 @@ class Bounds:
             self._rate_of_workers[workers] = max(self._rate_of_workers.get(workers, 0.0), rate)
 
     def compute_rate(self, settings: Settings) -> float | None:
-        """Compute-only rate of these settings, the mean of all trials that compute the same; None if there is none."""
+        """Compute-only rate of these settings: the mean over all trials with the same compute; None without a trial."""
         return self._compute.get(compute_part(settings))
 
     def loader_rate(self, settings: Settings) -> float | None:
-        """Samples per second that the loader of these settings delivers, at its best; None where no trial shows it."""
+        """Highest rate seen from the loader of these settings, in samples per second; None when unknown."""
         return self._loader.get(loader_part(settings))
 
     @property
     def load_s(self) -> float | None:
-        """Seconds that the training process takes to load one sample by itself; None without a trial that did."""
+        """Seconds to load a sample in the training process itself; None without a trial without workers."""
         return min(self._load_s, default=None)
 
     def most_loaded(self, usable_cpus: float) -> float | None:
-        """Samples per second of a loader with a worker on every core, at most; None where no trial tells.
+        """Largest possible rate of a loader with a worker on every core, in samples per second; None when unknown.
 
-        Cores of the training process are not taken off, and hyperthreads count in full: it only rules out.
+        The training process's cores are not subtracted, and hyperthreads count in full: the rate only rules out.
         """
         known = [usable_cpus * rate / max(workers, 1) for workers, rate in self._rate_of_workers.items()]
         if self.load_s:
@@ -78,7 +78,7 @@ class Bounds:
         return max(known, default=None)
 
     def compute_ratio(self, own: Settings, other: Settings) -> float | None:
-        """What the change from one to the other left of the compute-only rate elsewhere, at its best, or None."""
+        """The largest ratio of compute-only rates seen elsewhere for the change from `own` to `other`, or None."""
         changes = {name: there for name, (_, there) in compute_part(own).differences(compute_part(other)).items()}
         if not changes or any("." in name for name in changes):
             return None
@@ -93,9 +93,9 @@ class Bounds:
     def batch_gain(self, settings: Settings, micro_batch: int) -> float | None:
         """Factor by which another micro-batch would change the compute-only rate; None before two were measured.
 
-        The time per sample is a part that every micro-batch costs anew, divided among its samples, and a part that
-        every sample costs: a straight line in 1 / micro-batch, taken through the two largest. Where only other settings
-        were measured with two micro-batches, the largest of their gains counts.
+        The time per sample has a part paid once per micro-batch and a part paid per sample: a straight line in 1 /
+        micro-batch, through the two largest measured. If two micro-batches were measured only with different settings,
+        the largest gain among those settings counts.
         """
         if not settings.batch_size:
             return None
@@ -112,7 +112,7 @@ class Bounds:
         return own if own is not None else max(gains.values(), default=None)
 
     def upper_bound(self, settings: Settings) -> float | None:
-        """Samples per second that these settings cannot exceed but by noise; None where nothing is known of them."""
+        """Upper bound of the rate of these settings, in samples per second, up to noise; None when nothing is known."""
         compute, load_s = self.compute_rate(settings), self.load_s
         known = [compute, self.loader_rate(settings)]
         if settings.num_workers == 0 and compute is not None and load_s is not None:
@@ -122,7 +122,7 @@ class Bounds:
 
 @lru_cache(maxsize=NUM_REMEMBERED)
 def compute_part(settings: Settings) -> Settings:
-    """The settings without those that a step on a cached batch does not feel."""
+    """The settings felt by a step on a cached batch; everything else at its default."""
     return replace(
         settings,
         num_workers=0,
@@ -135,7 +135,7 @@ def compute_part(settings: Settings) -> Settings:
 
 @lru_cache(maxsize=NUM_REMEMBERED)
 def loader_part(settings: Settings) -> Settings:
-    """The settings that the loader may feel; everything else at its default."""
+    """The settings that may affect the loader; everything else at its default."""
     return Settings(
         num_workers=settings.num_workers,
         prefetch_factor=settings.prefetch_factor,

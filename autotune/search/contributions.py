@@ -1,8 +1,8 @@
-"""What each change of the winner was worth, as far as single trials tell it. Pure.
+"""What each change of the winner was worth, as far as single trials tell. Pure.
 
-A search measures on its way trials that have some of the winner's changes and not others. The longest chain of them
-from the baseline to the winner, each with all that the one before had and more, splits the gain into factors. Changes
-that only ever came together stay together: nothing here is estimated that was not measured.
+A search measures trials with only some of the winner's changes. The longest chain of such trials from the baseline to
+the winner, each with more of the changes than the previous, splits the gain into factors. Changes always tried together
+stay together: every number here was measured, none estimated.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Changes = frozenset[str]
 
 
 def contributions(history: History, winner: Settings) -> tuple[Contribution, ...]:
-    """The factors of the winner's gain along the finest chain of trials, and what is known of single changes.
+    """The factors of the winner's gain along the finest chain of trials, then known factors of single changes.
 
     Args:
-        history: Finished trials; only those that were measured in full count.
+        history: Finished trials; only trials measured in full count.
         winner: Canonical settings.
 
     Returns:
-        Empty where baseline or winner was not measured in full, or they are the same.
+        Empty when baseline and winner are the same or one was not measured in full.
     """
     own = history.script_settings
     if history.rate(own) is None or history.rate(winner) is None or own == winner:
@@ -44,7 +44,7 @@ def contributions(history: History, winner: Settings) -> tuple[Contribution, ...
 
 
 def _steps(history: History, own: Settings, wanted: Mapping[str, Any]) -> dict[Changes, FinishedTrial]:
-    """Trials that differ from the baseline in nothing but some of the winner's changes, by these."""
+    """Trials with some of the winner's changes and no other difference from the baseline, by these changes."""
     found = {}
     for trial in history.feasible:
         changes = trial.settings.differences(own)
@@ -54,7 +54,7 @@ def _steps(history: History, own: Settings, wanted: Mapping[str, Any]) -> dict[C
 
 
 def _finest_chain(steps: Mapping[Changes, FinishedTrial]) -> list[tuple[Changes, FinishedTrial]]:
-    """The longest chain of growing sets from none of the changes to all; of equally long ones the earlier trials'."""
+    """The longest chain of growing sets from no change to all; of equally long chains, the one of earlier trials."""
     best: dict[Changes, list[Changes]] = {}
     for changes in sorted(steps, key=lambda one: (len(one), steps[one].number)):
         before = [chain for chain in best.values() if chain[-1] < changes and not chain[0]]
@@ -65,9 +65,9 @@ def _finest_chain(steps: Mapping[Changes, FinishedTrial]) -> list[tuple[Changes,
 
 
 def _beside(history: History, own: Settings, winner: Settings, name: str) -> Contribution | None:
-    """What one change was worth between two trials that differ in nothing else, those most like the winner's.
+    """The worth of one change between two trials with no other difference, the pair most like the winner.
 
-    The one without it may have been stopped early: then the change was worth at least so much.
+    If the trial without the change was stopped early, the result is a lower bound.
     """
     change = winner.differences(own)[name]
     pairs = [

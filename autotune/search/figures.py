@@ -1,4 +1,4 @@
-"""Optuna's own figures of a study, as plotly's plain values. They need plotly."""
+"""Optuna's own figures of a study, as plain values of plotly, which must be installed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from autotune.search.optuna_logging import quiet
 from autotune.search.study_trials import METRIC
 
 MAX_NAMES = 8
-"""Axes of the parallel coordinates."""
+"""Number of axes in the plot of parallel coordinates."""
 
 
 def figures(storage: BaseStorage, study_name: str) -> list[tuple[str, dict[str, Any]]]:
-    """Title and values of each figure; none where there is no such study, or no trial of it has an ending.
+    """Title and values of each figure; none without such a study or a finished trial.
 
     Raises:
-        ImportError: There is no plotly.
+        ImportError: When plotly is not installed.
     """
     from optuna import visualization
 

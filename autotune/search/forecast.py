@@ -1,7 +1,8 @@
-"""The rate to expect of settings, tried or not, and how sure that is: what is worth a trial, and what may win. Pure.
+"""The expected rate of settings, tried or not, with its uncertainty: which settings deserve a trial, or may win. Pure.
 
-Two regressions, since loader and compute are near-separable: what a step on a cached batch does, which every trial
-measures, and the share of that which the whole job reaches with its loader and with what that has to feed.
+There are two regressions, because loader and compute are nearly separable. The first predicts the compute-only rate,
+measured in every trial on a cached batch. The second predicts the share of the compute-only rate reached by the whole
+job, from the loader and the rate that the loader has to feed.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from autotune.search.history import FinishedTrial, History
 from autotune.settings import OmpWaitPolicy, Precision, Settings
 
 MAX_TRIALS = 100
-"""The fastest so many trials are learnt from: the slow say little of what is near the best, and time grows."""
+"""Number of fastest trials used: slow trials say little about settings near the best, and the time grows."""
 
 COMPUTE_NOISE, RATE_NOISE = 0.015, 0.03
-"""Standard deviations from trial to trial."""
+"""Standard deviations of the logarithms from trial to trial."""
 REMOTE = 0.1
-"""And what is added to them per unit of the logarithm below the best: other things limit there."""
+"""Extra standard deviation per unit of the logarithm below the best: slow trials have other bottlenecks."""
 
 REMEMBERED = 4096
-"""Settings whose features are remembered: those near the best are asked for again and again."""
+"""Size of the cache of settings' features: settings near the best are asked for again and again."""
 
 COMPUTE_SCALES = tuple(
     Scales(trend=0.3, alone=alone, together=together) for alone in (0.03, 0.1, 0.2) for together in (0.005, 0.02, 0.1)
@@ -38,22 +39,22 @@ SHARE_SCALES = tuple(
 )
 
 USUAL_MICRO_BATCH = 16
-"""Around this size a micro-step's own cost and that of its samples are usually alike."""
+"""Around this size a micro-step's own cost usually equals the cost of its samples."""
 
 NUM_TRENDS = 2
-"""The first of the compute features, those of the micro-batch, also have effects in proportion to them."""
+"""Leading compute features, about the micro-batch, with additional effects in proportion to their value."""
 NUM_LARGE = 3
-"""The next, formats and compilation, may halve or double the rate."""
+"""Number of compute features after the trends, formats and compilation, that may halve or double the rate."""
 
 DEVIATIONS = np.linspace(-4.0, 4.0, 25)
-"""Standard deviations over which an expectation is taken: what is left to hope for at the end lies far out."""
+"""Grid of an expectation, in standard deviations: wide, because the last hopes of a search lie far out."""
 LIKELIHOODS = np.exp(-0.5 * DEVIATIONS**2) / np.exp(-0.5 * DEVIATIONS**2).sum()
-"""How likely each of them is."""
+"""Probability of each grid point."""
 
 
 def forecast(history: History) -> Forecast:
-    """What the finished trials let expect, worked out once for the same ones; one of them at least was feasible."""
-    return _forecast(history.telling.trials, history.script_settings)
+    """The forecast from the finished trials, cached for equal trials; needs at least one feasible trial."""
+    return _forecast(history.informative.trials, history.script_settings)
 
 
 @lru_cache(maxsize=2)
@@ -64,10 +65,10 @@ def _forecast(trials: tuple[FinishedTrial, ...], script_settings: Settings) -> F
 class Forecast:
     """Rates of settings, from the finished trials.
 
-    Where compute-only rates are missing, as they are of callables, the rate is taken for one, and all of it is reached.
+    Without compute-only rates, as for callables, the rate itself counts as the compute-only rate, fully reached.
 
     Args:
-        history: With at least one feasible trial.
+        history: Finished trials, at least one feasible.
     """
 
     def __init__(self, history: History) -> None:
@@ -85,31 +86,31 @@ class Forecast:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether compute-only rates scatter more than on a quiet machine."""
+        """True when compute-only rates scatter more than on a quiet machine."""
         return self._compute.noise_factor > 1
 
     def fastest(self, trials: Sequence[FinishedTrial]) -> tuple[FinishedTrial, ...]:
-        """Trials in the order of the rates to expect of them when measured again, the fastest first."""
+        """Trials by their expected rate in a second measurement, the fastest first."""
         if not trials:
             return ()
         expected = self._log_rates([trial.settings for trial in trials])
         return tuple(trials[index] for index in np.argsort(-expected, kind="stable"))
 
     def rates(self, trials: Sequence[FinishedTrial]) -> dict[Settings, float]:
-        """Samples per second to expect of trials when measured again, by their settings."""
+        """Expected samples per second of trials in a second measurement, by their settings."""
         settings = [trial.settings for trial in trials]
         return dict(zip(settings, np.exp(self._log_rates(settings)).tolist(), strict=True)) if settings else {}
 
     def lead_over(self, trial: FinishedTrial) -> float:
-        """By what share the fastest trial is expected to be faster than this one, both measured again."""
+        """Expected lead of the fastest trial over this trial, as a share, in a second measurement of both."""
         return float(self._log_rates(self._tried).max() - self._log_rates([trial.settings])[0])
 
     def gains(self, settings: Sequence[Settings], least: float = 0.0) -> list[float]:
-        """Shares of the best rate so far that trials of settings are expected to gain; nothing is lost by a trial.
+        """Expected gain of a trial of each settings, as a share of the best rate so far; a slower trial counts 0.
 
         Args:
-            settings: Of a trial each.
-            least: Only what they gain beyond this share counts.
+            settings: Settings of one trial each.
+            least: Share beyond which a gain counts.
         """
         if not settings:
             return []
@@ -127,7 +128,7 @@ class Forecast:
         return [float(gain) for gain in above @ LIKELIHOODS @ LIKELIHOODS]
 
     def _compute_rates(self, history: History) -> list[tuple[float, Settings]]:
-        """Compute-only rates and the settings that have them, the highest first."""
+        """Compute-only rates with their settings, the highest first."""
         if self._is_whole:
             return [(trial.samples_per_second or 1.0, trial.settings) for trial in history.feasible]
         rated = ((trial.compute_samples_per_second, trial.settings) for trial in history.sound)
@@ -145,7 +146,7 @@ class Forecast:
         return np.asarray(compute + np.minimum(0.0, share))
 
     def _parts(self, settings: Sequence[Settings]) -> tuple[Array, Array, Array, Array]:
-        """Logarithms of compute-only rates and of the shares of them that are reached, each with its deviation."""
+        """Logarithms of compute-only rates and of the reached shares, each with its deviation."""
         compute, compute_deviations = self._compute.predict(self._features(settings))
         if self._share is None:
             return compute, compute_deviations, np.zeros(len(settings)), np.zeros(len(settings))
@@ -159,7 +160,7 @@ class Forecast:
 
 
 def _draws(means: Array, deviations: Array) -> Array:
-    """Values as likely as the deviations, one row for each mean and deviation."""
+    """Values at the grid points, one row for each mean and deviation."""
     return np.asarray(means[:, None] + deviations[:, None] * DEVIATIONS)
 
 
@@ -206,5 +207,5 @@ def _loader_features(settings: Settings) -> tuple[float, ...]:
 
 
 def _knob_features(settings: Settings) -> tuple[float, ...]:
-    """The user's own knobs, of which every two values are far apart."""
+    """Features of the user's own knobs; any two values are far apart."""
     return tuple(float(crc32(value.encode())) for _, value in settings.knobs)

@@ -1,4 +1,4 @@
-"""Regression by a Gaussian process: what was measured says most of what differs least from it. Pure."""
+"""Regression by a Gaussian process: each observation says most about the points nearest to it. Pure."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 NOISE_PRIORS = {1.0: 0.0, 3.0: -2.0}
-"""What the noise may be of what was said, and the logarithm of how likely that is beforehand: machines with neighbours
-are several times noisier than quiet ones."""
+"""Factors on the stated noise, with the logarithm of each factor's prior probability: machines shared with neighbours
+are several times noisier than quiet machines."""
 
 LARGE = 0.25
-"""Standard deviation of the effect of a feature that may be large however small the others' are."""
+"""Standard deviation of the effect of a feature that may be large, however small the other effects are."""
 
 TINY = 1e-12
-"""Least variance: rounding makes that of a point measured often negative."""
+"""Least variance: rounding often makes the variance at an observed point negative."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scales:
-    """How large effects are taken to be, as standard deviations."""
+    """Sizes of effects, as standard deviations."""
 
     trend: float
-    """Of what a feature does in proportion to its value."""
+    """Effect of a feature in proportion to its value."""
     alone: float
-    """Of what one feature does by itself, unless it may be large."""
+    """Effect of one feature by itself, except for features with large effects."""
     together: float
-    """Of what features do beyond that in combination."""
+    """Additional effect of features in combination."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Parts:
-    """Likeness of two lots of points, each of the first with each of the second."""
+    """Similarity of two sets of points: rows for the first set, columns for the second."""
 
     trends: Array
     alone: Array
-    """Feature by feature, of those whose effects have the chosen scale."""
+    """Sum over the features whose effects have the chosen scale."""
     large: Array
-    """Of those whose effects may be large."""
+    """Sum over the features whose effects may be large."""
     together: Array
-    """In all features at once."""
+    """Product over all features."""
 
 
 class GaussianProcess:
-    """A prior of effects of single features and of weaker ones in combination, around the observations' mean.
+    """A prior of effects of single features, and of weaker effects in combination, around the observations' mean.
 
     Args:
         points: One row of features per observation, at least one. A distance of 1 makes effects differ.
         values: The observations.
+        choices: Scales to choose from; the likeliest scales and noise factor win.
         noises: Standard deviations of the observations' noise on a quiet machine.
-        num_trends: So many of the first features also have effects in proportion to them.
-        num_large: So many of the features after them may have large effects. That the others do little, as most of
-            many switches do, says nothing of these.
-        choices: Scales to choose from: those under which the observations are likeliest count, and so of the noise.
+        num_trends: Number of leading features with additional effects in proportion to their value.
+        num_large: Number of features after the trends whose effects may be large. The small effects of the remaining
+            features, mostly switches, say nothing about these.
     """
 
     def __init__(
@@ -84,20 +84,20 @@ class GaussianProcess:
                 if likelihood > likeliest:
                     likeliest, self._scales, chosen = likelihood, scales, covariance
                     self.noise_factor = factor
-                    """How many times as noisy as on a quiet machine the observations are."""
+                    """Noise of the observations relative to a quiet machine."""
         self._inverse = np.linalg.inv(chosen)
         self._weights = self._inverse @ centred
 
     def predict(self, points: Array) -> tuple[Array, Array]:
-        """Means and standard deviations of the values at points, noise left out."""
+        """Means and standard deviations of the values at points, without noise."""
         across = self._across(points)
         variance = self._prior(points) - (across @ self._inverse * across).sum(axis=1)
         return self._mean + across @ self._weights, np.sqrt(np.maximum(variance, TINY))
 
     def differences(self, points: Array, other: Array) -> tuple[Array, Array]:
-        """Means and standard deviations of how much higher the values at points are than that at another point.
+        """Means and standard deviations of the differences between values at points and the value at another point.
 
-        What is not known of both alike is in neither: points that hardly differ are known to be hardly different.
+        Uncertainty common to both cancels: points that hardly differ are known to have hardly different values.
         """
         scales, there = self._scales, other[None, :]
         less = self._across(points) - self._across(there)
@@ -109,14 +109,14 @@ class GaussianProcess:
         return _covariance(self._parts(points, self._points), self._scales)
 
     def _prior(self, points: Array) -> Array:
-        """Variances of the values at points before anything was observed."""
+        """Variances of the values at points before any observation."""
         scales = self._scales
         trends = (points - self._centre)[:, : self._num_trends]
         alone = scales.alone**2 * (1 - self._is_large).sum() + LARGE**2 * self._is_large.sum()
         return np.asarray(scales.trend**2 * (trends**2).sum(axis=1) + alone + scales.together**2)
 
     def _parts(self, rows: Array, columns: Array) -> _Parts:
-        """Likeness of points."""
+        """Similarity of points."""
         distances = np.abs(rows[:, None, :] - columns[None, :, :])
         here, there = ((points - self._centre)[:, : self._num_trends] for points in (rows, columns))
         alike = np.exp(-distances)
@@ -129,10 +129,10 @@ class GaussianProcess:
 
 
 def _log_likelihood(covariance: Array, values: Array, least_noise: float) -> float:
-    """How likely values are around 0, but for what is the same for all covariances.
+    """Log-likelihood of values around 0, up to a constant common to all covariances.
 
-    One factorisation tells all: of the covariance bordered by the values, the last row of the factor holds these as
-    independent values of variance 1, however large the corner is beyond the least that makes it positive definite.
+    One factorisation is enough. In the Cholesky factor of the covariance bordered by the values, the last row holds the
+    values as independent variables of variance 1. The corner only needs to make the matrix positive definite.
     """
     corner = 1.0 + 2 * float(values @ values) / least_noise**2
     factor = np.linalg.cholesky(np.block([[covariance, values[:, None]], [values[None, :], np.array([[corner]])]]))

@@ -1,4 +1,4 @@
-"""The finished trials of a study, looked up by their settings. Pure."""
+"""The finished trials of a study, by settings. Pure."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from functools import cached_property
 from autotune.model.outcome import Outcome
 from autotune.settings import Settings
 
-MAX_TELLING = 200
-"""Trials up to which every one is looked at for the next proposal."""
+MAX_INFORMATIVE = 200
+"""A history of up to this many trials is used whole for a proposal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedTrial:
-    """What the search knows of one trial that ended."""
+    """A finished trial as the search knows it."""
 
     number: int
     """Optuna's trial number."""
     settings: Settings
-    """In canonical form."""
+    """Settings in canonical form."""
     stage: str
     outcome: Outcome
     samples_per_second: float | None = None
-    """The rate; the upper bound of a raced-out trial; None for every other ending."""
+    """Rate of a complete trial, upper bound of a raced-out trial; None for every other ending."""
     peak_memory_bytes: int | None = None
-    """Of a trial over the cap, what it needed at least."""
+    """Peak memory; for a trial over the cap, a lower bound of the need."""
     compute_samples_per_second: float | None = None
-    """Rate without the loader, on one cached batch; also of raced-out trials."""
+    """Rate without the loader, on one cached batch; known for raced-out trials too."""
     data_wait_fraction: float | None = None
     half_width_ratio: float | None = None
     """Half of the 95 % interval as a share of the rate."""
     expected_gain_ratio: float | None = None
-    """By how much of the best rate it was expected to be faster; None where that was not known, or it was not chosen
-    for that."""
+    """Expected gain when the trial was chosen, as a share of the best rate; None when unknown or chosen for another
+    reason."""
     is_near_cap: bool = False
-    """The allocator thrashed at the cap."""
+    """True when the allocator thrashed at the cap."""
     lacks_host_memory: bool = False
-    """Infeasible for want of the host's memory, whatever the device's."""
+    """True when host memory, not device memory, was too small."""
     reason: str = ""
-    """Why it ended as it did, as one sentence, with the place in the code where that is known."""
+    """Reason for the ending, as one sentence, with the place in the code if known."""
     missed: tuple[str, ...] = ()
-    """Names of settings that were asked for and were not in force."""
+    """Names of requested settings that were not in force."""
     is_inconclusive: bool = False
-    """It failed, and that says nothing of its settings."""
+    """True when the trial's failure says nothing about its settings."""
 
     @property
     def is_feasible(self) -> bool:
-        """Measured in full and under the cap."""
+        """True when the trial was measured in full, under the cap."""
         return self.outcome is Outcome.OK and self.samples_per_second is not None
 
 
 class History:
-    """Finished trials by settings; of two attempts at the same settings the later one counts.
+    """Finished trials by settings; of two attempts at the same settings the later counts.
 
     Args:
         trials: Finished trials with canonical settings, in any order.
@@ -82,7 +82,7 @@ class History:
         return self._by_settings.get(settings)
 
     def rate(self, settings: Settings) -> float | None:
-        """Samples per second of a feasible trial of these settings; None where there is none."""
+        """Samples per second of a feasible trial of these settings, or None."""
         trial = self.get(settings)
         return trial.samples_per_second if trial is not None and trial.is_feasible else None
 
@@ -94,7 +94,7 @@ class History:
 
     @property
     def sound(self) -> tuple[FinishedTrial, ...]:
-        """Trials with a rate or a bound of it, under the cap, in the order of their numbers."""
+        """Trials under the cap with a rate or an upper bound, in the order of their numbers."""
         return tuple(trial for trial in self.trials if trial.outcome.is_complete)
 
     @property
@@ -108,13 +108,13 @@ class History:
         return self.get(self.script_settings)
 
     @cached_property
-    def telling(self) -> History:
-        """The trials that say most of what to try next; all of them where they are few.
+    def informative(self) -> History:
+        """The most informative trials, for a proposal at constant cost; all trials while they are few.
 
-        Of thousands they are the fastest, those that compute fastest, the latest, the smallest that did not fit, and
-        the baseline: what a proposal costs does not grow with the trials then.
+        Of thousands: the fastest, those with the fastest compute, the latest, the smallest over the cap, and the
+        baseline.
         """
-        if len(self) <= MAX_TELLING:
+        if len(self) <= MAX_INFORMATIVE:
             return self
         trials = self.trials
         rated = sorted(self.sound, key=lambda trial: -(trial.compute_samples_per_second or 0.0))
@@ -122,10 +122,10 @@ class History:
             (trial for trial in trials if trial.outcome.is_infeasible),
             key=lambda trial: (trial.settings.batch_size or 1, trial.settings.num_workers, trial.number),
         )
-        share = MAX_TELLING // 5
-        kept = [*self.feasible[: 2 * share], *rated[:share], *failed[:share], *trials[-share:]]
-        return History([*kept, *([self.baseline] if self.baseline is not None else [])], self.script_settings)
+        share = MAX_INFORMATIVE // 5
+        chosen = [*self.feasible[: 2 * share], *rated[:share], *failed[:share], *trials[-share:]]
+        return History([*chosen, *([self.baseline] if self.baseline is not None else [])], self.script_settings)
 
     def with_trials(self, more: Iterable[FinishedTrial]) -> History:
-        """This history and further trials."""
+        """This history with further trials."""
         return History([*self._by_settings.values(), *more], self.script_settings)

@@ -1,4 +1,4 @@
-"""How much each parameter decides whether a trial is among the fastest, as Optuna estimates it."""
+"""How much each parameter decides whether a trial is among the fastest, as Optuna estimates."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from autotune.search.optuna_logging import quiet
 from autotune.space.search_space import Value
 
 MAX_TRIALS = 2000
-"""More make the estimate slower, and no better."""
+"""More trials make the estimate slower but no better."""
 MIN_TRIALS = 8
-"""Fewer say nothing: the estimate compares the fastest with all."""
+"""Fewer trials say nothing: the estimate compares the fastest with all."""
 NUM_FASTEST = 5
-"""As many as the estimate wants at least among the fastest, where a tenth of the trials are not so many."""
+"""Least number of fastest trials for the estimate, when a tenth of the trials is fewer."""
 FASTEST_SHARE = 0.1
 
 
 def importances(storage: BaseStorage, study_name: str) -> dict[str, float]:
-    """Shares by parameter, the largest first, which sum to 1; empty where there are too few trials, or all are alike.
+    """Shares by parameter, the largest first, with a sum of 1; empty with too few trials or without differences.
 
-    By PED-ANOVA over every trial that has an ending, with those that did not fit as the slowest. Empty, too, where the
-    storage holds no study of that name: whoever reads a study needs none of Optuna's.
+    Estimated by PED-ANOVA over every finished trial, with trials that did not fit as the slowest. Empty, too, without a
+    study of that name in the storage: readers of a study need no study of Optuna's.
     """
     with quiet(), warnings.catch_warnings(action="ignore"):
         try:
@@ -38,10 +38,10 @@ def importances(storage: BaseStorage, study_name: str) -> dict[str, float]:
 
 
 def importances_of(tried: Sequence[tuple[Mapping[str, Value], float]]) -> dict[str, float]:
-    """The same, of trials that were read already: what each tried, by parameter, and its rate, 0 where it did not fit.
+    """Importances from trials already read: each trial's values by parameter, and its rate, 0 if it did not fit.
 
     Optuna's storage reads some hundred trials a second; a report of thousands would wait a minute for it. Of more than
-    `MAX_TRIALS` so many are looked at, evenly spaced.
+    `MAX_TRIALS` trials, `MAX_TRIALS` evenly spaced ones are used.
     """
     tried = (
         [tried[int(index * len(tried) / MAX_TRIALS)] for index in range(MAX_TRIALS)]
@@ -68,7 +68,7 @@ def _of_study(study: optuna.Study) -> dict[str, float]:
 
 
 def varied(study: optuna.Study) -> list[str]:
-    """Parameters of which the trials with an ending have several values, in their own order."""
+    """Parameters with several values among the finished trials, in their own order."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     names = trials[0].params if trials else {}
     return [name for name in names if len({trial.params.get(name) for trial in trials}) > 1]

@@ -1,9 +1,9 @@
-"""Peak memory of settings that were not tried, from those that were: lines in the micro-batch, and order. Pure.
+"""Peak memory of untried settings, from tried ones: by lines in the micro-batch, and by order. Pure.
 
-The peak is rather convex than straight: below some micro-batch it is the optimizer's own, above it the activations'. So
-large micro-batches count for more in the fit, and what lies beyond the largest that was measured is taken to need more
-than the line says. A trial that failed tells only that it needs more than the cap: how much it held when it was ended
-or refused says nothing of how much more it wanted.
+The peak is convex in the micro-batch: a small one's is the optimizer's own, a large one's comes from activations. Large
+micro-batches therefore count for more in the fit, and beyond the largest measured one the model expects more than the
+line. A failed trial tells only that it needs more than the cap: its memory at the failure says nothing of the missing
+amount.
 """
 
 from __future__ import annotations
@@ -20,56 +20,56 @@ from autotune.space.search_space import KNOB_PREFIX, SearchSpace
 from autotune.units import format_bytes
 
 PREDICTION_MARGIN = 1.03
-"""A prediction rules out above this share of the cap: two points give the line to a few percent."""
+"""Share of the cap above which a prediction rules settings out: two points give the line to a few percent."""
 
 HOST_MARGIN = 1.0
-"""Share of the cap that likely peaks may reach on a CPU: its readings are seconds apart and miss the very peak, so that
-the margin of the prediction is used up already."""
+"""Share of the cap allowed to likely peaks on a CPU: readings seconds apart miss the very peak, which uses up the
+margin of the prediction."""
 
 FAILED_SHARE = 1.05
-"""A trial that failed needed at least this share of the cap, as far as a line must pass somewhere."""
+"""Least need assumed for a failed trial, as a share of the cap, because a line must pass somewhere."""
 
 BEYOND_SHARE = 0.1
-"""Beyond the largest micro-batch that was measured, the likely peak lies this far from the line to the proportional
-growth, which is sure not to be exceeded: two points may lie on either side of the bend."""
+"""Position of the likely peak beyond the largest measured micro-batch: this share of the way from the line to
+proportional growth, a sure upper bound. The two points of a line may lie on different sides of the bend."""
 
 SURE_BEYOND_SHARE = 0.02
 SURE_NUM_SIZES = 3
-"""With so many micro-batches on it a line is trusted further."""
+"""Number of micro-batches from which a line is trusted further, with SURE_BEYOND_SHARE."""
 
 FLAT_RATIO = 1.05
 FLAT_BEYOND_SHARE = 0.25
-"""The same where the peaks measured differ by less than that: they are the optimizer's, and say nothing of the bend."""
+"""Share used when the measured peaks differ by less than FLAT_RATIO: flat peaks are the optimizer's, and say nothing of
+the bend."""
 
 HOPED_SHARE = 0.25
-"""Where one point is all there is, and a larger micro-batch is worth a risk, it is hoped to need this share of what
-proportional growth would add."""
+"""Share of proportional growth hoped for with a single point, for a larger micro-batch worth a risk."""
 
 UNKNOWN_WORKER_SHARE = 0.5
-"""Memory of a worker before the first was seen, as a share of the training process: a forked worker shares most of its
-pages, a spawned one imports the script again but holds no model."""
+"""Memory of a worker before the first was seen, as a share of the training process. A forked worker shares most of its
+pages; a spawned worker imports the script again but holds no model."""
 
 _NEEDS_MORE = frozenset({"batch_size", "num_workers", "prefetch_factor", "cudnn_benchmark", "stream_prefetch"})
-"""Settings of which a larger value, or having them on, never needs less memory."""
+"""Settings whose larger or true value never needs less memory."""
 
 _EITHER_WAY = frozenset({"expandable_segments"})
-"""Settings that may change the peak either way, as knobs may. Those in neither set change next to nothing of it."""
+"""Settings that may change the peak either way, like knobs. Settings in neither set hardly change it."""
 
 _HOST_ONLY = frozenset({"num_workers", "prefetch_factor"})
-"""Settings that cost the host's memory alone."""
+"""Settings that cost only the host's memory."""
 
 
 class MemoryModel:
-    """What the finished trials say about the peak memory of any settings.
+    """Peak memory of any settings, from the finished trials.
 
-    On an accelerator the peak is a line in the micro-batch for each (width of the precision, compile), and the loader's
-    workers are not in it. On a CPU every worker adds to it, and so do the batches in the queues, whose size is known.
+    On an accelerator the peak is a line in the micro-batch for each pair of precision width and compile, without the
+    loader's workers. On a CPU every worker adds to the peak, and so do the batches in the queues, whose size is known.
 
     Args:
         history: Finished trials.
-        space: Where they come from.
-        cap_bytes: Peak memory that a trial may have.
-        fixed_bytes: At least so much of every peak does not grow with the micro-batch.
+        space: Space of the trials.
+        cap_bytes: Largest peak memory allowed for a trial.
+        fixed_bytes: Part of every peak, at least, that does not grow with the micro-batch.
     """
 
     def __init__(self, history: History, space: SearchSpace, cap_bytes: int, fixed_bytes: float = 0.0) -> None:
@@ -83,26 +83,26 @@ class MemoryModel:
             self._failed_of_kind[_kind(trial.settings)].append(trial)
 
     def predicted_peak_bytes(self, settings: Settings) -> float | None:
-        """The peak that the trials determine for these settings; None while they do not.
+        """The peak of these settings if the trials determine it; None otherwise.
 
-        One trial of a (precision, compile) is a point, not a line: it determines other loader settings at its own
-        micro-batch, and nothing at another one.
+        A single trial of a pair (precision, compile) is a point, not a line: it determines other loader settings at the
+        same micro-batch, and nothing at another.
         """
         return self._from_line(self._lines, settings, is_shared=False)
 
     def is_determined(self, settings: Settings) -> bool:
-        """Whether the trials give more than a bound for these settings."""
+        """True when the trials give more than a bound for these settings."""
         return self._on_some_line(settings) is not None
 
     def smaller_failure(self, settings: Settings) -> str | None:
-        """Which trial over the cap shows that these settings would be too, as one sentence; None where none does."""
+        """Names, in one sentence, a trial over the cap with the same or smaller settings; None without such a trial."""
         for trial in self._failed_of_kind.get(_kind(settings), ()):
             if self._needs_at_least(settings, trial):
                 return f"Trial {trial.number} needed more than the cap with the same or smaller settings."
         return None
 
     def ruled_out(self, settings: Settings) -> str | None:
-        """Why these settings would need more than the cap, as one sentence; None while nothing says so."""
+        """The reason why these settings would exceed the cap, as one sentence; None when nothing says so."""
         failure = self.smaller_failure(settings)
         if failure is not None:
             return failure
@@ -112,7 +112,7 @@ class MemoryModel:
         return None
 
     def unlikely(self, settings: Settings) -> str | None:
-        """Why these settings would rather not stay under the cap, by their likely peak; None while they may."""
+        """The reason why these settings are likely to exceed the cap, as one sentence; None when they may fit."""
         likely = self.likely_peak_bytes(settings)
         margin = PREDICTION_MARGIN if self.predicted_peak_bytes(settings) is not None else 1.0
         if self._space.device_is_cpu:
@@ -122,9 +122,9 @@ class MemoryModel:
         return f"Up to {format_bytes(likely)} expected, the cap is {format_bytes(self._cap_bytes)}."
 
     def hoped_peak_bytes(self, settings: Settings) -> float | None:
-        """A guess for a micro-batch beyond those measured that is as often too low as too high; None without a trial.
+        """An unbiased guess for a micro-batch above all measured sizes; None without a trial.
 
-        Most of the memory of a small micro-batch is not its activations'.
+        Most of a small micro-batch's memory is not activations.
         """
         same = [trial for trial in self._measured if _kind(trial.settings) == _kind(settings)]
         nearest = max(same or self._measured, key=lambda trial: _micro_batch(trial.settings), default=None)
@@ -135,12 +135,12 @@ class MemoryModel:
         return on_line or peak + HOPED_SHARE * (self._bound(settings, nearest) - peak)
 
     def likely_peak_bytes(self, settings: Settings) -> float | None:
-        """The prediction; where there is none, a guess that is rather too high than too low.
+        """The predicted peak, or else a guess on the high side; None without a measurement.
 
-        First the lines are taken to start at the same point, since weights and optimizer are the same in every
-        precision. Failing that, the peak of a trial grows in proportion to the micro-batch, and a worker is taken to be
-        large until one was seen. Formats that were not measured at all are taken to need what the others do, and those
-        of half the width no more than the others at the same or a larger micro-batch. None where nothing was measured.
+        The first guess lets all lines start at the same point, since weights and optimizer are the same in every
+        precision. The second guess lets a trial's peak grow in proportion to the micro-batch, and assumes large workers
+        until one was seen. An unmeasured format is assumed to need as much as the measured formats; a format of half
+        the width, no more than wider formats at the same or a larger micro-batch.
         """
         same = [trial for trial in self._measured if _kind(trial.settings) == _kind(settings)]
         wider = [trial for trial in self._measured if _is_wider_and_no_smaller(trial.settings, settings)]
@@ -154,7 +154,7 @@ class MemoryModel:
         return on_line + self._beyond_share(same, len(sizes)) * max(0.0, bound - on_line)
 
     def _beyond_share(self, same: Sequence[FinishedTrial], num_sizes: int) -> float:
-        """How far beyond the largest micro-batch the likely peak lies from the line to the proportional growth."""
+        """Position of the likely peak between the line and proportional growth, beyond the largest micro-batch."""
         rising = sorted(same, key=lambda trial: _micro_batch(trial.settings))
         peaks = [float(trial.peak_memory_bytes or 0) for trial in rising]
         if num_sizes > 1 and peaks[-1] < FLAT_RATIO * peaks[0]:
@@ -220,14 +220,14 @@ class MemoryModel:
         return features
 
     def _queue_bytes(self, settings: Settings) -> float:
-        """Batches that wait in the queues of the workers; they are in the host's memory."""
+        """Host memory of the batches waiting in the workers' queues."""
         if not self._space.device_is_cpu:
             return 0.0
         num_batches = self._space.world_size * settings.num_workers * settings.prefetch_factor
         return num_batches * _micro_batch(settings) * self._space.sample_bytes
 
     def _needs_at_least(self, settings: Settings, trial: FinishedTrial) -> bool:
-        """Whether these settings need at least as much memory as those of a trial of their kind did, by order alone."""
+        """True when these settings need at least the memory of a trial of their kind, by order alone."""
         other = trial.settings
         is_of_device = not self._space.device_is_cpu and not trial.lacks_host_memory
         for name, (here, there) in settings.differences(other).items():
@@ -240,7 +240,7 @@ class MemoryModel:
 
 
 class _Regression:
-    """Least squares over named features; it predicts only what the observations determine."""
+    """Least squares over named features; predicts only values determined by the observations."""
 
     _TOLERANCE = 1e-6
 
@@ -260,7 +260,7 @@ class _Regression:
         self._solution = np.linalg.lstsq(scaled * matrix, scaled[:, 0] * values, rcond=self._TOLERANCE)[0]
 
     def predict(self, row: Mapping[object, float]) -> float | None:
-        """The value at these features; None where the observations leave it open."""
+        """The value at these features; None when the observations leave it open."""
         if not all(name in self._columns for name in row):
             return None
         vector = np.array(self._vector(row)) / self._scale
@@ -274,17 +274,17 @@ class _Regression:
 
 
 def _kind(settings: Settings) -> tuple[bool, bool]:
-    """Settings with the same line: formats of the same width take the same memory."""
+    """The key of settings on the same line: formats of the same width take the same memory."""
     return settings.precision in (Precision.BF16, Precision.FP16), settings.compile
 
 
 def _is_wider_and_no_smaller(other: Settings, settings: Settings) -> bool:
-    """Whether others compute the same in a wider format with at least as large a micro-batch."""
+    """True when `other` computes the same in a wider format, with at least as large a micro-batch."""
     (is_half, is_compiled), (other_is_half, other_is_compiled) = _kind(settings), _kind(other)
     is_wider = is_half and not other_is_half and other_is_compiled == is_compiled
     return is_wider and _micro_batch(other) >= _micro_batch(settings)
 
 
 def _micro_batch(settings: Settings) -> int:
-    """Samples of one forward-backward; an unknown micro-batch is the same in all trials."""
+    """Samples of one forward-backward pass; an unknown micro-batch is the same in all trials."""
     return settings.batch_size or 1

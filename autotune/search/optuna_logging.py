@@ -1,4 +1,4 @@
-"""Optuna's log messages, kept out of the terminal for our own calls only."""
+"""Optuna's log messages, silenced for our own calls only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import optuna
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Lets Optuna log nothing below an error, and puts its verbosity back as it was."""
+    """Silences Optuna's messages below errors, and restores its verbosity afterwards."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(before, optuna.logging.ERROR))
     try:

@@ -1,4 +1,4 @@
-"""What Optuna is told of a trial's ending: one row per outcome. Pure."""
+"""Optuna's values for a trial's ending: one row per outcome. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 
 LEAST_EXCESS = 0.02
-"""Smallest violation of the cap that is told: refused memory is often less than what is missing."""
+"""Smallest reported violation of the cap: a refused allocation is often smaller than the missing memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,20 +17,20 @@ class Verdict:
     """A finished trial as Optuna sees it. Constraints are feasible at 0 and below."""
 
     value: float
-    """Samples per second; 0 where there is no rate."""
+    """Samples per second; 0 without a rate."""
     memory: float
-    """Peak over cap, less 1."""
+    """Peak over cap, minus 1."""
     valid: float
-    """-1 where the trial was sound, 1 where it went wrong for another reason than memory."""
+    """-1 for a sound trial, 1 for a trial that failed for another reason than memory."""
 
     @property
     def constraints(self) -> Mapping[str, float]:
-        """The same keys in the same order for every trial; samplers pair them by position."""
+        """The same keys in the same order for every trial, because samplers pair constraints by position."""
         return {"memory": self.memory, "valid": self.valid}
 
 
 def verdict(result: TrialResult, cap_bytes: int) -> Verdict | None:
-    """What to tell of a result; None where the trial failed through no fault of its settings and is run again."""
+    """Optuna's values for a result; None when the settings are not to blame, because the trial will run again."""
     excess = result.peak_memory_bytes / cap_bytes - 1 if result.peak_memory_bytes is not None else 0.0
     match result.outcome:
         case Outcome.INTERRUPTED:

@@ -1,8 +1,8 @@
-"""How likely settings stay under the cap, from the peaks that were measured. Pure.
+"""The probability that settings stay under the cap, from measured peaks. Pure.
 
-The memory model rules out what is sure not to fit. This weighs what may: weights, gradients and the optimizer's state
-take the same in all settings, activations grow with the micro-batch and differ by format and compilation, by factors
-that are known roughly before anything was measured and better afterwards.
+The memory model rules out settings sure to exceed the cap; this forecast weighs the rest. Weights, gradients and the
+optimizer's state take the same memory in all settings. Activations grow with the micro-batch and differ by format and
+compilation. The factors are known roughly in advance and better after each measurement.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from autotune.settings import Precision, Settings
 from autotune.space.search_space import SearchSpace
 
 READING = 0.015
-"""Standard deviation of a peak as a share: allocators reserve whole blocks, readings of host memory miss the peak."""
+"""Standard deviation of a measured peak as a share: allocators reserve whole blocks, and host readings miss the
+peak."""
 
 HOST_MISS = 0.015
-"""Share of the peak that readings of host memory miss: they are seconds apart."""
+"""Share of the peak missed by readings of host memory, because they are seconds apart."""
 
 BEYOND_CAP = 1.02
-"""A trial that failed needed about this share of the cap, as far as a prediction below it is to be corrected."""
+"""Share of the cap assumed as the need of a failed trial whose predicted need is lower."""
 BEYOND_CAP_READING = 0.02
 
 MAX_ITERATIONS = 12
@@ -38,26 +39,26 @@ class _Prior:
 
 
 HALF = _Prior(mean=math.log(0.68), deviation=0.15)
-"""Logarithm of what activations take in formats of half the width, relative to the others."""
+"""Logarithm of the activations' memory in formats of half the width, relative to other formats."""
 COMPILED = _Prior(mean=math.log(0.9), deviation=0.12)
-"""The same of a compiled model."""
+"""Logarithm of the activations' memory in a compiled model, relative to an eager one."""
 WORKSPACE = _Prior(mean=0.025, deviation=0.02)
-"""Logarithm of what cuDNN's workspaces make of the whole."""
+"""Logarithm of the peak's growth from cuDNN's workspaces."""
 SEGMENTS = _Prior(mean=-0.03, deviation=0.05)
-"""The same of segments that expand: what is lost between blocks becomes usable."""
+"""Logarithm of the peak's change from expandable segments: memory lost between blocks becomes usable."""
 ACCUMULATED = _Prior(mean=0.02, deviation=0.04)
-"""Logarithm of what gradients that are kept make of the part that does not grow."""
+"""Logarithm of the fixed part's growth from accumulated gradients."""
 UNKNOWN = 1.0
-"""Standard deviation of the logarithm of a part of which nothing is known."""
+"""Standard deviation of the logarithm of a completely unknown part."""
 
 
 class PeakForecast:
     """Peaks of settings, tried or not.
 
     Args:
-        history: Finished trials; without a peak among them everything fits.
-        space: Where they come from.
-        cap_bytes: Peak memory that a trial may have.
+        history: Finished trials; without a measured peak, every setting fits.
+        space: Space of the trials.
+        cap_bytes: Largest peak memory allowed for a trial.
     """
 
     def __init__(self, history: History, space: SearchSpace, cap_bytes: int) -> None:
@@ -71,7 +72,7 @@ class PeakForecast:
             return
         largest = max(_size(one) for one in self._settings)
         self._peaks = np.log([float(trial.peak_memory_bytes or 1) for trial in measured]) + HOST_MISS * self._is_cpu
-        # The peak is rather convex: below some micro-batch it is the optimizer's own, which says little of larger ones.
+        # The peak is convex: below some micro-batch it is the optimizer's own, and says little about larger ones.
         self._readings = np.array([READING * math.sqrt(largest / _size(one)) for one in self._settings])
         self._failed = [trial.settings for trial in failed]
         smallest = min(math.exp(peak) for peak in self._peaks)
@@ -89,7 +90,7 @@ class PeakForecast:
         self._solve()
 
     def fit_probability(self, settings: Settings) -> float:
-        """How likely these settings stay under the cap, from 0 to 1; what needs no more than others did, does."""
+        """Probability, 0 to 1, that settings stay under the cap; 1 when a trial with at least the same need did."""
         need = _need(settings, is_cpu=self._is_cpu)
         if not self._settings or any(need.is_within(fitted) for fitted in self._fitted):
             return 1.0
@@ -98,7 +99,7 @@ class PeakForecast:
         return 0.5 * math.erfc((self._log_peak(settings, self._parts) - math.log(self._cap_bytes)) / deviation / 2**0.5)
 
     def _solve(self) -> None:
-        """The likeliest parts, by Gauss-Newton from the prior, and how sure they are."""
+        """Finds the likeliest parts by Gauss-Newton steps from the prior, and their covariance."""
         means = np.array([prior.mean for prior in self._priors])
         weights = np.diag([1 / prior.deviation**2 for prior in self._priors])
         least = math.log(BEYOND_CAP * self._cap_bytes)
@@ -119,16 +120,16 @@ class PeakForecast:
         self._covariance = np.linalg.inv(information)
 
     def _shares(self, settings: Settings, parts: Array) -> tuple[float, float, float, float]:
-        """Bytes that do not grow, bytes of activations, of workers, and of batches that wait, before workspaces."""
+        """Bytes of the fixed part, of activations, of workers and of waiting batches, before workspaces."""
         fixed, per_sample, half, compiled, _, accumulated, worker, _ = parts
         is_half = _is_half(settings)
-        kept = math.exp(fixed + accumulated * (settings.grad_accum_steps > 1))
+        constant = math.exp(fixed + accumulated * (settings.grad_accum_steps > 1))
         activations = _size(settings) * math.exp(per_sample + half * is_half + compiled * settings.compile)
         if not self._is_cpu:
-            return kept, activations, 0.0, 0.0
+            return constant, activations, 0.0, 0.0
         num_waiting = self._space.world_size * settings.num_workers * settings.prefetch_factor
         waiting = num_waiting * _size(settings) * self._space.sample_bytes
-        return kept, activations, settings.num_workers * math.exp(worker), waiting
+        return constant, activations, settings.num_workers * math.exp(worker), waiting
 
     def _log_peak(self, settings: Settings, parts: Array) -> float:
         whole = parts[4] * settings.cudnn_benchmark + parts[7] * settings.expandable_segments
@@ -136,17 +137,17 @@ class PeakForecast:
 
     def _slopes(self, settings: Settings, parts: Array) -> Array:
         """Derivatives of the logarithm of the peak."""
-        kept, activations, workers, waiting = self._shares(settings, parts)
-        whole = kept + activations + workers + waiting
+        constant, activations, workers, waiting = self._shares(settings, parts)
+        whole = constant + activations + workers + waiting
         is_half = _is_half(settings)
         return np.array(
             [
-                kept / whole,
+                constant / whole,
                 activations / whole,
                 activations / whole * is_half,
                 activations / whole * settings.compile,
                 1.0 * settings.cudnn_benchmark,
-                kept / whole * (settings.grad_accum_steps > 1),
+                constant / whole * (settings.grad_accum_steps > 1),
                 workers / whole,
                 1.0 * settings.expandable_segments,
             ]
@@ -155,12 +156,12 @@ class PeakForecast:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Need:
-    """What of settings decides their peak."""
+    """The part of settings that decides their peak."""
 
     kind: tuple[object, ...]
-    """What may change it either way."""
+    """Settings that may raise or lower the peak."""
     amounts: tuple[int, ...]
-    """Of each of these more never needs less."""
+    """Settings for which a larger value never needs less memory."""
 
     def is_within(self, other: _Need) -> bool:
         return self.kind == other.kind and all(map(operator.le, self.amounts, other.amounts))

@@ -1,7 +1,7 @@
 """The structured plan: which settings to try in which order, as a pure function of the finished trials.
 
-It reads as plain sequential code. Every step asks the walk for a trial; where there is none yet the walk stops, and the
-missing settings are the proposal. So a search resumes anywhere, and the plan can be read from top to bottom.
+The plan reads as plain sequential code. Every step asks the plan state for a trial; the pass stops at the first missing
+trial and proposes its settings. A search therefore resumes anywhere, and the plan can be read from top to bottom.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from autotune.space.search_space import KNOB_PREFIX, SearchSpace, Value
 BASELINE_STAGE = "baseline"
 
 AS_ASKED_STAGE = "as_asked"
-"""The script's own settings, moved into the ranges that the user gave where they lie outside."""
+"""The script's own settings, moved into the ranges given by the user."""
 
 MEMORY_FRACTION_STAGE = "memory_fraction"
-"""Trials of this stage vary the memory of the fastest settings; they are no candidates for winning."""
+"""Stage of trials that vary the memory of the fastest settings; they cannot win."""
 
 MAX_PASSES = 3
-"""Passes around the best; one in which nothing moves is the last."""
+"""Most passes around the best; a pass without a move is the last."""
 
 NEARLY_FED = 0.98
-"""From this share of the compute-only rate on, the loader's details are not worth a trial either."""
+"""Share of the compute-only rate from which not even the loader's details are worth a trial."""
 
 SMALL_GAINS = {"non_blocking", "cudnn_benchmark", "pin_memory", "persistent_workers", "prefetch_factor"}
-"""Settings that gain a few percent at most where number format, memory format and workers are as they should be."""
+"""Settings that gain a few percent at most once number format, memory format and workers are right."""
 
 GROWN_RATIO = 4
-"""Factor of growth from which a micro-batch may be limited by something else than before."""
+"""Growth of a micro-batch from which the bottleneck may be a new one."""
 
 FRACTION_HEADROOM = 1.02
-"""The allocator needs a little more than the peak that it reserved."""
+"""The allocator needs slightly more than the peak it reserved."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,21 +44,21 @@ class PlanFinished:
     """The plan has nothing left to try."""
 
     best: Settings
-    """The fastest settings that it saw; the script's own when none was feasible."""
+    """The fastest settings visited; the script's own when no trial was feasible."""
     visited: tuple[FinishedTrial, ...] = ()
-    """The trials that it rests on."""
+    """The visited trials; the plan rests on no others."""
 
     def holds_for(self, history: History) -> bool:
-        """Whether the plan over these trials ends here as well: it looks at none but those that it visits."""
+        """True when the plan over this history ends here as well, because all visited trials are unchanged."""
         return all(history.get(trial.settings) == trial for trial in self.visited)
 
 
 def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate | PlanFinished:
-    """The next settings of the plan, or that it is finished.
+    """The next settings of the plan, or the finished plan.
 
     Args:
-        history: Finished trials; those that the plan did not ask for change nothing.
-        space: What may be tried.
+        history: Finished trials; the plan ignores trials outside its own steps.
+        space: The settings to search.
         limits: The machine.
     """
     state = PlanState(history, space, limits)
@@ -79,7 +79,7 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
 
 
 def _on_accelerator(state: PlanState) -> None:
-    """What usually helps, and how large a micro-batch may be: from these the rest is forecast (`after_plan`)."""
+    """Tries the usual gains and grows the micro-batch; `after_plan` forecasts the rest from these trials."""
     _usual_gains(state)
     if _is_loader_limited(state):
         feed(state)
@@ -89,7 +89,7 @@ def _on_accelerator(state: PlanState) -> None:
 
 
 def _is_loader_limited(state: PlanState) -> bool:
-    """Whether no loader keeps up with what computes fastest, so far: then faster compute is not what is missing."""
+    """True when no known loader keeps up with the fastest compute, so faster compute would not help."""
     most, compute = state.bounds.most_loaded(state.limits.usable_cpus), state.bounds.compute_rate(state.lead)
     return most is not None and compute is not None and compute > most
 
@@ -105,10 +105,10 @@ def _on_cpu(state: PlanState) -> None:
 
 
 def _usual_gains(state: PlanState) -> None:
-    """What usually helps on an accelerator, all at once; trials after the plan take back what does not help here."""
+    """Tries the usual gains on an accelerator all at once; later trials take back changes without a gain."""
     compute = _usual_compute(state)
     if waits_for_data(state):
-        # Seconds at the start of every trial from here on, for a gain that a loader that does not keep up would hide.
+        # The benchmark costs seconds at the start of every later trial, for a gain hidden by a slow loader.
         del compute["cudnn_benchmark"]
     loader: dict[str, Value] = {
         "pin_memory": True,
@@ -118,23 +118,24 @@ def _usual_gains(state: PlanState) -> None:
     }
     settings = state.changed({**compute, **loader})
     if settings.differences(state.best).keys() <= SMALL_GAINS:
-        # A script with its own number format and without a loader: only a compiled model is left to gain much.
+        # A script with its own number format and no loader: only a compiled model can still gain much.
         settings = state.changed({**compute, **loader, "compile": True})
     if state.is_open(settings):
         state.measured(settings, "usual", favour=state.limits.noise_ratio)
     trial = state.visited.get(settings)
     if trial is not None and not trial.outcome.is_complete:
-        # One of them does harm here; those of the loader rarely do. The others are tried one by one from here on.
+        # One change does harm here, rarely a loader change. The plan tries the rest one by one from here on.
         state.consider(loader, "usual")
 
 
 def _usual_compute_again(state: PlanState) -> bool:
-    """What should compute faster once more at a micro-batch that has grown, where it did not or was left out before.
+    """Tries the usual compute gains again at a grown micro-batch, if they failed or were left out before.
 
-    Small micro-batches wait for the host's launches, which these changes do not shorten: they show nothing of the rest.
+    Small micro-batches wait for the host's launches, which these changes do not shorten, so a small micro-batch hides
+    their effect.
 
     Returns:
-        Whether it computes faster now.
+        True when the settings with the usual gains compute fastest.
     """
     lead = state.lead
     settings = state.changed(_usual_compute(state), lead)
@@ -147,7 +148,7 @@ def _usual_compute_again(state: PlanState) -> bool:
 
 
 def _usual_compute(state: PlanState) -> dict[str, Value]:
-    """What usually makes an accelerator compute faster."""
+    """The changes that usually make an accelerator compute faster."""
     own = state.best.precision.value
     half = next((value for value in HALF if value in state.choices("precision")), own)
     return {
@@ -159,19 +160,19 @@ def _usual_compute(state: PlanState) -> dict[str, Value]:
 
 
 def _precision(state: PlanState) -> None:
-    """Other formats."""
+    """Tries other number formats."""
     state.try_others("precision", "precision")
 
 
 def _own_knobs(state: PlanState) -> None:
-    """The user's own knobs: every value, since nothing is known of them."""
+    """Tries every value of the user's own knobs, since nothing is known about knobs."""
     for name in state.space.searched:
         if name.startswith(KNOB_PREFIX):
             state.try_others(name, "knobs")
 
 
 def _around_the_best(state: PlanState) -> None:
-    """On a CPU: every change of one setting that could be worth more than the noise, until nothing moves."""
+    """On a CPU: tries every change of one setting with a possible gain above the noise, until nothing moves."""
     for _ in range(MAX_PASSES):
         start = state.best
         share_cores(state)
@@ -191,13 +192,13 @@ def _around_the_best(state: PlanState) -> None:
 
 
 def smallest_memory_fraction(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate | None:
-    """The next trial on the way to the smallest share of the device's memory that keeps the best rate; then None.
+    """The next trial in the search for the smallest memory fraction that keeps the best rate; None at the end.
 
-    From the one that its peak needs upwards; the largest allowed share is the cap's own.
+    The search goes upwards from the fraction needed by the peak; the largest allowed fraction is the cap's own.
 
     Args:
         history: Finished trials.
-        space: What may be tried.
+        space: The settings to search.
         limits: The machine.
     """
     fractions = [float(value) for value in ordered(space.allowed.get("memory_fraction", ()))]

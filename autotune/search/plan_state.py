@@ -1,4 +1,4 @@
-"""The plan's position: what it has seen so far, the best of it, and what is not worth a trial. Pure."""
+"""The state of one pass through the plan: visited trials, the best of them, and what is worth a trial. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from autotune.settings import Precision, Settings
 from autotune.space.search_space import SearchSpace, Value
 
 AT_CEILING_RATIO = 0.95
-"""From this share of its compute-only rate on, a trial's loader is not searched."""
+"""Share of its compute-only rate from which a trial's loader is not searched."""
 
 LITTLE_WAIT = 0.03
-"""Nor is it on an accelerator that waits for data less than this share of its time, however the two rates compare."""
+"""Share of waiting time on an accelerator below which the loader is not searched, however rate and ceiling compare."""
 
 HOPELESS_RATIO = 0.98
-"""A change that left less than this of the rate elsewhere is not tried again: changes act nearly independently."""
+"""A change that left less than this share of the rate elsewhere is not tried again: changes act nearly
+independently."""
 
 
 TRAINED_BYTES = 8
@@ -32,36 +33,36 @@ HALF = (Precision.BF16.value, Precision.FP16.value)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanLimits:
-    """What the plan must know of the machine."""
+    """The machine, as far as the plan needs it."""
 
     usable_cpus: float
-    """Cores that the job may use, quotas counted; above 0."""
+    """Cores available to the job, quotas included; above 0."""
     cap_bytes: int
-    """Peak memory that a trial may have."""
+    """Largest peak memory allowed for a trial."""
     fixed_bytes: float = 0.0
-    """At least so much of every peak does not grow with the micro-batch: weights, gradients, the optimizer's state."""
+    """Part of every peak, at least, that does not grow with the micro-batch: weights, gradients, the optimizer's
+    state."""
     noise_ratio: float = 0.02
-    """Differences of rates below this share are noise."""
+    """Relative noise of rates; a smaller difference is noise."""
 
     def __post_init__(self) -> None:
-        """Refuses impossible machines."""
+        """Raises `ValueError` for impossible limits."""
         if self.usable_cpus <= 0 or self.cap_bytes < 1 or not 0 <= self.noise_ratio < 1:
             raise ValueError(f"impossible limits {self}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """Settings to try next, and why."""
+    """Settings to try next, with the stage that asks for them."""
 
     settings: Settings
     stage: str
     expected_gain_ratio: float | None = None
-    """By how much of the best rate they are expected to be faster, less the risk that they do not fit; None where that
-    is not known."""
+    """Expected gain as a share of the best rate, less the risk of not fitting; None when unknown."""
 
 
 class NeedsTrial(Exception):  # noqa: N818 -- a signal to the plan, not an error
-    """The walk cannot go on before these settings were tried."""
+    """The plan cannot go on before these settings were tried."""
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate.stage)
@@ -69,14 +70,14 @@ class NeedsTrial(Exception):  # noqa: N818 -- a signal to the plan, not an error
 
 
 class PlanState:
-    """One pass through the plan over the trials that there are; it stops at the first that is missing.
+    """One pass through the plan over the finished trials; the pass stops at the first missing trial.
 
-    Every decision rests on trials that this walk has visited, in its own order. So a walk over more trials takes the
-    same steps and only gets further, whatever was sampled meanwhile and whichever process goes on with it.
+    Every decision rests on trials visited by the pass, in the plan's own order. A pass over more trials therefore takes
+    the same steps and only gets further, whatever was sampled meanwhile and whichever process continues.
 
     Args:
         history: Finished trials.
-        space: What may be tried.
+        space: The settings to search.
         limits: The machine.
     """
 
@@ -85,23 +86,24 @@ class PlanState:
         self.limits = limits
         self._history = history
         self.visited = History((), history.script_settings)
-        """The trials that this walk has come by."""
+        """The trials visited so far."""
         self.best = history.script_settings
-        """The fastest settings visited; the script's own while none was feasible."""
+        """The fastest settings visited; the script's own before a feasible trial."""
         self.best_rate = 0.0
 
     # --- trials
 
     def measured(self, settings: Settings, stage: str, *, favour: float = 0.0) -> FinishedTrial:
-        """The trial of these settings; the best moves there when it is faster.
+        """The trial of these settings; the best moves to a faster trial.
 
         Args:
-            settings: Canonical.
-            stage: Why they are tried.
-            favour: Share of the best rate by which it may also be slower: a tie goes to what usually helps.
+            settings: Canonical settings.
+            stage: Reason for trying them.
+            favour: Share of the best rate by which the trial may be slower and still become the best: a tie goes to the
+                usual gains.
 
         Raises:
-            NeedsTrial: They were not tried yet.
+            NeedsTrial: When the settings were not tried yet.
         """
         trial = self._history.get(settings)
         if trial is None:
@@ -116,10 +118,10 @@ class PlanState:
 
     @property
     def lead(self) -> Settings:
-        """The settings that compute fastest, whether or not their loader lets them show it; the best without any.
+        """The settings that compute fastest, even behind a slow loader; the best settings without compute-only rates.
 
-        On an accelerator they may be faster than the best as soon as they are fed, and their compute-only rate tells
-        so in a trial of any loader.
+        On an accelerator, enough workers may make these settings the fastest. A trial with any loader shows the
+        compute-only rate.
         """
         rated = [(self.bounds.compute_rate(trial.settings) or 0.0, trial) for trial in self.visited.sound]
         highest = max((rate for rate, _ in rated), default=0.0)
@@ -128,10 +130,10 @@ class PlanState:
         return next(trial.settings for rate, trial in rated if rate == highest)
 
     def consider(self, changes: Mapping[str, Value], stage: str) -> bool:
-        """Tries the best settings with some parameters changed, unless that is refused, too large or pointless.
+        """Tries the best settings with some parameters changed, unless refused, too large or pointless.
 
         Returns:
-            Whether the best settings moved there.
+            True when the best settings moved to the changed settings.
         """
         settings = self.changed(changes)
         if not self.is_open(settings) or self.is_pointless(settings):
@@ -140,7 +142,7 @@ class PlanState:
         return self.best == settings
 
     def climb(self, name: str, stage: str, *, steps: tuple[int, ...] = (1, -1)) -> None:
-        """Steps to the neighbouring values of one parameter for as long as that is faster."""
+        """Steps to the neighbouring values of one parameter while they are faster."""
         for step in steps:
             while True:
                 value = self.neighbour(name, step)
@@ -155,24 +157,24 @@ class PlanState:
     # --- what is worth a trial
 
     def is_open(self, settings: Settings) -> bool:
-        """Whether these settings are new, allowed, and nothing speaks against their staying under the cap."""
+        """True when these settings are new, allowed, and not known to exceed the cap."""
         if settings in self.visited or self.space.why_not(settings) is not None:
             return False
         return self.fits(settings)
 
     def fits(self, settings: Settings) -> bool:
-        """Whether these settings are likely to stay under the cap; the unknown are given the benefit of the doubt."""
+        """True when these settings are likely to stay under the cap, or nothing is known."""
         return (self.memory.ruled_out(settings) or self.memory.unlikely(settings)) is None
 
     def is_pointless(self, settings: Settings) -> bool:
-        """Whether these settings cannot be faster than the best by more than the noise, as far as the trials tell."""
+        """True when these settings, by the trials so far, cannot beat the best by more than the noise."""
         bound = self.bounds.upper_bound(settings)
         if bound is not None and bound < self.best_rate * (1 + self.limits.noise_ratio):
             return True
         return self._known_ratio(settings) < HOPELESS_RATIO
 
     def cannot_lead(self, settings: Settings) -> bool:
-        """Whether faster compute would be of no use, since no loader keeps up with it, or was slower elsewhere."""
+        """True when faster compute is useless here: no loader keeps up, or the change was no faster elsewhere."""
         compute, most = self.bounds.compute_rate(self.lead), self.bounds.most_loaded(self.limits.usable_cpus)
         if compute is not None and most is not None and compute > max(most, self.best_rate):
             return True
@@ -183,7 +185,7 @@ class PlanState:
         return ratio is not None and ratio < 1 + self.limits.noise_ratio
 
     def _known_ratio(self, settings: Settings) -> float:
-        """What the change from the best to these settings left of the rate elsewhere, at its best; 1 where unknown."""
+        """The largest ratio of rates seen elsewhere for the change from the best to these settings; 1 when unknown."""
         own, other = self.space.params(self.best), self.space.params(settings)
         changes = {name: value for name, value in other.items() if value != own[name]}
         ratios = []
@@ -196,7 +198,7 @@ class PlanState:
         return max(ratios, default=1.0)
 
     def is_fed(self, trial: FinishedTrial | None = None, *, ratio: float = AT_CEILING_RATIO) -> bool:
-        """Whether the loader keeps up with a trial, by default the best: it reaches this share of its compute rate."""
+        """True when the loader keeps up with a trial (default: the best), reaching `ratio` of its compute-only rate."""
         trial = trial or self.visited.get(self.best)
         if trial is None or trial.samples_per_second is None:
             return False
@@ -204,37 +206,37 @@ class PlanState:
         return (wait is not None and wait < LITTLE_WAIT) or self._is_at_ceiling(trial, ratio)
 
     def _is_at_ceiling(self, trial: FinishedTrial, ratio: float) -> bool:
-        """Whether a trial reaches this share of its compute-only rate."""
+        """True when a trial reaches `ratio` of its compute-only rate."""
         ceiling, rate = self.bounds.compute_rate(trial.settings), trial.samples_per_second
         return ceiling is not None and rate is not None and rate >= ratio * ceiling
 
     @cached_property
     def bounds(self) -> Bounds:
-        """What the visited trials say about the rates of others."""
+        """Bounds of other settings' rates, from the visited trials."""
         return Bounds(self.visited, device_is_cpu=self.space.device_is_cpu)
 
     @cached_property
     def memory(self) -> MemoryModel:
-        """What the visited trials say about the memory of others."""
+        """Memory of other settings, from the visited trials."""
         return MemoryModel(self.visited, self.space, self.limits.cap_bytes, self.limits.fixed_bytes)
 
     # --- the space around the best
 
     def changed(self, changes: Mapping[str, Value], settings: Settings | None = None) -> Settings:
-        """Settings, by default the best, with the allowed ones of these changes; canonical.
+        """Settings (default: the best) with the allowed ones of these changes; canonical.
 
-        Where the user narrowed a parameter past the script's own value, that goes to the nearest one allowed.
+        A parameter with its value outside the user's ranges goes to the nearest allowed value.
         """
         params: dict[str, Any] = dict(self.space.params(settings or self.best))
         params.update({name: value for name, value in changes.items() if value in self.choices(name)})
         return self.space.settings({name: self._nearest(name, value) for name, value in params.items()})
 
     def choices(self, name: str) -> tuple[Value, ...]:
-        """Allowed values of a parameter, numbers in rising order; empty where the space does not have it."""
+        """Allowed values of a parameter, numbers in rising order; empty for a parameter outside the space."""
         return ordered(self.space.allowed.get(name, ()))
 
     def neighbour(self, name: str, step: int) -> Value | None:
-        """The allowed value so many places from the best settings' own; None where there is none."""
+        """The allowed value `step` places from the best settings' own; None beyond the ends."""
         values = self.choices(name)
         if not values:
             return None
@@ -242,12 +244,12 @@ class PlanState:
         return values[index] if 0 <= index < len(values) else None
 
     def at_most(self, name: str, number: float) -> int:
-        """The largest allowed value of a parameter of whole numbers not above this; the smallest if all are."""
+        """The largest allowed whole number not above `number`; the smallest value if all are above."""
         values = [int(value) for value in self.choices(name)]
         return next((value for value in reversed(values) if value <= number), values[0])
 
     def at_least(self, name: str, number: float) -> int:
-        """The smallest allowed value of a parameter of whole numbers not below this; the largest if all are."""
+        """The smallest allowed whole number not below `number`; the largest value if all are below."""
         values = [int(value) for value in self.choices(name)]
         return next((value for value in values if value >= number), values[-1])
 
@@ -261,7 +263,7 @@ class PlanState:
 
 
 def ordered(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Values of a parameter, numbers in rising order, words and switches as they stand."""
+    """Values of a parameter: numbers in rising order, words and switches unchanged."""
     if any(isinstance(value, (str, bool)) for value in values):
         return values
     return tuple(sorted(values))

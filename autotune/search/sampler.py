@@ -1,4 +1,4 @@
-"""What comes after the plan: Optuna's TPE over what may be tried, and the neighbours of the best."""
+"""Sampling after the plan: Optuna's TPE over the allowed settings, and the neighbours of the best."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from autotune.settings import Settings
 from autotune.space.search_space import SearchSpace, Value
 
 NUM_STARTUP_TRIALS = 4
-"""Trials before TPE has an opinion; the plan has told it more than that."""
+"""Trials before TPE suggests anything but random settings; the plan has added more trials than that."""
 
 MAX_MULTIVARIATE = 6
-"""Above so many parameters TPE treats them one by one. Alone it does better with all of them jointly, as the rivals in
-the benchmark of searches show; beside the plan and the forecast, which know what acts together, it does not."""
+"""Largest number of parameters for TPE to treat jointly; above, each is treated alone. By itself, TPE does better with
+all parameters jointly, as the rivals in the benchmark of searches show. Beside the plan and the forecast, with their
+knowledge of joint effects, TPE does not."""
 
 MAX_FOLLOWED = 400
-"""Trials in the study in memory after which it begins anew with those that say most: TPE's time grows with them."""
+"""Trials of the study in memory after which the study restarts with the most informative: TPE's time grows with
+trials."""
 
 NOT_SAMPLED = frozenset({"memory_fraction"})
-"""Parameters that can only cost throughput; the winner's smallest is looked for at the end."""
+"""Parameters that can only cost throughput; the plan looks for the winner's smallest at the end."""
 
 
 class TpeSampler:
-    """Suggestions for settings of a space, from the trials that there are.
+    """Suggestions for settings of a space, from the finished trials.
 
-    The study's own distributions are the full static domains. TPE works on what is allowed of them, in a study in
-    memory that follows the real one: numbers as positions in their order, the rest as categories.
+    The study's own distributions are the full static domains. TPE works on the allowed values, in a second study in
+    memory: numbers are encoded as ranks, words and switches as categories.
 
     Args:
-        space: What may be tried.
-        seed: Base seed; it is mixed with the number of trials, so that a resumed search does not repeat itself.
+        space: The settings to search.
+        seed: Base seed; mixed with the number of trials, so that a resumed search does not repeat itself.
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
@@ -55,19 +57,19 @@ class TpeSampler:
         """Begins with an empty study in memory."""
         self._followed: set[int] = set()
         self._num_added = 0
-        """Trials of the study in memory."""
+        """Number of trials in the study in memory."""
         with quiet():
             self._study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
 
     def suggestions(
         self, finished: Iterable[FinishedTrial], running: Iterable[Settings], gated: Mapping[int, Settings]
     ) -> Iterator[Settings]:
-        """Endless canonical settings that TPE would try next; they may repeat, and may be among the finished.
+        """Yields canonical settings suggested by TPE, without end, including repeated and finished settings.
 
         Args:
             finished: Trials with their outcomes.
-            running: Settings that other tuners measure at this moment; TPE keeps away from them.
-            gated: Settings that were not run because they need too much memory, by trial number.
+            running: Settings under measurement by other tuners; TPE keeps away from them.
+            gated: Settings never run for want of memory, by trial number.
         """
         if not self._names:
             return
@@ -83,7 +85,7 @@ class TpeSampler:
             while True:
                 trial = self._study.ask(self._distributions)
                 self._num_added += 1
-                self._study.tell(trial, state=TrialState.FAIL)  # TPE forgets those that failed.
+                self._study.tell(trial, state=TrialState.FAIL)  # TPE ignores failed trials
                 yield self._settings(trial.params)
         finally:
             for number in others:
@@ -91,13 +93,13 @@ class TpeSampler:
                     self._study.tell(number, state=TrialState.FAIL)
 
     def values(self, name: str) -> tuple[Value, ...]:
-        """What may be tried of a parameter, in its order; empty where it is not searched."""
+        """Allowed values of a parameter, in rising order; empty for a parameter that is not searched."""
         return self._values.get(name, ())
 
     def neighbours(self, settings: Settings) -> tuple[Settings, ...]:
-        """Legal settings that differ from these in a single step of one parameter.
+        """Legal settings that differ from `settings` in a single step of one parameter.
 
-        The script's own settings may have values that are not to be tried: from them the only step is to what is.
+        The script's own settings may lie outside the allowed values; their only neighbour lies inside.
         """
         if settings not in self._steps_from:
             steps = dict.fromkeys(self._steps(settings))
@@ -120,7 +122,7 @@ class TpeSampler:
                 yield self._space.settings({**params, name: value})
 
     def _follow(self, finished: Iterable[FinishedTrial], gated: Mapping[int, Settings]) -> int:
-        """Adds to the study in memory what is new in the real one, in the order of its numbers."""
+        """Adds the new trials of the real study to the study in memory, in the order of their numbers."""
         if len(self._followed) > MAX_FOLLOWED:
             self._begin()
         known = {trial.number: (trial.settings, trial.samples_per_second or 0.0) for trial in finished}
@@ -132,7 +134,7 @@ class TpeSampler:
         return len(self._followed)
 
     def _add(self, settings: Settings, *, state: TrialState, value: float | None = None) -> int | None:
-        """The number of a new trial; None when a setting is not allowed, as the script's own may be."""
+        """The number of a new trial; None when a value is not allowed, as the script's own may be."""
         params = self._params(settings)
         if params is None:
             return None
@@ -144,7 +146,7 @@ class TpeSampler:
         return number
 
     def _params(self, settings: Settings) -> dict[str, Any] | None:
-        """Positions and categories of settings; None when one of them is not allowed."""
+        """Ranks and categories of settings; None when a value is not allowed."""
         params = self._space.params(settings)
         encoded: dict[str, Any] = {}
         for name in self._names:
@@ -157,7 +159,7 @@ class TpeSampler:
 
     def _settings(self, encoded: Mapping[str, Any]) -> Settings:
         own = self._space.params(self._space.script_settings)
-        # What the user fixed to another value than the script's own is not sampled, but holds.
+        # A parameter fixed by the user to another value than the script's own keeps the fixed value.
         params: dict[str, Any] = {
             name: own[name] if own[name] in values else values[0] for name, values in self._space.allowed.items()
         }
@@ -174,7 +176,7 @@ def _distribution(values: tuple[Value, ...]) -> BaseDistribution:
 
 
 def _adjacent(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:
-    """The next values in both directions of a number, all others of a category."""
+    """The next values in both directions for a number, all other values for a category."""
     if isinstance(_distribution(values), IntDistribution):
         if value not in values:
             return values[:1]
@@ -184,6 +186,6 @@ def _adjacent(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:
 
 
 def _mixed(seed: int, num_trials: int) -> int:
-    """A seed of its own for every number of trials, the same in every process."""
+    """A separate seed for every number of trials, the same in every process."""
     digest = hashlib.sha256(f"{seed} {num_trials}".encode()).digest()
     return int.from_bytes(digest[:4], "big")

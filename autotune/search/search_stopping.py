@@ -17,41 +17,42 @@ SAMPLED_STAGE = "sampled"
 NEIGHBOUR_STAGE = "neighbour"
 
 HANDFUL = 5
-"""Sound trials beside the baseline after which it is taken for the best, if none was faster: what usually gains most
-comes first."""
+"""Sound trials beside the baseline after which an unbeaten baseline counts as the best: the largest usual gains come
+first."""
 
 NUM_GROUPS = 3
-"""Groups of settings that they must have changed for that: workers and threads alone say nothing of the rest."""
+"""Groups of settings changed before an unbeaten baseline counts as the best: workers and threads alone say nothing of
+the rest."""
 
 WORTH_GOING_ON = 4
-"""Times the noise that must be expected of a trial for a baseline below its ceiling not to be taken for the best: early
-on something is expected of every job."""
+"""Multiple of the noise. A larger expected gain keeps a search going although the baseline is unbeaten below its
+ceiling; a smaller one does not, because early in a search every job has some expected gain."""
 
 NUM_OUTLOOKS = 4
-"""Trials in a row, the next among them, that must promise little on average: on a noisy machine one new trial can turn
-over what is expected of all others."""
+"""Consecutive trials, including the next, whose average expected gain decides: on a noisy machine one new trial can
+overturn all expectations."""
 
 LITTLE_GAIN = 0.1
-"""Share of the noise below which an expected gain is not worth a trial. It is an average over what may come of it: a
-tenth of the noise is one chance in fifty of gaining five times the noise, and that for every trial left. More of it
-ends searches sooner, and more of them before they came to the best."""
+"""Least expected gain worth a trial, as a share of the noise. An expected gain is an average: a tenth of the noise is
+one chance in fifty of gaining five times the noise, for every trial left. A larger share ends searches sooner, and more
+of them before they reach the best."""
 
 PATIENCE = 24
-"""Trials after the plan that may bring nothing, whatever they promised. It counts only after the plan: inside it, gains
-come late. What all of this saves, and what it costs, `python -m tests.benchmarks.search` tells."""
+"""Number of trials after the plan without a gain that ends a search, however large the promised gains. Gains inside the
+plan come late, so its trials do not count. `python -m tests.benchmarks.search` shows what these rules save and cost."""
 
 
 def why_nothing_to_gain(
     history: History, gain_ratio: Callable[[], float | None], *, device_is_cpu: bool, noise_ratio: float
 ) -> str | None:
-    """Why the script's own settings are the best already, as one sentence; None while something may be faster.
+    """The reason why the script's own settings are the best, as one sentence; None while others may be faster.
 
     Args:
         history: Finished trials.
-        gain_ratio: What the trial that should gain most is expected to gain of the best rate, None where not known;
-            only asked where nothing else tells.
-        device_is_cpu: Loader and compute share the cores.
-        noise_ratio: Differences of rates below this share are noise.
+        gain_ratio: Returns the largest expected gain of a trial, as a share of the best rate, or None when unknown;
+            called only if nothing else decides.
+        device_is_cpu: True when loader and compute share the cores.
+        noise_ratio: Relative noise of rates; a smaller difference is noise.
     """
     baseline, num_others = history.baseline, len(history.sound) - 1
     if baseline is None or not baseline.is_feasible or num_others < HANDFUL:
@@ -69,7 +70,7 @@ def why_nothing_to_gain(
     ceiling = Bounds(history, device_is_cpu=device_is_cpu).compute_rate(baseline.settings)
     share = _rate(baseline) / ceiling if ceiling else 0.0
     if share < AT_CEILING_RATIO:
-        # On a noisy machine a baseline that was lucky once is faster than what is better: no handful tells then.
+        # A baseline that was lucky once leads better settings on a noisy machine: no handful of trials decides then.
         gain = None if expected.is_noisy else gain_ratio()
         if gain is None or gain > WORTH_GOING_ON * noise_ratio:
             return None
@@ -79,12 +80,12 @@ def why_nothing_to_gain(
 
 
 def why_patience_ends(history: History, gain_ratio: float | None, *, noise_ratio: float) -> str | None:
-    """Why nothing more than the noise is to be expected after the plan, as one sentence; None while it may come.
+    """The reason to expect no gain above the noise after the plan, as one sentence; None while a gain may come.
 
     Args:
-        history: Finished trials; those after the plan know what was expected of them.
-        gain_ratio: What the trial that should gain most is expected to gain of the best rate; None where not known.
-        noise_ratio: Differences of rates below this share are noise.
+        history: Finished trials; trials after the plan carry their expected gain.
+        gain_ratio: Largest expected gain of a trial, as a share of the best rate; None when unknown.
+        noise_ratio: Relative noise of rates; a smaller difference is noise.
     """
     sampled = [trial for trial in history.trials if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE)]
     outlooks = [*(trial.expected_gain_ratio for trial in sampled), gain_ratio][-NUM_OUTLOOKS:]
@@ -105,16 +106,15 @@ def finalists(
 ) -> tuple[FinishedTrial, ...]:
     """Trials that may be the fastest, the fastest first, without the baseline.
 
-    A trial may be if the upper end of its interval comes within the noise of the best, unless it is slower than the
-    script's own settings, of which only a gain can win. Raced-out trials are not among them, nor are variants of the
-    winner's memory. One that thrashed at the cap loses against any that did not and is faster than the script's own
-    settings: what goes with every retry would be an end in a longer run.
+    A finalist's interval reaches within the noise of the best rate, and its rate is not below the script's own.
+    Raced-out trials and memory variants of the winner are left out. Trials that thrashed at the cap are left out if a
+    calm trial beats the script's own settings: each retry of the allocator may be a crash in a longer run.
 
     Args:
         history: Finished trials.
-        expected: The rate to expect of every feasible one when it is measured again; by default what it measured. Of
-            many noisy ones the luckiest leads by what it measured, and may leave the fastest out.
-        noise_ratio: Differences of rates below this share are noise.
+        expected: Expected rate of every feasible trial in a second measurement; the measured rate by default. Among
+            many noisy trials the luckiest has the highest measured rate, and may push out the fastest.
+        noise_ratio: Relative noise of rates; a smaller difference is noise.
     """
     rates = expected or {trial.settings: _rate(trial) for trial in history.feasible}
     candidates = tuple(sorted(history.feasible, key=lambda trial: -rates[trial.settings]))

@@ -1,4 +1,4 @@
-"""The search of one study: what to try next, what came of it, when to stop, and what may win."""
+"""The search of one study: proposes trials, records results, decides when to stop, and names the finalists."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from autotune.search.plan import PlanFinished, plan, smallest_memory_fraction
 from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.search.sampler import TpeSampler
 from autotune.search.search_stopping import finalists, why_nothing_to_gain, why_patience_ends
-from autotune.search.study_trials import NATURAL, StudySnapshot, StudyTrials
+from autotune.search.study_trials import SETTINGS_ATTR, StudySnapshot, StudyTrials
 from autotune.settings import Settings
 from autotune.space.search_space import SearchSpace
 
 NUM_LAST = 4
-"""Trials at the end of a budget that go to the winner's smallest memory, where that was asked for."""
+"""Last trials of a budget, used to find the smallest memory of the fastest settings if the space varies it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,33 +34,33 @@ class Proposal:
     """A running trial: settings to measure now."""
 
     number: int
-    """Optuna's trial number; the result is told under it."""
+    """Optuna's trial number; `Search.tell` expects the result under this number."""
     settings: Settings
     stage: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchExhausted:
-    """There is nothing more to try."""
+    """The end of the search: nothing more to try."""
 
     reason: str
     is_limit: bool = False
-    """The number of trials ended the search, and not a lack of settings worth a trial."""
+    """True when the number of trials ended the search; False when no setting is worth a trial."""
 
 
 class Search:
-    """The search of one study: the plan while it lasts, then what should gain most, under the memory model.
+    """The search of one study: first the plan, then the trials with the largest expected gain, under the memory model.
 
-    Several tuners may have one of these on the same study.
+    Several tuners may search the same study at once.
 
     Args:
-        storage: Where the study is; None keeps it in memory.
-        study_name: Made when there is none of that name, resumed otherwise.
-        space: What may be tried.
+        storage: Storage of the study; None keeps the study in memory.
+        study_name: Name of the study, created if missing, resumed otherwise.
+        space: The settings to search.
         limits: The machine.
-        seed: Of the sampler; the plan has none.
+        seed: Seed of the sampler; the plan has none.
         max_trials: Trials with an ending that counts, at least 1.
-        spend_all: Whether the trials are spent in full, rather than until nothing more is to be expected.
+        spend_all: True to spend all trials; False to stop when no gain is expected.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Search:
 
     def _open(self, space: SearchSpace) -> None:
         self._whole_space = self._space = space
-        """What may be tried at all, and what is left of it without guilty settings."""
+        """The whole space, and the space without guilty settings."""
         self._script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
-        about = {"memory_cap_bytes": self._limits.cap_bytes, NATURAL: self._script_settings.to_dict()}
+        about = {"memory_cap_bytes": self._limits.cap_bytes, SETTINGS_ATTR: self._script_settings.to_dict()}
         self._trials = StudyTrials(self._storage, self._study_name, space, {"made_by": "autotune", **about})
         self._guilts: tuple[Guilt, ...] = ()
         self._after_plan = AfterPlan(self._trials, TpeSampler(space, self._seed), space, self._limits)
@@ -96,20 +96,20 @@ class Search:
         return self._script_settings
 
     def can_begin_anew(self, number: int) -> bool:
-        """Whether nothing was measured or queued yet, and nothing runs but the trial of that number."""
+        """True when nothing has been measured or queued and no other trial is running."""
         return not self._trials.holds_others(number)
 
     def begin_anew(self, space: SearchSpace) -> None:
-        """Goes on with another baseline, in a study without a trial; asked only where `can_begin_anew`."""
+        """Restarts with another baseline in a study without a trial; call only when `can_begin_anew`."""
         self._open(space)
 
     def ask(self, attrs: Mapping[str, Any] | None = None) -> Proposal | SearchExhausted:
         """The next trial, started in the database.
 
-        Queued settings come first, then what takes a failed trial apart, then the plan, then what should gain most.
+        Queued settings come first, then trials to explain failed trials, then the plan, then the largest expected gain.
 
         Args:
-            attrs: What else the trial's user attributes should hold: its owner and lease.
+            attrs: Further user attributes of the trial: its owner and lease.
         """
         attrs = attrs or {}
         while True:
@@ -129,54 +129,54 @@ class Search:
                 return Proposal(number=started, settings=next_candidate.settings, stage=next_candidate.stage)
 
     def tell(self, number: int, result: TrialResult, *, is_host_fault: bool = False) -> None:
-        """Records how a trial ended; one that was interrupted is queued again.
+        """Records a trial's result, and queues an interrupted trial again.
 
         Args:
-            number: Of the proposal. A trial that was reaped meanwhile is left as it is.
-            result: Its ending.
-            is_host_fault: An interruption was the host's fault and not the tuner's own end; after the third the
-                settings are given up.
+            number: Number of the proposal. A reaped trial is left unchanged.
+            result: Ending of the trial.
+            is_host_fault: True when the host, not the tuner's own end, interrupted the trial; after the third such
+                interruption the settings are given up.
         """
-        told = verdict(result, self._limits.cap_bytes)
-        if told is None:
+        ending = verdict(result, self._limits.cap_bytes)
+        if ending is None:
             self._trials.fail(number, result.reason, is_host_fault=is_host_fault)
         else:
-            self._trials.finish(number, result, told)
+            self._trials.finish(number, result, ending)
 
     def reap(self, is_dead: Callable[[dict[str, Any]], bool]) -> tuple[int, ...]:
-        """Fails the running trials whose owner is dead and queues their settings again.
+        """Fails the running trials whose owner is dead, and queues their settings again.
 
         Args:
-            is_dead: Whether the owner named in a trial's user attributes is dead. A trial whose tuner was killed while
-                it took it from the queue names none.
+            is_dead: Returns True for user attributes of a dead owner. A tuner killed while taking a trial from the
+                queue leaves attributes without an owner.
 
         Returns:
-            Numbers of the trials that were reaped.
+            Numbers of the reaped trials.
         """
         return self._trials.reap(is_dead)
 
     def take_over(self, settings: Settings, stage: str, result: TrialResult, *, source: str) -> int | None:
-        """The number of a finished trial of another study, added to this one; None where it does not fit.
+        """Adds a finished trial of another study, and gives its number here; None when it does not fit.
 
         Args:
-            settings: What was measured.
-            stage: Why it was.
-            result: How it ended, judged by this study's cap.
-            source: Names the trial: one that was added before is not added again.
+            settings: Measured settings.
+            stage: Stage that asked for them.
+            result: Ending, judged by this study's cap.
+            source: Identity of the trial, so that it is added only once.
         """
-        told = verdict(result, self._limits.cap_bytes)
+        ending = verdict(result, self._limits.cap_bytes)
         canonical = settings.canonical(device_is_cpu=self._space.device_is_cpu)
-        if told is None or self._whole_space.why_not(canonical) is not None:
+        if ending is None or self._whole_space.why_not(canonical) is not None:
             return None
-        return self._trials.add_finished(Candidate(settings=canonical, stage=stage), result, told, source)
+        return self._trials.add_finished(Candidate(settings=canonical, stage=stage), result, ending, source)
 
     def is_held(self, number: int, is_dead: Callable[[dict[str, Any]], bool]) -> bool:
-        """Whether a trial is running, and its owner is not dead; otherwise as in `reap`."""
+        """True when a trial is running and its owner is not dead (`is_dead` as in `reap`)."""
         return self._trials.is_held(number, is_dead)
 
     @property
     def history(self) -> History:
-        """Finished trials, read from the database; gated ones are not among them."""
+        """Finished trials, read from the database, without gated trials."""
         return self._history(self._trials.snapshot())
 
     @property
@@ -186,7 +186,7 @@ class Search:
 
     @property
     def num_gated(self) -> int:
-        """Suggestions that were not run, because they need too much memory by what is known."""
+        """Suggestions never run because their predicted memory is over the cap."""
         snapshot = self._trials.snapshot()
         tried = {trial.settings for trial in snapshot.finished}
         return sum(settings not in tried for settings in snapshot.gated.values())
@@ -197,7 +197,7 @@ class Search:
         return self.history.baseline
 
     def fits(self, settings: Settings) -> bool:
-        """Whether settings, in the space or not, are likely to stay under the cap; True while nothing is known."""
+        """True when settings, inside or outside the space, are likely to stay under the cap, or nothing is known."""
         model = MemoryModel(self.history, self._space, self._limits.cap_bytes, self._limits.fixed_bytes)
         return (model.ruled_out(settings) or model.unlikely(settings)) is None
 
@@ -208,11 +208,11 @@ class Search:
             return ()
         expected = forecast(history).rates(history.feasible)
         found = finalists(history, expected, noise_ratio=self._limits.noise_ratio)
-        # What somebody else wrote into Optuna's tables is data: only what may be tried is run.
+        # Anyone may have written into Optuna's tables: only settings in the space are run.
         return tuple(trial for trial in found if self._space.why_not(trial.settings) is None)[:num]
 
     def _investigate(self, snapshot: StudySnapshot) -> Investigation:
-        """What is known of the failed trials; the space is what is left without the guilty."""
+        """Explains the failed trials, and takes the guilty settings out of the space."""
         workers = [int(value) for value in self._whole_space.allowed.get("num_workers", ()) if value]
         found = investigate(
             self._history(snapshot),
@@ -231,7 +231,7 @@ class Search:
         return History(snapshot.finished, self._script_settings)
 
     def _with_running(self, snapshot: StudySnapshot) -> History:
-        """The history in which what another tuner measures at this moment counts as tried and failed."""
+        """The history, with trials running in other tuners counted as tried and failed."""
         last = max((trial.number for trial in snapshot.finished), default=0)
         elsewhere = [_unmeasured(settings, last + 1) for settings in snapshot.running]
         return self._history(snapshot).with_trials(elsewhere)
@@ -246,10 +246,10 @@ class Search:
         return self._finished_plan
 
     def _next(self, snapshot: StudySnapshot) -> Candidate | SearchExhausted:
-        """What comes next of these trials."""
+        """The next candidate after these trials, or the reason to stop."""
         history = self._history(snapshot)
         device_is_cpu, noise_ratio = self._space.device_is_cpu, self._limits.noise_ratio
-        outlook = cache(lambda: self._after_plan.outlook(snapshot, history.telling))
+        outlook = cache(lambda: self._after_plan.outlook(snapshot, history.informative))
         if not self._spend_all:
             reason = why_nothing_to_gain(
                 history, lambda: _expected_gain(outlook()), device_is_cpu=device_is_cpu, noise_ratio=noise_ratio
@@ -280,7 +280,7 @@ def _num_finished(snapshot: StudySnapshot) -> int:
 
 
 def _expected_gain(candidate: Candidate | None) -> float | None:
-    """What the best of all trials should gain; nothing where none is left."""
+    """Expected gain over the best trial so far; 0 without a candidate, None when unknown."""
     return 0.0 if candidate is None else candidate.expected_gain_ratio
 
 

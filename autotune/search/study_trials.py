@@ -1,7 +1,7 @@
-"""The trials of one study in Optuna's storage: started, finished, failed, queued again. All of it is ordinary Optuna.
+"""The trials of one study in Optuna's storage: started, finished, failed, queued again, all as ordinary Optuna trials.
 
-A new trial is written in one transaction with its parameters and attributes, so that a killed tuner leaves a whole
-trial or none. What the search must know later is in the attributes: a study can be resumed from the database alone.
+A new trial is written in one transaction with its parameters and attributes, so a killed tuner leaves a whole trial or
+none. Everything needed later is in the attributes, so the database alone is enough to resume a study.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from autotune.settings import Settings
 from autotune.space.search_space import SPLIT, SearchSpace
 
 MAX_HOST_FAULTS = 2
-"""Times that settings are queued again after a fault of the host."""
+"""Largest number of times that settings are queued again after faults of the host."""
 
 UNNAMED_CONSTRAINTS = "constraints"
-"""Where Optuna kept constraints while they had no names. Its dashboard still looks there alone, and would show what
-needed too much memory as feasible; Optuna reads both, the unnamed under their positions."""
+"""System attribute for Optuna's old, unnamed constraints. Optuna's dashboard reads only this attribute, and without it
+would show trials over the cap as feasible. Optuna reads both kinds, the unnamed by position."""
 
-NATURAL = "natural"
+SETTINGS_ATTR = "natural"
 """User attribute of a study: the script's own settings, as plain values."""
 
 METRIC = "samples_per_second"
-"""What Optuna's plots and its dashboard call the values."""
+"""Name of the values in Optuna's plots and dashboard."""
 
 ENQUEUED_STAGE = "enqueued"
-"""Stage of settings that somebody queued through Optuna."""
+"""Stage of settings queued by a user through Optuna."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,49 +47,49 @@ class StudySnapshot:
     """The study's trials at one moment, as the search sees them."""
 
     finished: tuple[FinishedTrial, ...]
-    """Those with an ending that counts, and those that were given up, in the order of their numbers."""
+    """Given-up trials and trials with an ending that counts, in the order of their numbers."""
     running: tuple[Settings, ...]
-    """Settings that are being measured, by whichever tuner."""
+    """Settings under measurement, by any tuner."""
     gated: Mapping[int, Settings]
-    """Settings that were not run, since they would need more than the cap, by trial number."""
+    """Settings never run because they would need more than the cap, by trial number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ended:
-    """What the search knows of a trial that Optuna takes for ended."""
+    """Contents of a trial that Optuna considers finished."""
 
     finished: FinishedTrial | None
     gated: Settings | None
 
 
 class StudyTrials:
-    """The trials of a study; it makes the study when there is none of that name.
+    """The trials of a study, which is created when missing.
 
-    A study of other `script_settings` in which nothing was measured or queued is made anew: Optuna never changes the
-    values that a study's parameters may take.
+    A study of other `script_settings` without a measured or queued trial is created anew, because Optuna never changes
+    the allowed values of a study's parameters.
 
     Args:
-        storage: Where the study is; None keeps it in memory.
-        study_name: Its name.
+        storage: Storage of the study; None keeps the study in memory.
+        study_name: Name of the study.
         space: The study's parameters.
-        about: What a new study has as user attributes: for whoever reads it with Optuna.
+        about: User attributes of a new study, for readers of the study in Optuna.
     """
 
     def __init__(
         self, storage: BaseStorage | None, study_name: str, space: SearchSpace, about: Mapping[str, Any]
     ) -> None:
         self.space = space
-        """What may be tried now."""
+        """The settings allowed now."""
         self._storage = storage if storage is not None else InMemoryStorage()
         self._distributions = {name: _distribution(name, space) for name in space.domains}
         self._study = self._open(study_name, about)
-        script_settings = self._study.user_attrs.get(NATURAL)
-        if NATURAL in about and script_settings not in (None, about[NATURAL]) and not self.holds_others():
+        script_settings = self._study.user_attrs.get(SETTINGS_ATTR)
+        if SETTINGS_ATTR in about and script_settings not in (None, about[SETTINGS_ATTR]) and not self.holds_others():
             self._storage.delete_study(self._storage.get_study_id_from_name(study_name))
             self._study = self._open(study_name, about)
         self._study_id = self._storage.get_study_id_from_name(study_name)
         self._ended: dict[int, _Ended] = {}
-        """What was read of trials that ended, by number: nobody changes these any more."""
+        """Contents of finished trials by number: nobody changes a finished trial."""
 
     def _open(self, study_name: str, about: Mapping[str, Any]) -> optuna.Study:
         with quiet():
@@ -98,7 +98,8 @@ class StudyTrials:
                 study_name=study_name,
                 direction="maximize",
                 load_if_exists=True,
-                # Every parameter of a trial is given; Optuna's defaults would also read all trials for each new one.
+                # Every parameter of a trial is given, and Optuna's default sampler would read all trials for each new
+                # trial.
                 sampler=optuna.samplers.RandomSampler(seed=0),
                 pruner=optuna.pruners.NopPruner(),
             )
@@ -110,12 +111,12 @@ class StudyTrials:
         return study
 
     def holds_others(self, number: int | None = None) -> bool:
-        """Whether there are trials that were measured or are queued, or that run beside the one of that number."""
-        kept = {TrialState.COMPLETE, TrialState.WAITING, *([TrialState.RUNNING] if number is not None else [])}
-        return any(trial.state in kept and trial.number != number for trial in self._trials())
+        """True when another trial was measured or is queued; given `number`, also when another trial is running."""
+        states = {TrialState.COMPLETE, TrialState.WAITING, *([TrialState.RUNNING] if number is not None else [])}
+        return any(trial.state in states and trial.number != number for trial in self._trials())
 
     def snapshot(self) -> StudySnapshot:
-        """The trials as they are now."""
+        """The trials at this moment."""
         trials = self._trials()
         for trial in trials:
             if trial.number not in self._ended and trial.state.is_finished():
@@ -132,12 +133,12 @@ class StudyTrials:
         )
 
     def start(self, candidate: Candidate, attrs: Mapping[str, Any], max_trials: int) -> int | None:
-        """The number of a new running trial; None when another tuner was there just before.
+        """The number of a new running trial; None when another tuner was faster.
 
         Args:
-            candidate: What to try.
-            attrs: What else its user attributes should hold.
-            max_trials: The study's budget. The other tuner started the same settings, or the last of these trials.
+            candidate: Settings to try.
+            attrs: Further user attributes of the trial.
+            max_trials: The study's budget. The other tuner started the same settings, or the last trial of the budget.
         """
         number = self._add(candidate, TrialState.RUNNING, attrs)
         refusal = self._why_withdrawn(number, candidate.settings, max_trials)
@@ -147,10 +148,10 @@ class StudyTrials:
         return None
 
     def start_queued(self, attrs: Mapping[str, Any], max_trials: int) -> tuple[int, Candidate] | None:
-        """The first trial of the queue, started; None where the queue is empty.
+        """The first trial of the queue, started; None when the queue is empty.
 
-        Settings that were queued from outside and may not be tried, or were already, are pruned with the reason; so is
-        what is more than the study's budget.
+        Queued settings outside the space, settings already tried, and trials beyond the budget are pruned with a
+        reason.
         """
         while any(trial.state is TrialState.WAITING for trial in self._trials()):
             with quiet():
@@ -165,56 +166,56 @@ class StudyTrials:
         return None
 
     def gate(self, candidate: Candidate, reason: str) -> None:
-        """Notes settings that are not run: a pruned trial with the reason."""
+        """Records settings that will not run: a pruned trial with the reason."""
         number = self._add(candidate, TrialState.RUNNING, {"gated": True})
         self._prune(number, reason)
 
-    def finish(self, number: int, result: TrialResult, told: Verdict) -> None:
-        """Tells Optuna an ending; without effect where the trial was reaped meanwhile, since it is queued again."""
+    def finish(self, number: int, result: TrialResult, ending: Verdict) -> None:
+        """Tells Optuna a trial's ending; without effect on a reaped trial, because its settings are queued again."""
         trial_id = self._id(number)
         if self._storage.get_trial(trial_id).state is not TrialState.RUNNING:
             return
-        self._set_attrs(number, ending_attrs(result, told))
+        self._set_attrs(number, ending_attrs(result, ending))
         with quiet():
             trial = Trial(self._study, trial_id)
-            for key, value in told.constraints.items():
+            for key, value in ending.constraints.items():
                 trial.set_constraint(key, value)
-            self._storage.set_trial_system_attr(trial_id, UNNAMED_CONSTRAINTS, list(told.constraints.values()))
-            self._study.tell(trial, told.value, state=TrialState.COMPLETE)
+            self._storage.set_trial_system_attr(trial_id, UNNAMED_CONSTRAINTS, list(ending.constraints.values()))
+            self._study.tell(trial, ending.value, state=TrialState.COMPLETE)
 
-    def add_finished(self, candidate: Candidate, result: TrialResult, told: Verdict, source: str) -> int:
-        """The number of a complete trial that another study measured; one of the same source is not added twice.
+    def add_finished(self, candidate: Candidate, result: TrialResult, ending: Verdict, source: str) -> int:
+        """Adds a trial measured by another study, at most once per source, and gives its number.
 
         Args:
-            candidate: Its settings and stage.
-            result: Its ending.
-            told: What Optuna is told of it.
-            source: Names the trial that it was.
+            candidate: Settings and stage.
+            result: Ending of the trial.
+            ending: Optuna's values for the ending.
+            source: Identity of the trial in the other study.
         """
         for trial in self._trials():
             if trial.user_attrs.get("taken_from") == source:
                 return trial.number
-        attrs = {**candidate_attrs(candidate), "taken_from": source, **ending_attrs(result, told)}
+        attrs = {**candidate_attrs(candidate), "taken_from": source, **ending_attrs(result, ending)}
         template = create_trial(
             state=TrialState.COMPLETE,
-            value=told.value,
+            value=ending.value,
             params=dict(self.space.params(candidate.settings)),
             distributions=self._distributions,
             user_attrs=attrs,
-            system_attrs={UNNAMED_CONSTRAINTS: list(told.constraints.values())},
-            constraints=dict(told.constraints),
+            system_attrs={UNNAMED_CONSTRAINTS: list(ending.constraints.values())},
+            constraints=dict(ending.constraints),
         )
         with quiet():
             self._study.add_trial(template)
         return next(trial.number for trial in self._trials() if trial.user_attrs.get("taken_from") == source)
 
     def is_held(self, number: int, is_dead: Callable[[dict[str, Any]], bool]) -> bool:
-        """Whether a trial is running, and its owner is not dead."""
+        """True when a trial is running and its owner is not dead."""
         trial = self._storage.get_trial(self._id(number))
         return trial.state is TrialState.RUNNING and not is_dead(dict(trial.user_attrs))
 
     def fail(self, number: int, reason: str, *, is_host_fault: bool) -> None:
-        """Fails a trial and queues its settings again, after a fault of the host at most MAX_HOST_FAULTS times."""
+        """Fails a trial and queues its settings again; after faults of the host at most MAX_HOST_FAULTS times."""
         trial = self._storage.get_trial(self._id(number))
         if trial.state is not TrialState.RUNNING:
             return
@@ -227,7 +228,7 @@ class StudyTrials:
             self._add(candidate_of(trial), TrialState.WAITING, {"retry_of": number, "num_host_faults": num_faults})
 
     def reap(self, is_dead: Callable[[dict[str, Any]], bool]) -> tuple[int, ...]:
-        """Fails the running trials of dead owners and queues their settings again; the numbers of those trials."""
+        """Fails the running trials of dead owners, queues their settings again, and gives the trials' numbers."""
         reaped = []
         for trial in self._trials():
             if trial.state is TrialState.RUNNING and is_dead(dict(trial.user_attrs)):
@@ -255,7 +256,7 @@ class StudyTrials:
         return self._storage.get_trial_number_from_id(trial_id)
 
     def _why_withdrawn(self, number: int, settings: Settings, max_trials: int) -> str | None:
-        """Why a trial that was just started is none; None where it is one. Of two tuners the earlier number stays."""
+        """Reason to withdraw a new trial; None to keep it. Of two equal trials the lower number stays."""
         plain, num_earlier = settings.to_dict(), 0
         for other in self._trials():
             if other.number < number and (_is_running(other) or other.state is TrialState.COMPLETE):

@@ -1,4 +1,4 @@
-"""Stages of the plan that see to the workers, and on a CPU to the threads that share the cores with them. Pure."""
+"""Stages of the plan for the workers, and on a CPU for the threads on the same cores. Pure."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from autotune.settings import OmpWaitPolicy
 from autotune.space.search_space import Value
 
 HEADROOM = 1.1
-"""Workers are not even: a little more of them than the rates ask for."""
+"""Factor of extra workers, because workers are uneven."""
 
 EXPECTED_GAIN = 2.0
-"""Factor by which the usual gains raise the compute-only rate, for the first guess at the workers that feed it."""
+"""Expected factor of the usual gains on the compute-only rate, for the first guess of the workers."""
 
 FIRST_WORKERS = 4
-"""Guess where nothing is known of the loader."""
+"""First guess of the workers when nothing is known of the loader."""
 
 STARVED_GAIN = 1.05
-"""A trial that computes faster by this factor than the best is worth feeding."""
+"""Factor over the best rate from which a faster-computing trial is worth more workers."""
 
 
 def workers_for_usual_gains(state: PlanState) -> Value:
-    """Workers that feed the faster compute that the usual gains should bring, at most a worker per core.
+    """Workers enough for the faster compute expected from the usual gains, at most one per core.
 
-    On an accelerator the training itself leaves its core idle for most of the time: with a ResNet-50 on 16 cores, 16
-    workers were 6 % faster than 8, and twice as fast where the loader was all that counted.
+    Training on an accelerator leaves its own core idle for most of the time: a ResNet-50 on 16 cores was 6 % faster
+    with 16 workers than with 8, and twice as fast when only the loader counted.
     """
     own, load_s = state.best.num_workers, state.bounds.load_s
     baseline, compute = state.visited.get(state.best), state.bounds.compute_rate(state.best)
@@ -39,18 +39,18 @@ def workers_for_usual_gains(state: PlanState) -> Value:
         need = math.ceil(HEADROOM * EXPECTED_GAIN * load_s * compute)
     else:
         need = max(2 * own, FIRST_WORKERS)
-    # A script that counts the cores of the whole machine starts more workers than it may use cores.
+    # A script may count the cores of the whole machine, and start more workers than its usable cores.
     return state.at_most("num_workers", max(1, min(max(own, need), _cpus(state))))
 
 
 def waits_for_data(state: PlanState) -> bool:
-    """Whether the script as it is waits for its loader; not known where its own settings are infeasible."""
+    """True when the script waits for its loader; False if unknown, because its own settings are infeasible."""
     baseline = state.visited.baseline
     return baseline is not None and (baseline.data_wait_fraction or 0.0) > LOADER_BOUND_WAIT
 
 
 def feed(state: PlanState) -> None:
-    """On an accelerator: as many workers as the fastest compute needs, by what one worker delivers."""
+    """On an accelerator: raises the workers to the number needed by the fastest compute."""
     while (centre := _starved(state)) is not None:
         need = min(_workers_needed(state, centre), max(_cpus(state) - 1, centre.settings.num_workers + 1))
         changes: dict[str, Value] = {"num_workers": state.at_least("num_workers", need), "persistent_workers": True}
@@ -65,7 +65,7 @@ def feed(state: PlanState) -> None:
 
 
 def _starved(state: PlanState) -> FinishedTrial | None:
-    """The trial that computes fastest, if its loader keeps it from showing that; else the best, if it is not fed."""
+    """The trial with the fastest compute if its loader is too slow; otherwise the best if too slow itself, or None."""
     centre = state.visited.get(state.best)
     highest = STARVED_GAIN * max(state.best_rate, state.bounds.compute_rate(state.best) or 0.0)
     for trial in state.visited.feasible:
@@ -87,10 +87,10 @@ def _workers_needed(state: PlanState, centre: FinishedTrial) -> int:
 
 
 def share_cores(state: PlanState) -> None:
-    """On a CPU: workers and threads together, first balanced, then a worker per core, then around the best.
+    """On a CPU: tries workers and threads together, first balanced, then a worker per core, then next to the best.
 
-    A worker more is of no use while the training's threads hold its core: measured on two cores, two workers gave 594
-    samples/s with two threads and 938 with one.
+    Another worker is useless while the training's threads hold its core: on two cores, two workers gave 594 samples/s
+    with two threads and 938 with one.
     """
     if not state.is_fed():
         for workers in dict.fromkeys((_balanced_workers(state), _cpus(state))):
@@ -102,16 +102,16 @@ def share_cores(state: PlanState) -> None:
 
 
 def _balanced_workers(state: PlanState) -> int:
-    """Workers at which loader and training would be equally fast, if cores were all that counts."""
+    """Workers for which loader and training would be equally fast, if only cores counted."""
     cpus, load_s, compute = _cpus(state), state.bounds.load_s, state.bounds.compute_rate(state.best)
     work_ratio = load_s * compute if load_s is not None and compute is not None else float(cpus)
     return max(1, min(round(cpus * work_ratio / (cpus + work_ratio)), cpus - 1))
 
 
 def _nearby_shares(state: PlanState) -> list[tuple[int, int]]:
-    """Workers and threads next to the best: one more or less of either, one for the other, and no workers at all.
+    """Workers and threads next to the best: either plus or minus one, an exchange of one, and no workers at all.
 
-    Where the loader keeps up, only fewer workers are left to try.
+    If the loader keeps up, only fewer workers are left to try.
     """
     own_workers, own_threads = state.best.num_workers, state.best.intra_op_threads
     more_workers, fewer_workers = (state.neighbour("num_workers", step) for step in (1, -1))

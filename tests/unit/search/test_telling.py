@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.model.outcome import Outcome
-from autotune.search.history import MAX_TELLING, FinishedTrial, History
+from autotune.search.history import MAX_INFORMATIVE, FinishedTrial, History
 from autotune.settings import Settings
 
 NATURAL = Settings(batch_size=64)
@@ -21,16 +21,16 @@ def trial(number: int) -> FinishedTrial:
 
 
 def test_few_trials_are_all_looked_at() -> None:
-    history = History(map(trial, range(MAX_TELLING)), NATURAL)
-    assert history.telling is history
+    history = History(map(trial, range(MAX_INFORMATIVE)), NATURAL)
+    assert history.informative is history
 
 
 def test_of_many_the_fastest_the_latest_the_failed_and_the_baseline_are_looked_at() -> None:
     history = History(map(trial, range(5000)), NATURAL)
-    telling = history.telling
-    assert len(telling) <= MAX_TELLING + 1
+    telling = history.informative
+    assert len(telling) <= MAX_INFORMATIVE + 1
     assert telling.best == history.best
     assert telling.baseline == history.baseline
     assert history.trials[-1] in telling.trials
     assert any(one.outcome.is_infeasible for one in telling.trials)
-    assert telling.telling is telling or len(telling.telling) <= MAX_TELLING + 1
+    assert telling.informative is telling or len(telling.informative) <= MAX_INFORMATIVE + 1
