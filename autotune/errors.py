@@ -1,9 +1,9 @@
-"""The errors a user can cause, each with what to do and the exit code of the command line.
+"""The errors a user can cause, each with advice and the exit code of the command line.
 
 AutotuneError 1
 ├── UsageError 2
-│   ├── ConfigError          a tuned config or a study file that cannot be used
-│   ├── SearchSpaceError     a setting or a range that cannot be searched
+│   ├── ConfigError          an unusable tuned config or study file
+│   ├── SearchSpaceError     an unsearchable setting or range
 │   ├── StudyNotFoundError
 │   └── StudyExistsError
 ├── NoFeasibleSettingsError 3
@@ -19,11 +19,11 @@ from typing import ClassVar
 
 
 class AutotuneError(Exception):
-    """Base of all errors that are printed to the user without a traceback.
+    """Base of all errors printed to the user without a traceback.
 
     Args:
-        message: One sentence that names the thing and the value.
-        hint: One sentence that says what to do; empty only where the message says that already.
+        message: One sentence with the name of the thing and its value.
+        hint: One sentence of advice; empty only if the message gives the advice.
     """
 
     exit_code: ClassVar[int] = 1
@@ -48,19 +48,19 @@ class ConfigError(UsageError):
 
 
 class SearchSpaceError(UsageError):
-    """A setting is unknown, or a range of it cannot be searched."""
+    """A setting is unknown, or its range cannot be searched."""
 
 
 class StudyNotFoundError(UsageError):
-    """The database holds no study of that name."""
+    """The database holds no study of the given name."""
 
 
 class StudyExistsError(UsageError):
-    """A study of that name is already there, or is being searched by another tuner."""
+    """A study of the given name exists, or another tuner is searching it."""
 
 
 class NoFeasibleSettingsError(AutotuneError):
-    """Every setting that was tried needs more memory than the cap."""
+    """Every trial needed more memory than the cap."""
 
     exit_code = 3
 
@@ -82,6 +82,6 @@ class SchemaVersionError(StoreError):
 
 
 class HostError(AutotuneError):
-    """The machine lacks what the search needs: a device, a right, or room."""
+    """The machine lacks something needed by the search: a device, a right, or room."""
 
     exit_code = 6

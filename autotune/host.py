@@ -1,4 +1,4 @@
-"""The machine as plain data: usable cores, memory, shared memory, devices. Read from the standard library alone."""
+"""The machine as plain data: usable cores, memory, shared memory, devices. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 SHARED_MEMORY = Path("/dev/shm")
 PROC = Path("/proc")
 UNLIMITED_BYTES = 1 << 60
-"""A limit from here on is none: version 1 writes a very large number."""
+"""Limits from this size on mean no limit: cgroup version 1 writes a very large number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceInfo:
-    """One device that can train. The CPU is a device like another; its memory is the host's."""
+    """One training device. The CPU counts as a device, and its memory is the host's."""
 
     kind: str
     """`cpu` or `cuda`."""
     name: str
     total_bytes: int
     free_bytes: int
-    """Memory not in use when it was read; on a CPU what the kernel calls available."""
+    """Unused memory at the time of reading; on a CPU the kernel's available memory."""
     uuid: str = ""
     capability: tuple[int, int] | None = None
     """CUDA compute capability."""
     driver: str = ""
     num_other_processes: int = 0
-    """Processes of others that use this device."""
+    """Number of processes of others on this device."""
 
     @property
     def is_cpu(self) -> bool:
-        """Whether this is the CPU."""
+        """True for the CPU."""
         return self.kind == "cpu"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFingerprint:
-    """What must be equal for two measurements to be comparable."""
+    """Properties that must be equal for two measurements to be comparable."""
 
     cpu: str
     usable_cpus: float
@@ -56,7 +56,7 @@ class HostFingerprint:
     python: str = ""
 
     def differences(self, other: HostFingerprint) -> tuple[str, ...]:
-        """Sentences that say what differs, empty when comparable; memory may differ by 5 % (kernels reserve some)."""
+        """One text per difference, empty when comparable; memory may differ by 5 %, since kernels reserve some."""
         lines = []
         for name in ("cpu", "usable_cpus", "system", "device", "num_devices", "driver", "torch"):
             here, there = getattr(self, name), getattr(other, name)
@@ -68,7 +68,7 @@ class HostFingerprint:
 
 
 def fingerprint(device: DeviceInfo, *, num_devices: int, torch_version: str) -> HostFingerprint:
-    """The fingerprint of this machine with that device."""
+    """The fingerprint of this machine with the given device."""
     return HostFingerprint(
         cpu=cpu_model(),
         usable_cpus=usable_cpus(),
@@ -83,9 +83,9 @@ def fingerprint(device: DeviceInfo, *, num_devices: int, torch_version: str) -> 
 
 
 def usable_cpus() -> float:
-    """Cores that this process may use: the affinity mask, cut by the CPU quota of every cgroup above it.
+    """Cores available to this process: the affinity mask, limited by the CPU quota of every enclosing cgroup.
 
-    `os.cpu_count()` knows neither; in containers it is often many times too high.
+    `os.cpu_count()` ignores both limits; in containers its number is often many times too high.
     """
     cpus = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
     for quota in _cpu_quotas():
@@ -110,7 +110,7 @@ def _cpu_quotas() -> list[float]:
 
 
 def cgroup_folders(controller: str) -> list[Path]:
-    """Folders of this process's cgroup and of all above it, for version 2 and for a version 1 controller."""
+    """Folders of this process's cgroup and its ancestors, for version 2 and for a version 1 controller."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -130,16 +130,16 @@ def cgroup_folders(controller: str) -> list[Path]:
 
 
 def memory_limit_bytes() -> int | None:
-    """The smallest memory limit of the cgroups that this process is in; None without one."""
+    """The smallest memory limit of this process's cgroups; None without a limit."""
     limits = [_figure(folder, "memory.max", "memory.limit_in_bytes") for folder in cgroup_folders("memory")]
     return min((limit for limit in limits if limit is not None and limit < UNLIMITED_BYTES), default=None)
 
 
 def cgroup_room_bytes(folders: Iterable[Path] | None = None) -> int | None:
-    """What the memory limits of these cgroups leave, files that the kernel can drop given back; None without a limit.
+    """Memory left under the limits of cgroups, counting droppable page cache as free; None without a limit.
 
     Args:
-        folders: Of the cgroups; None = those that this process is in.
+        folders: Folders of the cgroups; None = the cgroups of this process.
     """
     rooms = []
     for folder in cgroup_folders("memory") if folders is None else folders:
@@ -151,7 +151,7 @@ def cgroup_room_bytes(folders: Iterable[Path] | None = None) -> int | None:
 
 
 def _figure(folder: Path, *names: str) -> int | None:
-    """The number in the first of these files that is there; None where it is a word, or none is."""
+    """The number in the first existing file; None when no file exists, or the file holds a word."""
     for name in names:
         try:
             text = (folder / name).read_text().strip()
@@ -162,7 +162,7 @@ def _figure(folder: Path, *names: str) -> int | None:
 
 
 def _file_bytes(folder: Path) -> int:
-    """Page cache of a cgroup and those below it; version 1 says so under a longer name."""
+    """Page cache of a cgroup and its descendants; version 1 uses a longer name."""
     try:
         lines = (folder / "memory.stat").read_text().splitlines()
     except OSError:
@@ -173,16 +173,16 @@ def _file_bytes(folder: Path) -> int:
 
 
 def total_memory_bytes() -> int:
-    """Memory of the host, or of the container where that is less."""
+    """Memory of the host, or of the container if smaller."""
     total = int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
     limit = memory_limit_bytes()
     return total if limit is None else min(total, limit)
 
 
 def available_memory_bytes() -> int:
-    """Memory that new processes can have without swapping; on systems that do not say, half of the total.
+    """Memory available to new processes without swapping; half of the total on systems that do not tell.
 
-    In a container no more than its own limit leaves.
+    In a container, at most the memory left under its limit.
     """
     room = cgroup_room_bytes()
     available = _meminfo_available_bytes()
@@ -199,7 +199,7 @@ def _meminfo_available_bytes() -> int | None:
 
 
 def shared_memory_free_bytes() -> int | None:
-    """Free room of /dev/shm, where loader workers put their batches; None where there is no such place."""
+    """Free space in /dev/shm, which holds the batches of loader workers; None without a /dev/shm."""
     try:
         return shutil.disk_usage(SHARED_MEMORY).free
     except OSError:
@@ -207,7 +207,7 @@ def shared_memory_free_bytes() -> int | None:
 
 
 def cpu_model() -> str:
-    """Name of the processor, as the kernel gives it."""
+    """Name of the processor, from the kernel."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -225,7 +225,7 @@ def cpu_device() -> DeviceInfo:
 
 
 def boot_id() -> str:
-    """Changes with every boot of the machine; empty where unknown. A process id is unique only within one."""
+    """An identifier that changes with every boot; empty if unknown. A process id is unique only within one boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -233,7 +233,7 @@ def boot_id() -> str:
 
 
 def process_start_ticks(pid: int) -> int | None:
-    """Kernel's start time of a process; with the pid it names a process for good. None when there is none."""
+    """The kernel's start time of a process, None without such a process; pid and start time together are unique."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

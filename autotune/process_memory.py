@@ -1,4 +1,4 @@
-"""Memory that processes hold on the host, read from /proc by those that watch them and by themselves."""
+"""Host memory of processes, read from /proc by the processes themselves or by observers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _RESIDENT_KEYS = (b"VmRSS:", b"RssAnon:", b"RssShmem:")
 def held_memory_bytes(
     pids: Iterable[int], proc: Path = PROC, *, servers: Iterable[int] = (), rollups: Iterable[bytes] = ()
 ) -> int:
-    """Memory that these processes hold: anonymous pages and shared memory, each counted once, mapped files not.
+    """Memory held by these processes: anonymous pages and shared memory, each counted once, without mapped files.
 
-    The sum of resident sizes counts pages that forked workers share again and again (measured: 3.8 times too much).
-    Batches on their way from a worker to the training process are mapped by nobody, but their files are open.
-    Where the kernel does not say what a process has of shared pages, all of them count, so that a cap holds there too.
+    The sum of resident sizes counts pages shared by forked workers again and again (measured: 3.8 times too much). A
+    batch on its way from a worker to the training process is not mapped, but its file is open. If the kernel does not
+    tell a process's share of shared pages, all shared pages count, so that a cap holds on every kernel.
 
     Args:
         pids: The processes.
-        proc: Where the kernel shows them.
-        servers: Processes that they were forked from: of their pages those count that they share, and no others. Where
-            there are several, what these share among themselves alone counts as well.
-        rollups: Contents of the `smaps_rollup` of more such processes, which have no number here.
+        proc: The kernel's folder of processes.
+        servers: Processes from which `pids` were forked: only pages shared with other processes count. With several
+            servers, pages shared only among the servers count as well.
+        rollups: Contents of `smaps_rollup` of further servers without a process id here.
     """
     tree = tuple(pids)
     held = [_shares(proc / str(pid)) for pid in tree]
@@ -39,9 +39,9 @@ def held_memory_bytes(
 
 
 def open_shared_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
-    """Bytes of the files in /dev/shm that any of these processes has open, each once.
+    """Bytes of the files in /dev/shm opened by any of these processes, each counted once.
 
-    A trial may have shared memory of its own there, so the path tells, and not the file system of this process.
+    A trial may have a private /dev/shm, so the path of a file decides, not the file system of this process.
     """
     opened: dict[tuple[int, int], int] = {}
     for pid in pids:
@@ -50,7 +50,7 @@ def open_shared_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
 
 
 def resident_bytes(process: Path) -> tuple[int, int]:
-    """Anonymous and shared pages of a process, each in full; all of its pages and 0 where they are not told apart."""
+    """Anonymous and shared pages of a process, each in full; all pages and 0 if the kernel does not distinguish."""
     values = _values(process / "status", _RESIDENT_KEYS)
     if b"RssAnon:" not in values:
         return values.get(b"VmRSS:", 0), 0
@@ -58,24 +58,24 @@ def resident_bytes(process: Path) -> tuple[int, int]:
 
 
 def private_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
-    """Memory that goes when these processes go: what they share with others, and are only forked with, does not."""
+    """Memory freed at the end of these processes; pages still shared with other processes are not freed."""
     return sum(_rollup(proc / str(pid)).get(b"Private_Dirty:", 0) for pid in pids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResidentMemory:
-    """Memory of one process, by the kernel's counters alone: cheap, with what it shares in full."""
+    """Memory of one process by the kernel's counters alone: cheap, with shared pages counted in full."""
 
     held_bytes: int
-    """Anonymous and shared, as of now."""
+    """Present anonymous and shared memory."""
     file_bytes: int
-    """Of mapped files, as of now."""
+    """Present memory of mapped files."""
     peak_bytes: int
-    """Most of both together, since the process began or its peak was forgotten."""
+    """Peak of the sum of both since the process began or its peak was reset."""
 
 
 def resident_memory(process: Path = PROC / "self") -> ResidentMemory | None:
-    """The counters of this process; None where the kernel keeps none."""
+    """The counters of a process; None when the kernel keeps none."""
     values = _values(process / "status", (b"Rss", b"VmHWM:"))
     try:
         held_bytes = values[b"RssAnon:"] + values[b"RssShmem:"]
@@ -85,15 +85,15 @@ def resident_memory(process: Path = PROC / "self") -> ResidentMemory | None:
 
 
 def forget_peak(process: Path = PROC / "self") -> None:
-    """Lets this process's peak begin anew at what is resident now, where the kernel permits it."""
+    """Resets the peak of a process to its present memory, if the kernel permits."""
     with suppress(OSError):
         (process / "clear_refs").write_bytes(b"5")
 
 
 def _shares(process: Path) -> tuple[int, int]:
-    """A process's shares of the anonymous and of the shared pages that it has mapped, or the most that they can be.
+    """A process's shares of its mapped anonymous and shared pages, or upper bounds of the shares.
 
-    Kernels before 5.4 tell its share of all pages alone; some sandboxes, and who may not be asked, tell none.
+    Kernels before 5.4 give only the share of all pages. Some sandboxes, and processes of other users, give none.
     """
     rollup = _rollup(process)
     if b"Pss_Anon:" in rollup:
@@ -108,20 +108,20 @@ def _rollup(process: Path) -> dict[bytes, int]:
 
 
 def _values(path: Path, keys: tuple[bytes, ...]) -> dict[bytes, int]:
-    """Bytes by name, of the lines that begin so; empty where the file cannot be read."""
+    """Bytes by name, from the lines that begin with a key; empty when the file cannot be read."""
     try:
-        return _sizes(path.read_bytes(), keys)  # Bytes: the name of a process, which is in there, is any.
+        return _sizes(path.read_bytes(), keys)  # The file holds the process's name, which may be any bytes.
     except OSError:
         return {}
 
 
 def _sizes(text: bytes, keys: tuple[bytes, ...]) -> dict[bytes, int]:
-    """Bytes by name, of the lines that begin so."""
+    """Bytes by name, from the lines that begin with a key."""
     return {line.split()[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith(keys)}
 
 
 def _open_files(process: Path, folder: str) -> dict[tuple[int, int], int]:
-    """Bytes by device and inode of the files below `folder` that a process has open, removed ones too."""
+    """Bytes by device and inode of a process's open files below `folder`, including removed files."""
     files = {}
     try:
         descriptors = list(os.scandir(process / "fd"))

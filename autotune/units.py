@@ -31,7 +31,7 @@ _BYTE_UNITS = {
 }
 _SECOND_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 MOST_UNEVEN = 100.0
-"""An interval whose ends are further apart, as of two runs that differ much, would only look like a measurement."""
+"""Largest ratio of an interval's ends that is shown in figures; a wider interval says nothing."""
 _QUANTITIES = re.compile(r"[^A-Za-z]+[A-Za-z]*")
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
@@ -53,7 +53,7 @@ def parse_memory_cap(text: str, total_bytes: int) -> int:
 
     Args:
         text: The amount or the percentage, above 0 % and at most 100 %.
-        total_bytes: Memory of the device, of which a percentage is taken.
+        total_bytes: Memory of the device, 100 %.
 
     Raises:
         UsageError: The text is neither.
@@ -90,7 +90,7 @@ def _parse_quantity(text: str, units: dict[str, float]) -> float | None:
 
 
 def format_bytes(num_bytes: float) -> str:
-    """Bytes for people, in the largest binary unit that leaves at least 1: `11.2 GiB`."""
+    """Bytes for people, in the largest binary unit with a value of at least 1: `11.2 GiB`."""
     for size, name in ((1024**4, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if abs(num_bytes) >= size:
             return f"{num_bytes / size:.1f} {name}"
@@ -98,7 +98,7 @@ def format_bytes(num_bytes: float) -> str:
 
 
 def format_interval(low: float, high: float) -> str:
-    """Both ends of a rate's interval for people: `[3,097, 3,140]`; of one that says nothing, that."""
+    """A rate's interval for people: `[3,097, 3,140]`; for a useless interval the words `[too uneven to say]`."""
     return f"[{format_rate(low)}, {format_rate(high)}]" if high <= MOST_UNEVEN * low else "[too uneven to say]"
 
 
@@ -115,7 +115,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """How long ago something was, in one unit: `42 s`, `12 min`, `5 h`, `3 d`."""
+    """A past time for people, in one unit: `42 s`, `12 min`, `5 h`, `3 d`."""
     for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size:.0f} {name}"
@@ -123,7 +123,7 @@ def format_age(seconds: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """A rate for people with three or four telling digits: `3,118`, `87.3`, `0.412`."""
+    """A rate for people with three or four significant digits: `3,118`, `87.3`, `0.412`."""
     if per_second >= 1000:
         return f"{per_second:,.0f}"
     if per_second >= 100:

@@ -1,4 +1,4 @@
-"""What no figure of a report can be: a report comes from the user's process, and a database must be able to keep it."""
+"""Limits of the figures in a report, which comes from the user's process and must fit into a database."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import dataclasses
 from typing import Any
 
 MAX_COUNT = (1 << 63) - 1
-"""The largest integer that every database keeps. Datasets without an end do say that they are that long."""
+"""The largest integer stored by every database. Datasets without an end report this length."""
 MAX_BYTES = 1 << 50
-"""A pebibyte: more than any machine has, and sums of it are still integers that every database keeps."""
+"""A pebibyte: more than any machine has, and sums still fit into every database's integers."""
 MAX_SECONDS = 1e9
 
 
 def check_figures(value: Any) -> None:
-    """Looks at the figures among the fields of a dataclass, by the unit in their names.
+    """Checks the figures among a dataclass's fields, by the unit in their names.
 
     Raises:
-        ValueError: A count, an amount of bytes or a time is negative or absurd.
+        ValueError: When a count, an amount of bytes or a time is negative or absurd.
     """
     for field in dataclasses.fields(value):
         figure = getattr(value, field.name)

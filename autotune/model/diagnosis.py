@@ -1,4 +1,4 @@
-"""What a diagnosis says of a training script: figures, what it waits for, and what to do about it."""
+"""The diagnosis of a training script: measurements, the bottleneck, and advice."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ DOCUMENT_SCHEMA = 1
 
 
 class Sickness(StrEnum):
-    """What an advice is against."""
+    """The cause addressed by an advice."""
 
     LOADER = "loader"
-    """Batches are not built as fast as they are trained on."""
+    """Batches are built more slowly than they are trained on."""
     SMALL_FILES = "small_files"
-    """Building them is mostly opening and reading files of few bytes."""
+    """Building batches is mostly opening and reading small files."""
     DECODING = "decoding"
-    """Building them is mostly decoding."""
+    """Building batches is mostly decoding."""
     EPOCH_START = "epoch_start"
     """Every epoch starts its workers anew."""
     HOST = "host"
     """The script's own code between the steps holds training up."""
     OVERHEAD = "overhead"
-    """Steps are so small that starting their operations takes longer than doing them."""
+    """Steps are so small that launching their operations takes longer than running them."""
     COPIES = "copies"
-    """Batches are copied to the device while it waits."""
+    """Batches are copied to the device while the device waits."""
     CONTENTION = "contention"
-    """Workers and training step take the processors from each other."""
+    """Workers and training step compete for the processors."""
     COMPUTE = "compute"
-    """It trains as fast as its operations go."""
+    """Training runs as fast as its operations."""
     DATA_PARALLEL = "data_parallel"
     """One process drives several devices."""
 
@@ -47,26 +47,26 @@ class Advice:
 
     sickness: Sickness
     action: str
-    """What to do, as one sentence."""
+    """The action, as one sentence."""
     where: str
     """The setting or the line of the user's code to change."""
     gain: float | None
-    """Throughput after over throughput before; None where nothing that was measured says."""
+    """Throughput after over throughput before; None when no measurement tells."""
     is_bound: bool = False
-    """The gain is the most that could be had, and no promise."""
+    """True when the gain is an upper bound, not a promise."""
     source: str
-    """What the gain follows from, as one sentence."""
+    """The source of the gain, as one sentence."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of autotune that do it; empty where it takes an edit."""
+    """Settings of autotune with the same effect; empty when only an edit helps."""
 
     def __post_init__(self) -> None:
-        """Refuses promises of nothing."""
+        """Raises `ValueError` for a gain that is none."""
         if self.gain is not None and not 1 < self.gain < 1e6:
             raise ValueError(f"an advice cannot promise a gain of {self.gain!r}")
 
     @property
     def expected_gain(self) -> float:
-        """What advice is ordered by: of a bound half of what is above 1, and 1 where nobody knows."""
+        """The order of advice: half the gain of an upper bound, 1 when the gain is unknown."""
         if self.gain is None:
             return 1.0
         return 1 + (self.gain - 1) / 2 if self.is_bound else self.gain
@@ -74,7 +74,7 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """One script on one machine, as it was measured once under its own settings."""
+    """One script on one machine, measured once under its own settings."""
 
     script: str
     machine: str
@@ -82,38 +82,38 @@ class Diagnosis:
     is_cpu: bool
     usable_cpus: float
     samples_unit: str
-    """`samples`, or `steps` where nobody could say how many samples a step has."""
+    """`samples`, or `steps` when the samples per step are unknown."""
     samples_per_second: float
     interval: tuple[float, float]
     ceiling_samples_per_second: float | None
-    """Compute-only rate; None where there is no torch DataLoader to leave out."""
+    """Compute-only rate; None without a torch DataLoader."""
     bottleneck: BottleneckKind
     data_wait_fraction: float
     samples_per_step: float
     restart_s: float | None
-    """What the start of an epoch costs; None where it is nothing that matters."""
+    """Cost of an epoch's start; None when negligible."""
     epoch_s: float | None
     device_utilization: float | None
-    """Share of the window in which the device ran some kernel, as NVML says; None without a GPU."""
+    """Share of the window in which the device ran some kernel, by NVML; None without a GPU."""
     memory_cap_bytes: int
     peak_memory_bytes: int | None
-    """Of the device; on a CPU of the process and its workers."""
+    """Peak of the device; on a CPU, of the process and its workers."""
     peak_allocated_bytes: int | None
-    """Of the caching allocator; None on a CPU."""
+    """Peak of the caching allocator; None on a CPU."""
     outside_allocator_bytes: int | None
     """Device memory of the process outside its caching allocator; None on a CPU."""
     natural: Settings
     facts: ScriptFacts
     observation: Observation
     advice: tuple[Advice, ...] = ()
-    """The most expected gain first."""
+    """Advice in the order of expected gain, the largest first."""
     profiles: tuple[str, ...] = ()
-    """Files for a viewer of profiles."""
+    """Profile files for a viewer."""
     notes: tuple[str, ...] = ()
 
     @property
     def step_s(self) -> float:
-        """Seconds of one optimizer step, as measured before anything was attached."""
+        """Seconds of one optimizer step, measured before any observer was attached."""
         return self.samples_per_step / self.samples_per_second
 
     @property
@@ -124,7 +124,7 @@ class Diagnosis:
 
     @property
     def copy_share(self) -> float | None:
-        """Share of a step in which batches are copied between host and device; None where nobody saw."""
+        """Share of a step in which batches are copied between host and device; None when unknown."""
         device = self.observation.device
         return None if device is None else min(1.0, device.copy_s / device.num_steps / self.step_s)
 
@@ -136,17 +136,17 @@ class Diagnosis:
 
     @property
     def host_share(self) -> float:
-        """Share of a step that is lost to the script's own code.
+        """Share of a step lost to the script's own code.
 
-        On CUDA the device is idle in it and no data are waited for. A CPU has no device that could run ahead of the
-        script: there it is the time in statements beside loading, forward, backward and optimizer.
+        On CUDA: the time in which the device is idle without a wait for data. No CPU can run ahead of the script, so on
+        a CPU the share is the time of statements besides loading, forward, backward and optimizer.
         """
         if self.device_share is not None:
             return max(0.0, 1.0 - self.device_share - self.data_wait_fraction)
         return min(1.0, sum(place.share for place in self.observation.host_places))
 
     def document(self) -> dict[str, Any]:
-        """The one document that `--json` prints."""
+        """The document printed by `--json`."""
         observed = self.observation
         return {
             "schema": DOCUMENT_SCHEMA,

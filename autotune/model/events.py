@@ -1,4 +1,4 @@
-"""What the tuner tells its subscribers while it works: the terminal, a log, later a service."""
+"""Events that the tuner sends to its subscribers: the terminal, a log, later a service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.settings import Settings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchStarted:
-    """A search begins, or goes on."""
+    """A search begins or resumes."""
 
     study: str
     script: str
@@ -21,13 +21,13 @@ class SearchStarted:
     max_trials: int | None
     budget_s: float
     num_finished: int
-    """Trials that an earlier run of the same study finished."""
+    """Trials finished by earlier runs of the same study."""
     storage: str
-    """Database URL with its secrets masked."""
+    """Database URL with masked secrets."""
     cwd: str = ""
-    """Where the script runs."""
+    """Working folder of the script."""
     spent_s: float = 0.0
-    """Of the budget, by earlier runs of the same study."""
+    """Part of the budget spent by earlier runs of the same study."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,17 +37,17 @@ class ProbeStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeFinished:
-    """The script is understood."""
+    """The probe is over, and the script is understood."""
 
     facts: ScriptFacts
     natural: Settings
     refused: tuple[tuple[str, str], ...]
-    """(setting, reason) of what is left out of the space."""
+    """(setting, reason) of each setting left out of the space."""
     wall_s: float
     samples_unit: str = "samples"
-    """What rates are of: `samples`, or `steps` where nobody can say how many samples a step has."""
+    """Unit of rates: `samples`, or `steps` when the samples per step are unknown."""
     arguments: tuple[ArgumentFacts, ...] = ()
-    """Arguments of the script in use, and arguments that a `--map` would bring into this search."""
+    """Arguments of the script in use, and arguments that a `--map` would add to this search."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,12 +57,12 @@ class TrialStarted:
     number: int
     settings: Settings
     stage: str
-    """Why these settings: the stage of the plan, or `sampled`."""
+    """Reason for these settings: the stage of the plan, or `sampled`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialProgress:
-    """How that looks which was started last: the probe, a trial, a final, or a look at a larger batch."""
+    """Readings of the latest run: the probe, a trial, a final, or a measurement of a larger batch."""
 
     gauges: Gauges
 
@@ -93,7 +93,7 @@ class FinalStarted:
     round: int
     """From 0."""
     number: int
-    """Of the trial that is run again."""
+    """Number of the trial whose settings run again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,14 +107,14 @@ class FinalFinished:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LargerBatchStarted:
-    """The compute-only rate is taken with a batch so many times as large; it is no trial."""
+    """The compute-only rate is measured on a larger batch; not a trial."""
 
     factor: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """Something that the user should know."""
+    """A message for the user."""
 
     message: str
     is_warning: bool = True

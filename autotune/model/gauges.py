@@ -1,4 +1,4 @@
-"""How a running trial looks at one moment: signs of life for whoever watches, never a measurement."""
+"""The state of a running trial at one moment: signs of life for observers, never a measurement."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from autotune.model.checks import check_figures
 
 
 class TrialPhase(StrEnum):
-    """What a run of the script is at."""
+    """Progress of a run of the script."""
 
     WAITING = "waiting"
     """Not started yet: the tuner waits for a quiet machine."""
     STARTING = "starting"
     """Up to the first optimizer step: interpreter, imports, the script's own preparation."""
     LEARNING = "learning"
-    """A probe, which measures nothing: it looks at the script's first steps."""
+    """A probe, which measures nothing, observes the script's first steps."""
     WARM_UP = "warm_up"
     COMPUTE = "compute"
-    """The compute-only rate is taken."""
+    """The compute-only rate is measured."""
     RAMP = "ramp"
     """The first real batches."""
     WINDOW = "window"
-    """What counts is measured."""
+    """The rate is measured."""
     ENDING = "ending"
     """The window is over: an epoch's restart, the report, the end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gauges:
-    """Readings of one look; None where nobody says, or where it takes two looks and this is the first."""
+    """Readings at one moment; None when unknown, or when a rate needs two readings and this is the first."""
 
     phase: TrialPhase
     num_steps: int = 0
-    """Optimizer steps that the first rank has done."""
+    """Optimizer steps completed by the first rank."""
     samples_per_second: float | None = None
-    """Since the look before, on real batches alone; coarse, and never what is published."""
+    """Rate since the previous reading, on real batches alone; coarse, and never published."""
     data_wait_fraction: float | None = None
     """Share of that time in which the first rank waited for data, 0 to 1."""
     cpu_fraction: float | None = None
@@ -44,7 +44,7 @@ class Gauges:
     device_utilization: float | None = None
     """Share of the last moments in which the device ran some kernel, 0 to 1; None on a CPU."""
     memory_bytes: int | None = None
-    """What is compared with the cap. On a CPU of the last look before the window: inside it, looking would disturb."""
+    """Memory compared with the cap. On a CPU, the last reading before the window: a reading inside would disturb it."""
 
     def __post_init__(self) -> None:
         """Refuses impossible readings."""

@@ -1,7 +1,7 @@
-"""Settings that reach the script through its own arguments. Pure.
+"""Settings passed to the script through its own arguments. Pure.
 
-A map is a pair of name and template: `batch_size` and `--batch-size={}` for whatever the value is, or `precision.bf16`
-and `--amp --dtype=bfloat16` for one value of a setting whose others the script says by other words, or cannot say.
+A map is a pair of name and template. `batch_size` and `--batch-size={}` pass any value. `precision.bf16` and `--amp
+--dtype=bfloat16` pass one value; the other values of the setting need other words, or cannot be passed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from autotune.settings import GROUP_OF_FIELD, Settings, text_of
 PLACE = "{}"
 Maps = Iterable[tuple[str, str]]
 UNSEEN_FIELDS = ("expandable_segments", "non_blocking", "stream_prefetch")
-"""Nothing shows from outside whether a script applies them, so a trial of them could not be trusted."""
+"""Settings that cannot be observed from outside, so a mapped trial could not be trusted."""
 
 
 def check_map(name: str, template: str) -> None:
-    """Refuses a map that could give the script nothing.
+    """Refuses a map that could pass nothing to the script.
 
     Raises:
-        SearchSpaceError: There is no place for the value and no value in the name, or the setting cannot be observed.
+        SearchSpaceError: When neither the template has a place for the value nor the name a value, or the setting
+            cannot be observed.
     """
     setting, value = target_of(name, template)
     if value is None and PLACE not in template:
@@ -37,7 +38,7 @@ def check_map(name: str, template: str) -> None:
 
 
 def target_of(name: str, template: str) -> tuple[str, str | None]:
-    """The setting or knob that a map is for, and the value where it is for one only."""
+    """The mapped setting or knob, and the value of a map for one value only."""
     if PLACE in template or "." not in name:
         return name, None
     setting, _, value = name.partition(".")
@@ -45,19 +46,19 @@ def target_of(name: str, template: str) -> tuple[str, str | None]:
 
 
 def mapped_settings(maps: Maps) -> frozenset[str]:
-    """Settings and knobs that have a map."""
+    """Settings and knobs with a map."""
     return frozenset(target_of(name, template)[0] for name, template in maps)
 
 
 def mapped_values(setting: str, maps: Maps) -> frozenset[str] | None:
-    """Values that the script can be given of a setting, as text; None for any."""
+    """Values of a setting that can be passed to the script, as text; None for any value."""
     targets = [target_of(name, template) for name, template in maps]
     values = [value for target, value in targets if target == setting]
     return None if None in values else frozenset(value for value in values if value is not None)
 
 
 def all_maps(asked: Maps, facts: ScriptFacts | None) -> tuple[tuple[str, str], ...]:
-    """The maps that the user asked for, then those that the probe saw to work, of settings without one."""
+    """The maps given by the user, then the working maps found by the probe for other settings."""
     asked = tuple(asked)
     taken = mapped_settings(asked)
     found = facts.arguments if facts is not None else ()
@@ -68,10 +69,10 @@ def all_maps(asked: Maps, facts: ScriptFacts | None) -> tuple[tuple[str, str], .
 
 
 def mapped_arguments(settings: Settings, script_settings: Settings, maps: Maps) -> tuple[str, ...]:
-    """Arguments that give the script its mapped settings; none for values that are the script's own.
+    """Arguments that pass the mapped settings to the script; none for the script's own values.
 
     Raises:
-        SearchSpaceError: A map has no place for the value.
+        SearchSpaceError: When a map has no place for the value.
     """
     plain, own, knobs = settings.to_dict(), script_settings.to_dict(), dict(settings.knobs)
     arguments: list[str] = []
@@ -82,14 +83,14 @@ def mapped_arguments(settings: Settings, script_settings: Settings, maps: Maps) 
         asked = text_of(plain[setting]) if is_field else knobs.get(setting, "")
         is_own = asked == text_of(own[setting]) if is_field else not asked
         if setting in ("prefetch_factor", "persistent_workers") and settings.num_workers == 0:
-            continue  # torch, and what is built on it, refuses them
+            continue  # torch refuses both without workers
         if not is_own and value in (None, asked):
             arguments += [word.replace(PLACE, asked) for word in template.split()]
     return tuple(arguments)
 
 
 def template_for(setting: str, value: str, maps: Mapping[str, str]) -> str:
-    """The words that give the script this value; empty where there is no map for it."""
+    """The words that pass this value to the script; empty without a map."""
     for name, template in maps.items():
         if target_of(name, template) in ((setting, None), (setting, value)):
             return template.replace(PLACE, value)

@@ -1,4 +1,4 @@
-"""What a diagnosis saw of a script's own loop after the window; read from the user's process, and checked."""
+"""A diagnosis's observation of the script's own loop after the window, read from the user's process and checked."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from autotune.settings import Precision
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepTimes:
-    """Where the process that trains spent its time over some optimizer steps; the parts exclude one another."""
+    """How the training process spent its time over some optimizer steps; the parts exclude one another."""
 
     num_steps: int
     wall_s: float
     data_wait_s: float
-    """Inside a loader's `next()`."""
+    """Time inside a loader's `next()`."""
     forward_s: float
-    """Inside the modules that the script calls; on a CUDA device the time to launch them."""
+    """Time inside the modules called by the script; on a CUDA device the time to launch them."""
     backward_s: float
     optimizer_s: float
 
@@ -29,28 +29,28 @@ class StepTimes:
 
     @property
     def rest_s(self) -> float:
-        """What remains: the script's own work between these, as losses, metrics and logging."""
+        """The script's own work between these parts, such as losses, metrics and logging."""
         known_s = self.data_wait_s + self.forward_s + self.backward_s + self.optimizer_s
         return max(0.0, self.wall_s - known_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostPlace:
-    """A statement of the user's code, beside the training itself, that holds the training process up."""
+    """A statement of the user's code, outside training itself, that delays the training process."""
 
     file: str
     line: int
-    """Of the call that waits; of a statement without one its first."""
+    """Line of the waiting call, or the first line of a statement without a call."""
     first_line: int
     last_line: int
-    """The statement that can be taken out of the step as a whole."""
+    """Last line of the statement; the statement can be taken out of the step as a whole."""
     share: float
-    """Of the wall time of a step, inclusive of all that the statement calls, 0 to 1."""
+    """Share of a step's wall time, including everything called by the statement, 0 to 1."""
     call: str = ""
-    """What there reads a tensor's value, such as `Tensor.item`; empty where nothing does."""
+    """Operation in the statement that reads a tensor's value, such as `Tensor.item`; empty without one."""
     calls_per_step: float = 0.0
     blocked_share: float = 0.0
-    """Of the wall time of a step, inside these calls: on CUDA the wait for the device."""
+    """Share of a step's wall time inside these calls, on CUDA the wait for the device."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""
@@ -61,23 +61,23 @@ class HostPlace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadingTimes:
-    """What building the batches took, over all processes that build them; the parts exclude one another."""
+    """The work of building batches, over all building processes; the parts exclude one another."""
 
     num_batches: int
     num_samples: int
     busy_s: float
     """Wall time of building, summed over the processes."""
     cpu_s: float
-    """Of the threads that build, on a processor or waiting for one that others have."""
+    """Time of the building threads on a processor or waiting for a busy one."""
     open_s: float
-    """Opening and closing files."""
+    """Time to open and close files."""
     read_s: float
     decode_s: float
-    """Inside image decoders."""
+    """Time inside image decoders."""
     num_files: int
     read_bytes: int
     decoder: str = ""
-    """Which decoder took most of it; empty where none was seen."""
+    """Decoder with the most time; empty when none was seen."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""
@@ -87,20 +87,20 @@ class LoadingTimes:
 
     @property
     def rest_s(self) -> float:
-        """Transforms, collation, and whatever reads files past Python."""
+        """Time of transforms, collation, and file reads outside Python."""
         return max(0.0, self.busy_s - self.open_s - self.read_s - self.decode_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryKinds:
-    """Bytes of what training keeps, by kind; tensors that share memory count once."""
+    """Bytes kept by training, by kind; tensors that share memory count once."""
 
     parameters_bytes: int
     buffers_bytes: int
     gradients_bytes: int
     optimizer_state_bytes: int
     activations_bytes: int | None
-    """Held by autograd for the backward pass of one micro-step, beyond parameters; None where nobody could see it."""
+    """Bytes held by autograd for the backward pass of one micro-step, beyond parameters; None when unknown."""
     batch_bytes: int
 
     def __post_init__(self) -> None:
@@ -110,13 +110,13 @@ class MemoryKinds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceTimes:
-    """What a CUDA device did over some optimizer steps, from torch's profiler."""
+    """The work of a CUDA device over some optimizer steps, from torch's profiler."""
 
     num_steps: int
     busy_s: float
     """Time in which any kernel or copy ran."""
     copy_s: float
-    """Copies between host and device."""
+    """Time of copies between host and device."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""
@@ -127,18 +127,18 @@ class DeviceTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LargerBatch:
-    """The training step on a batch so many times as large, without its loader."""
+    """The training step on a larger batch, without its loader."""
 
     factor: int
     own_step_s: float
-    """On a batch of the script's size, in turns with the larger one."""
+    """Step time on a batch of the script's size, measured in turns with the larger batch."""
     step_s: float
-    """On the larger one."""
+    """Step time on the larger batch."""
     own_build_s: float | None = None
-    """What building a batch of the script's size takes, in the process that trains; None where workers build, or where
-    no larger one could be built."""
+    """Time to build a batch of the script's size in the training process; None when workers build, or no larger batch
+    could be built."""
     build_s: float | None = None
-    """What building the larger one takes, in turns with it."""
+    """Time to build the larger batch, measured in turns."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""
@@ -153,7 +153,7 @@ class FormatRatio:
 
     precision: Precision
     ratio: float
-    """Time in the script's format over time in this one: above 1 is faster."""
+    """Time in the script's format over time in `precision`: above 1 is faster."""
     num_layers: int
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class OptimizerTimes:
 
     name: str
     place: str
-    """`file:line` of where the script builds it; empty where nobody saw."""
+    """`file:line` that builds the optimizer; empty when unknown."""
     own_s: float
     fused_s: float
 
@@ -179,15 +179,16 @@ class OptimizerTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """All that was seen of one process after its window; None and empty for what could not be."""
+    """Everything observed of one process after its window; None or empty if observation failed."""
 
     steps: StepTimes
     main_cpu_s: float
-    """Processor time of the process that trains over `cpu_wall_s`, all of its threads."""
+    """Processor time of all threads of the training process during `cpu_wall_s`."""
     cpu_wall_s: float
     host_places: tuple[HostPlace, ...] = ()
     is_sampled: bool = False
-    """Whether shares of statements were measured: not where the script has the timer's signal or trains in a thread."""
+    """True when shares of statements were measured; impossible if the script uses the timer's signal or trains in a
+    thread."""
     loading: LoadingTimes | None = None
     memory: MemoryKinds | None = None
     device: DeviceTimes | None = None
@@ -195,9 +196,9 @@ class Observation:
     formats: tuple[FormatRatio, ...] = ()
     optimizer: OptimizerTimes | None = None
     data_parallel: bool = False
-    """Whether a model is wrapped in DataParallel, one process for several devices."""
+    """True when DataParallel wraps a model, one process for several devices."""
     parameter_dtype: str = ""
-    """Format of most parameters, as torch names it."""
+    """Format of most parameters, in torch's name."""
     num_trainable: int = 0
     step_place: str = ""
     """`file:line` of the script's call of `optimizer.step`."""

@@ -1,4 +1,4 @@
-"""How a trial can end, and what it is told to Optuna as."""
+"""The possible endings of a trial."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ class Outcome(StrEnum):
     OK = "ok"
     """Measured, under the cap."""
     RACED_OUT = "raced_out"
-    """Stopped early, its upper bound was below the best; the bound is kept, it is never a finalist."""
+    """Stopped early because its upper bound was below the best rate; the bound is stored, and the trial is never a
+    finalist."""
     OVER_CAP = "over_cap"
-    """Ended by the tuner, or found at its end, with more memory than the cap."""
+    """Used more memory than the cap: ended by the tuner, or found at its end."""
     OUT_OF_MEMORY = "out_of_memory"
     """The script was refused memory."""
     INVALID = "invalid"
-    """Ran, but not with the settings asked, or it did not really train, or it ended too early."""
+    """The trial ran with other settings than requested, did not really train, or ended too early."""
     CRASHED = "crashed"
     """The script raised, was killed by a signal, or ended without a result."""
     TIMED_OUT = "timed_out"
-    """The script did not get through in its time."""
+    """The script did not finish in time."""
     INTERRUPTED = "interrupted"
-    """Ended from outside: the tuner was stopped, or the host failed. It is run again."""
+    """Ended from outside: the tuner was stopped, or the host failed. The settings run again."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the trial has a throughput."""
+        """True when the trial has a throughput."""
         return self in (Outcome.OK, Outcome.RACED_OUT)
 
     @property
     def is_infeasible(self) -> bool:
-        """Whether the trial needed more memory than it may have."""
+        """True when the trial needed more memory than allowed."""
         return self in (Outcome.OVER_CAP, Outcome.OUT_OF_MEMORY)
 
     @property
     def is_failed(self) -> bool:
-        """Whether the trial went wrong for another reason than memory."""
+        """True when the trial failed for another reason than memory."""
         return self in (Outcome.INVALID, Outcome.CRASHED, Outcome.TIMED_OUT)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the trial counts against the budget; an interrupted one is run again."""
+        """True when the trial counts against the budget; an interrupted trial runs again."""
         return self is not Outcome.INTERRUPTED

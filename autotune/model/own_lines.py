@@ -1,4 +1,4 @@
-"""What to write into a script that is to apply settings itself: the lines that take the place of our seams."""
+"""Lines to write into a script that applies settings itself, in place of our patches."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LINES: tuple[tuple[str, frozenset[Group]], ...] = (
         frozenset({Group.BATCH, Group.PRECISION}),
     ),
 )
-"""As they follow each other in a script, each with the groups that need it."""
+"""Lines in the order of a script, each with the groups that need the line."""
 
 
 def own_lines(groups: Iterable[Group], config: str) -> tuple[str, ...]:
-    """Lines for a script that applies these groups of settings itself, in the order in which it needs them.
+    """Lines for a script that applies these groups of settings itself, in order.
 
     Args:
-        groups: What cannot be applied from outside.
+        groups: Groups for the script to apply.
         config: File name of the tuned config.
     """
     wanted = frozenset(groups)

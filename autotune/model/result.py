@@ -1,4 +1,4 @@
-"""What a trial's processes report, and what the tuner makes of it."""
+"""The reports of a trial's processes, and the tuner's result of the trial."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from autotune.model.outcome import Outcome
 from autotune.model.surroundings import Surroundings
 
 PAST_ITS_EPOCH = "past_its_epoch"
-"""Note on an error after an epoch had gone on past its end: the script may have counted on its length."""
+"""Note on an error after an epoch was extended past its end: the script may depend on the epoch's length."""
 
 EMPTY_LOADER = "empty_loader:"
-"""Beginning of a note on a loader that was iterated and gave no batch; the place where it was built follows."""
+"""Beginning of a note on an iterated loader without a batch; the place that built the loader follows."""
 
 
 class RankStatus(StrEnum):
-    """How far one process of the trial came."""
+    """Progress of one process of the trial."""
 
     PROBED = "probed"
     MEASURED = "measured"
@@ -41,10 +41,10 @@ class RaisedError:
     message: str
     is_out_of_memory: bool
     is_host_memory: bool = False
-    """The memory that was refused is the host's, or its shared memory."""
+    """True when the host refused its memory or shared memory."""
     requested_bytes: int | None = None
     place: str = ""
-    """`file:line` of the innermost frame of the script's or a library's code; empty where there is none."""
+    """`file:line` of the innermost frame in the script's or a library's code; empty when there is none."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""
@@ -53,61 +53,62 @@ class RaisedError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankResult:
-    """The report of one process that trained; it is read from the user's process and checked."""
+    """The report of one training process, read from the user's process and checked."""
 
     rank: int
     world_size: int
     status: RankStatus
     blocks: tuple[Block, ...] = ()
-    """Raw blocks in order, warm-up included."""
+    """Raw blocks in order, including warm-up."""
     is_converged: bool = False
     is_primed: bool = False
-    """The loader's queue may have been full when the clock started; the rate may be too high."""
+    """True when the loader's queue may have been full at the start of the window; the rate may be too high."""
     compute_samples_per_second: float | None = None
-    """Rate on one cached batch, without the loader; this rank's samples."""
+    """Rate of this rank on one cached batch, without the loader."""
     epoch_micro_batches: int | None = None
-    """Micro-batches of one epoch on this rank; None where the loader has no length."""
+    """Micro-batches of one epoch on this rank; None when the loader has no length."""
     num_epoch_ends: int = 0
-    """Epochs that ended since the ramp; from the second one on they are a part of the window."""
+    """Epochs that ended since the ramp; from the second on they are part of the window."""
     epoch_end_s: float | None = None
-    """What the end of the epoch took that was ended after the window, with the blocks of phase `restart` after it; None
-    where none was."""
+    """Duration of the end of the epoch that was ended after the window. Blocks of phase `restart` follow. None without
+    such an end."""
     first_batch_s: float | None = None
-    """From asking for the loader's first iteration to its first batch."""
+    """Time from the request for the loader's first iteration to its first batch."""
     is_loader_rebuilt: bool = False
-    """Every epoch has a new loader, so that its start costs what the first one did."""
+    """True when every epoch has a new loader, so that an epoch's start costs as much as the first."""
     observed: Mapping[str, str] = field(default_factory=dict)
-    """Settings in force at the end, by field, as text (`str(value)`); a field that could not be seen is missing."""
+    """Settings in force at the end, by field, as text (`str(value)`); fields that cannot be observed are missing."""
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     held_host_bytes: int | None = None
-    """Anonymous and shared host memory of the process and its workers when the window ended, between two steps."""
+    """Anonymous and shared host memory of the process and its workers between two steps, at the end of the window."""
     passing_host_bytes: int | None = None
-    """How much more the process alone held at its most since its training began, in the middle of a step for instance;
-    None where the kernel does not say, and before."""
+    """Additional host memory of the process alone at its peak since training began, for instance in the middle of a
+    step. None when the kernel does not tell, or before training."""
     reserved_bytes: int | None = None
-    """Held by the caching allocator when the report was written."""
+    """Memory held by the caching allocator when the report was written."""
     device_free_bytes: int | None = None
-    """Free on the device at that moment, whoever holds the rest."""
+    """Free memory of the device at the same moment, whichever processes hold the rest."""
     num_alloc_retries: int = 0
     is_near_cap: bool = False
-    """The allocator gave back all that it cached, and tried again, in two blocks of the window in a row."""
+    """True when the allocator emptied its cache and retried in two consecutive blocks of the window."""
     durations_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by part, in order: start, imports (up to torch), preparation, warm_up, compute, ramp, window, restart,
-    observed; and device, which lies within one of them and is taken out of it."""
+    observed. The part `device` lies within another part and is subtracted from it."""
     first_losses: tuple[float, ...] = ()
-    """Of the first backward passes, up to one that is not finite."""
+    """Losses of the first backward passes, up to the first one that is not finite."""
     start_digest: str | None = None
-    """What the first losses follow from, the initial weights and the first batch; None where they follow from more."""
+    """Digest of everything that determines the first losses: initial weights and first batch. None if they depend on
+    more."""
     is_loss_finite: bool = True
-    """Whether the last loss and all of the window were."""
+    """True when the last loss and all losses of the window were finite."""
     has_changed_parameters: bool = True
     num_steps: int = 0
     num_skipped_steps: int = 0
     error: RaisedError | None = None
     facts: ScriptFacts | None = None
     observation: Observation | None = None
-    """Of a diagnosis alone."""
+    """Present in a diagnosis only."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -128,11 +129,11 @@ class Measurement:
     """Throughput of one trial over all its ranks."""
 
     samples_per_second: float
-    """Over whole epochs: the steady rate, with the cost of an epoch's start spread over its samples. What is maximised,
-    compared and published."""
+    """Rate over whole epochs: the steady rate, with the cost of an epoch's start spread over its samples. This rate is
+    maximised, compared and published."""
     low: float
     high: float
-    """Interval of the rate at 95 %: repeatability within the trial, not certainty of a ranking."""
+    """95 % interval of the rate: repeatability within the trial, not certainty of a ranking."""
     is_converged: bool
     is_nonstationary: bool
     is_primed: bool
@@ -141,88 +142,88 @@ class Measurement:
     data_wait_fraction: float
     compute_samples_per_second: float | None
     restart_s: float | None = None
-    """What the end of an epoch and the start of the next cost; None where it is not known, or too little to matter."""
+    """Cost of an epoch's end and the next start; None when unknown or negligible."""
     epoch_s: float | None = None
-    """Time of an epoch's batches at the steady rate; None where the loader has no length."""
+    """Time of an epoch's batches at the steady rate; None when the loader has no length."""
 
     @property
     def steady_samples_per_second(self) -> float:
-        """Within an epoch."""
+        """The rate within an epoch."""
         if self.restart_s is None or self.epoch_s is None:
             return self.samples_per_second
         return self.samples_per_second * (self.epoch_s + self.restart_s) / self.epoch_s
 
     def __post_init__(self) -> None:
-        """Refuses rates that no training has."""
+        """Raises `ValueError` for an impossible rate or interval."""
         if not 0 < self.samples_per_second < float("inf") or not 0 <= self.low <= self.high:
             raise ValueError(f"impossible rate {self.samples_per_second} [{self.low}, {self.high}]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialResult:
-    """How one trial ended, as the runner judged it."""
+    """The ending of one trial, as judged by the runner."""
 
     outcome: Outcome
     reason: str = ""
     """One sentence; empty for a plain success."""
     place: str = ""
-    """`file:line` in the script's or a library's code where it failed; empty where that is not known."""
+    """`file:line` of the failure in the script's or a library's code; empty when unknown."""
     missed: tuple[str, ...] = ()
-    """Names of settings that were asked for and were not in force."""
+    """Names of requested settings that were not in force."""
     is_inconclusive: bool = False
-    """It failed, and that says nothing of its settings: it ended before enough was measured."""
+    """True when the failure says nothing about the settings, because the trial ended before enough was measured."""
     measurement: Measurement | None = None
     peak_memory_bytes: int | None = None
-    """What is compared with the cap: device memory of the trial, or its anonymous memory on a CPU. With what the
-    script's validation needs, where the probe saw one, though a trial ends before it comes to that."""
+    """Memory compared with the cap: device memory of the trial, or its anonymous memory on a CPU. The peak includes the
+    validation seen by the probe, although trials end before they validate."""
     peak_host_bytes: int | None = None
-    """Host memory of the whole tree, validation included; on a CPU the same as the peak."""
+    """Host memory of the whole process tree, including validation; on a CPU the same as `peak_memory_bytes`."""
     outside_allocator_bytes: int | None = None
-    """Device memory of a process that its caching allocator knows nothing of: context, kernels, library handles."""
+    """Device memory of a process outside its caching allocator: context, kernels, library handles."""
     is_near_cap: bool = False
-    """The allocator thrashed at the cap: feasible, but it loses against settings that do not."""
+    """True when the allocator thrashed at the cap: feasible, but inferior to settings that did not."""
     lacks_host_memory: bool = False
-    """It was the host's memory, or its shared memory, that did not suffice, and not the device's."""
+    """True when host memory or shared memory, not device memory, was too small."""
     ranks: tuple[RankResult, ...] = ()
     wall_s: float = 0.0
     durations_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by part: those of its first rank, and ending, from that report until nothing of the trial is left; or
-    unreported alone. Together they are `wall_s`; server, what the process took that this trial was the first to be
-    forked from, comes on top."""
+    """Seconds by part. Usually the parts of the first rank, plus `ending` from its report to the end of the last
+    process; without a report only `unreported`. These parts add up to `wall_s`. The part `server` comes on top: the
+    start of the fork server, if this trial was its first."""
     exit_code: int | None = None
     signal: int | None = None
     log_tail: str = ""
-    """The last lines that the script printed."""
+    """The last lines printed by the script."""
     start: str = "cold"
-    """How the trial was started: cold; forked, from a process that has imported what the script imports; prepared, from
-    one that has run the script's own beginning as well; replayed or function."""
+    """How the trial was started: `cold`; `forked` from a process with the script's imports; `prepared`, from a process
+    that has also run the script's own beginning; `replayed` or `function`."""
     start_reason: str = ""
-    """Why it was not faster: for a cold start why it was not forked, for a forked one why not prepared, for a prepared
-    one where the settings begin to matter. Empty where nothing faster was tried."""
+    """Reason against a faster start: for a cold start, against forking; for a forked start, against a prepared start;
+    for a prepared start, the place where settings begin to matter. Empty when nothing faster was tried."""
     saved_s: float = 0.0
-    """Seconds that the process it was forked from took for the imports, and for the script's beginning where it was
-    prepared, and this trial did not."""
+    """Seconds of imports, and of the script's beginning for a prepared start, done once by the parent process instead
+    of this trial."""
     surroundings: Surroundings | None = None
-    """What went on around it while its window was open; None where nobody looked, or it was too short."""
+    """Readings during the window; None without an observer or for too short a window."""
     protection: str = ""
-    """What kept it from the user's files, a value of Protection; empty where nothing had to."""
+    """Protection of the user's files, a value of Protection; empty when unnecessary."""
     escaped: tuple[str, ...] = ()
-    """User's files that were changed or removed while it ran, in spite of the protection."""
+    """User files changed or removed during the trial in spite of the protection."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """A complete trial has a rate, no other has."""
+        """Raises `ValueError` for a complete trial without a measurement."""
         if self.outcome.is_complete and self.measurement is None:
             raise ValueError(f"a trial that ended {self.outcome} needs a measurement")
 
     @property
     def why(self) -> str:
-        """The reason, with the place in the code where it failed."""
+        """The reason, with the failing place in the code."""
         return f"{self.reason.rstrip('.')} at {self.place}" if self.place else self.reason
 
     @property
     def rate_or_bound(self) -> float | None:
-        """Samples per second; of a trial that was stopped early the most that it could have reached."""
+        """Samples per second; for a trial stopped early, an upper bound."""
         if self.measurement is None or self.outcome is not Outcome.RACED_OUT:
             return self.measurement.samples_per_second if self.measurement is not None else None
         bounds = (self.measurement.high, self.measurement.compute_samples_per_second)
@@ -232,21 +233,21 @@ class TrialResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeResult:
-    """What a run of the script under its own settings taught."""
+    """What a run of the script under its own settings showed."""
 
     facts: ScriptFacts | None
-    """None when it taught nothing."""
+    """None when the run showed nothing."""
     reason: str = ""
-    """Why it taught nothing."""
+    """Reason why the run showed nothing."""
     first_losses: tuple[float, ...] = ()
     is_out_of_memory: bool = False
     is_interrupted: bool = False
     is_time_spent: bool = False
-    """All the time of the search was spent before it was through."""
+    """True when the search ran out of time during the probe."""
     peak_memory_bytes: int | None = None
     outside_allocator_bytes: int | None = None
-    """Device memory of the process outside its caching allocator; None on a CPU, or where nobody says."""
+    """Device memory of the process outside its caching allocator; None on a CPU or when unknown."""
     wall_s: float = 0.0
     log_tail: str = ""
     escaped: tuple[str, ...] = ()
-    """User's files that were written in spite of the layer."""
+    """User files written in spite of the protection."""

@@ -1,4 +1,4 @@
-"""The result of a search: what `--json` prints, what the terminal summarises, what the database keeps."""
+"""The result of a search, as printed by `--json`, summarised in the terminal and stored in the database."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ class Status(StrEnum):
     IMPROVED = "improved"
     """The tuned settings are faster than the baseline beyond the noise."""
     NO_GAIN = "no_gain"
-    """Nothing is faster beyond the noise: the baseline is what is written."""
+    """Nothing is faster beyond the noise: the baseline is written."""
     TOO_SHORT = "too_short"
-    """The time or the number of trials did not allow a comparison of other settings with the baseline."""
+    """The time or the number of trials did not allow a comparison with the baseline."""
     NO_FEASIBLE = "no_feasible"
-    """Everything that was tried needs more memory than the cap."""
+    """Every trial needed more memory than the cap."""
     BASELINE_INFEASIBLE = "baseline_infeasible"
-    """The baseline needs more than the cap; the best that does not is what is written."""
+    """The baseline needs more than the cap: the best settings under the cap are written."""
     INTERRUPTED = "interrupted"
-    """Ended from outside; a resume goes on."""
+    """Stopped from outside; the search can be resumed."""
     ALL_FAILED = "all_failed"
     """No trial could be measured."""
 
     @property
     def exit_code(self) -> int:
-        """The command line's exit code; a gain that was required and is missing is decided there."""
+        """The exit code of the command line, apart from the code for a required but missing gain."""
         return {Status.NO_FEASIBLE: 3, Status.ALL_FAILED: 4, Status.INTERRUPTED: 130}.get(self, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contender:
-    """The baseline or the best, as published."""
+    """The baseline or the best settings, as published."""
 
     trial: int | None
     settings: Settings
     feasible: bool
     samples_per_second: float | None
-    """From the finals alone; None where it has not been through them."""
+    """Rate in the finals; None without finals."""
     interval: tuple[float, float] | None
-    """Of the rate, at 95 %, over the rounds of the finals."""
+    """95 % interval of the rate over the rounds of the finals."""
     peak_memory_bytes: int | None
-    """What is compared with the cap."""
+    """Memory compared with the cap."""
     steady_samples_per_second: float | None = None
-    """The rate within an epoch, without the cost of an epoch's start; None where that makes no difference."""
+    """Rate within an epoch, without the cost of an epoch's start; None when the cost makes no difference."""
 
     def document(self) -> dict[str, Any]:
         """Plain values for `--json`."""
@@ -67,7 +67,7 @@ class Contender:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """The contender that `document` described."""
+        """The contender described by `document`."""
         interval = document["interval"]
         return cls(
             trial=document["trial"],
@@ -82,17 +82,17 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialCounts:
-    """How the trials ended; probe, gated, interrupted and finals are in none but their own."""
+    """Number of trials by ending, with gated suggestions apart; probes, interrupted trials and finals do not count."""
 
     complete: int = 0
     infeasible: int = 0
     failed: int = 0
     gated: int = 0
-    """Suggestions that were not run, because they were predicted over the cap."""
+    """Suggestions never run because their predicted memory was over the cap."""
 
     @property
     def total(self) -> int:
-        """What `--trials` limits, the baseline included."""
+        """The number limited by `--trials`, including the baseline."""
         return self.complete + self.infeasible + self.failed
 
     def document(self) -> dict[str, int]:
@@ -108,21 +108,21 @@ class TrialCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contribution:
-    """What some changes of the winner were worth together, between two trials that differ in nothing else."""
+    """The joint worth of some of the winner's changes, between two trials with no other difference."""
 
     settings: tuple[str, ...]
-    """Names of the changes; several only ever came together."""
+    """Names of the changes; several names were only ever tried together."""
     ratio: float
-    """Of the rate with them to the rate without, both of single trials."""
+    """Rate with the changes over rate without, each from a single trial."""
     interval: tuple[float, float] | None
-    """At 95 %, of what is repeatable within the two trials: machines drift between trials. None where unknown."""
+    """95 % interval of what is repeatable within the two trials, without drift between trials; None where unknown."""
     is_least: bool
-    """The trial without them was stopped early, so that they were worth at least so much."""
+    """True when the trial without the changes was stopped early: they were worth at least the ratio."""
     from_trial: int
     to_trial: int
     is_along: bool
-    """A factor of the gain: these together, one after the other, lead from the baseline to the winner. The others tell
-    of one change beside other settings."""
+    """True for a factor of the gain: in order, these factors lead from the baseline to the winner. False for a single
+    change beside other settings."""
 
     def document(self) -> dict[str, Any]:
         """Plain values for `--json`."""
@@ -138,7 +138,7 @@ class Contribution:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """The contribution that `document` described."""
+        """The contribution described by `document`."""
         interval = document["interval"]
         values = {**document, "interval": (interval[0], interval[1]) if interval else None}
         return cls(**{**values, "settings": tuple(document["settings"])})
@@ -146,12 +146,12 @@ class Contribution:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """Settings that were left out of a study because trials failed under them."""
+    """Settings left out of a study because trials failed with them."""
 
     settings: tuple[tuple[str, str], ...]
-    """Names and values, as text; of several only all together fail."""
+    """Names and values, as text; several settings fail only together."""
     reason: str
-    """Of the failed trial with the fewest changes, with the place in the code where that is known."""
+    """Reason given by the failed trial with the fewest changes, with the place in the code if known."""
     trial: int
 
     def document(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class LeftOut:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """What `document` described."""
+        """The settings described by `document`."""
         settings = tuple((str(name), str(value)) for name, value in document["settings"].items())
         return cls(settings=settings, reason=document["reason"], trial=document["trial"])
 
@@ -176,41 +176,41 @@ class SearchResult:
     speedup: tuple[float, float, float] | None
     """Ratio of best to baseline with its interval, paired by rounds of the finals."""
     bottleneck: str
-    """Of the baseline, a value of measure.bottleneck.BottleneckKind."""
+    """Bottleneck of the baseline, a value of measure.bottleneck.BottleneckKind."""
     bottleneck_after: str
-    """Of the best."""
+    """Bottleneck of the best settings."""
     data_wait_fraction: float | None
-    """Of the baseline."""
+    """Data wait of the baseline."""
     ceiling_samples_per_second: float | None
     """Compute-only rate of the baseline's settings."""
     trials: TrialCounts
     memory_cap_bytes: int
     wall_s: float
-    """Of all runs of this search, resumed ones included."""
+    """Time of all runs of this search, including resumed ones."""
     measuring_s: float
-    """Of that, warm-up and windows."""
+    """Part of `wall_s` in warm-ups and windows."""
     config: str | None
-    """Path of the tuned config that was written."""
+    """Path of the tuned config, if written."""
     ceiling_fraction: float | None = None
-    """Share of the compute-only rate that the baseline reaches within an epoch. What is missing is its stall, with what
-    the waits of `data_wait_fraction` do not show."""
+    """Share of the compute-only rate reached by the baseline within an epoch. The rest is its stall, including losses
+    not visible in `data_wait_fraction`."""
     samples_unit: str = "samples"
-    """`steps` where nobody could count samples."""
+    """`samples`, or `steps` when samples could not be counted."""
     reason: str = ""
-    """Why it ended, as one sentence."""
+    """Reason for the ending, as one sentence."""
     notes: tuple[str, ...] = ()
-    """What the user should know, as sentences."""
+    """Sentences that the user should know."""
     contributions: tuple[Contribution, ...] = ()
-    """What the changes of the best were worth; empty where there is no gain, or nothing is known."""
+    """Worth of the best settings' changes; empty without a gain or when unknown."""
     left_out: tuple[LeftOut, ...] = ()
-    """Settings that trials have shown to fail; the search went on without them."""
+    """Settings that failed in trials; the search went on without them."""
     protection: str = ""
-    """The weakest that any run of the search had, a value of Protection; empty where that is not known."""
+    """Weakest protection of any run of the search, a value of Protection; empty when unknown."""
     escaped: tuple[str, ...] = ()
-    """User's files that were changed or removed while the script ran, in spite of the protection."""
+    """User files changed or removed by the script in spite of the protection."""
 
     def document(self) -> dict[str, Any]:
-        """The one document that `--json` prints."""
+        """The document printed by `--json`."""
         return {
             "schema": DOCUMENT_SCHEMA,
             "study": self.study,
@@ -241,10 +241,10 @@ class SearchResult:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """The result that `document` described, as the database keeps it.
+        """The result described by `document`, as stored in the database.
 
         Raises:
-            StoreError: It describes none that this release knows.
+            StoreError: When the document is not of a kind known to this release.
         """
         try:
             return cls._from_document(document)

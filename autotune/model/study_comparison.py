@@ -1,4 +1,4 @@
-"""Two finished searches side by side: plain data, made by the tuner and told by the reports."""
+"""Two finished searches side by side: plain data, made by the tuner and shown by the reports."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ class Yardstick(StrEnum):
     """What a comparison compares."""
 
     GAIN = "gain"
-    """How many times faster each is than the same baseline, which was measured beside it."""
+    """The gain of each search over the same baseline, measured within each search."""
     RATE = "rate"
-    """The rates themselves, of two different moments."""
+    """The rates themselves, measured at different moments."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """What one search found, as published: by its study, or by the tuned config that it wrote."""
+    """The published result of one search, from its study or its tuned config."""
 
     name: str
-    """As the user called it."""
+    """Name given by the user."""
     settings: Settings
     rate: Estimate
-    """Samples per second, in the finals."""
+    """Samples per second in the finals."""
     gain: Estimate | None
     """Ratio to the baseline, paired by rounds; None without a baseline under the cap."""
     samples_unit: str
@@ -41,10 +41,10 @@ class StudyComparison:
     first: Side
     second: Side
     ratio: Estimate
-    """How many times as fast the second is."""
+    """Speed of the second relative to the first."""
     by: Yardstick
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether 1 lies outside the interval."""
+        """True when 1 lies outside the interval."""
         return not self.ratio.low <= 1.0 <= self.ratio.high

@@ -1,4 +1,4 @@
-"""A stored study as it is told: gathered by the tuner, drawn and written by the reports."""
+"""A stored study as shown by the reports; the tuner gathers the data."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class TrialView:
 
     number: int
     attempt: int
-    """1 for the first run of these settings, more after an interruption."""
+    """1 for the first run of these settings, more after interruptions."""
     stage: str
-    """Why these settings: the stage of the plan, or `sampled`."""
+    """Reason for these settings: the stage of the plan, or `sampled`."""
     settings: Settings
     result: TrialResult
     started_at: datetime
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that change speed, by the allow-list of what may be stored."""
+    """Environment variables that change speed, from the list of variables allowed in the database."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,30 +37,33 @@ class FinalView:
     round: int
     """From 0."""
     number: int
-    """The trial whose settings ran again."""
+    """Number of the trial whose settings ran again."""
     result: TrialResult
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlotlyFigure:
-    """A figure that Optuna made, for plotly to draw."""
+    """A figure made by Optuna and drawn by plotly."""
 
     title: str
     values: Mapping[str, Any]
-    """Its `data` and `layout`, as plain JSON."""
+    """The figure's `data` and `layout`, as plain JSON."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudyView:
-    """All that may be shown of one study: secrets are masked, but for what its author named, nothing is cleaned."""
+    """Everything that may be shown of one study, with masked secrets.
+
+    Names given by the user are not masked, and control characters are still in the texts.
+    """
 
     study: str
     status: str
     """`running`, or the status of the result."""
     is_live: bool
-    """Whether a tuner searches it at this moment."""
+    """True while a tuner searches the study."""
     is_final: bool
-    """Whether the figures of `result` come from finals; otherwise they are those of single trials."""
+    """True when the figures of `result` come from finals; otherwise they come from single trials."""
     created_at: datetime
     command: tuple[str, ...]
     script: str
@@ -68,7 +71,7 @@ class StudyView:
     storage: str
     max_trials: int | None
     effective_batch: str
-    """`fixed`, `free` or a range, as asked."""
+    """`fixed`, `free` or a range, as requested."""
     budget_s: float
     spent_s: float
     memory_cap_bytes: int | None
@@ -76,31 +79,31 @@ class StudyView:
     script_settings: Settings | None
     """The script's own settings."""
     refused: tuple[tuple[str, str], ...]
-    """(setting, reason) of what was left out of the space."""
+    """(setting, reason) of each setting left out of the space."""
     machine: Mapping[str, str]
-    """What was measured on and with, by name."""
+    """Hardware and software of the measurements, by name."""
     result: SearchResult
     trials: tuple[TrialView, ...]
-    """By number."""
+    """Trials in the order of their numbers."""
     finals: tuple[FinalView, ...]
     baseline_number: int | None
-    """Of the trial of the script's own settings."""
+    """Number of the trial of the script's own settings."""
     best_number: int | None
-    """Of the trial of the best settings."""
+    """Number of the trial of the best settings."""
     before: Bottleneck | None
-    """What binds the script's own settings; None where they were not measured."""
+    """Bottleneck of the script's own settings; None when not measured."""
     after: Bottleneck | None
-    """The same for the best."""
+    """Bottleneck of the best settings; None when not measured."""
     importances: Mapping[str, float] = field(default_factory=dict)
-    """Share of each setting in being among the fastest, as Optuna estimates it; empty where nobody asked, or there
-    were too few trials."""
+    """Share of each setting in being among the fastest, as Optuna estimates; empty when not requested or with too few
+    trials."""
 
     figures: tuple[PlotlyFigure, ...] = ()
-    """Optuna's own, where they were asked for."""
+    """Optuna's own figures, if requested."""
 
     @property
     def results(self) -> tuple[TrialResult, ...]:
-        """Of all trials, and of all runs of the finals."""
+        """Results of all trials and of all runs of the finals."""
         return (*(trial.result for trial in self.trials), *(final.result for final in self.finals))
 
     @property
@@ -115,13 +118,13 @@ class StudyView:
 
     @property
     def baseline_rate(self) -> float | None:
-        """Samples per second of the baseline's trial; None where it was not measured."""
+        """Samples per second of the baseline's trial; None when not measured."""
         measured = self.baseline.result.measurement if self.baseline is not None else None
         return measured.samples_per_second if measured is not None else None
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of all trials; of one that differed among them, every value."""
+        """Environment variables of all trials; for a variable that differed, every value."""
         values: dict[str, list[str]] = {}
         for trial in self.trials:
             for name, value in trial.environment.items():

@@ -1,4 +1,4 @@
-"""What went on around a trial while its window was open, as the tuner saw it from outside."""
+"""The surroundings of a trial during its window, as seen by the tuner from outside."""
 
 from __future__ import annotations
 
@@ -7,43 +7,44 @@ from dataclasses import dataclass
 from autotune.model.checks import check_figures
 
 FOREIGN_SHARE = 0.25
-"""Share of the usable cores that others may keep busy before it is called a disturbance."""
+"""Share of the usable cores in use by other processes that counts as a disturbance."""
 QUOTA_SHARE = 0.1
-"""Share of the window for which the CPU quota may hold the trial up before that is said."""
+"""Share of the window under CPU throttling that counts as a disturbance."""
 COLD_BYTES_PER_S = 16 << 20
-"""From this rate of reading on, the data did not come from the page cache."""
+"""Rate of reading from which the data did not come from the page cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """Readings over one window; None where the system does not say.
+    """Readings over one window; None where the system gives no reading.
 
-    All of it is written with the trial. What the settings can do nothing about is a disturbance; of these, the ones of
-    the device are worth another run, since nothing else of the search cancels them.
+    All readings are stored with the trial. A disturbance is a reading beyond the control of the settings. A disturbance
+    of the device is worth another run, because nothing else in the search cancels it.
     """
 
     window_s: float
     """Time between the first and the last reading."""
     usable_cpus: float = 1.0
-    """Cores that the trial may use."""
+    """Cores available to the trial."""
     waited_s: float = 0.0
-    """How long the tuner waited for quiet before it started the trial."""
+    """Time that the tuner waited for a quiet machine before the trial."""
     was_quiet: bool = True
-    """Whether it was quiet then."""
+    """True when the machine was quiet at the start."""
     cpu_pressure: float | None = None
-    """Share of the time in which somebody on the machine, the trial included, waited for a core."""
+    """Share of the time in which some process on the machine, the trial included, waited for a core."""
     io_pressure: float | None = None
-    """The same for storage."""
+    """Share of the time in which some process waited for storage."""
     memory_pressure: float | None = None
-    """The same for memory."""
+    """Share of the time in which some process waited for memory."""
     quota_throttled: float | None = None
-    """Share of the time for which a CPU quota held the trial's group up on some core."""
+    """Share of the time in which a CPU quota throttled the trial's group on some core."""
     foreign_cpus: float | None = None
-    """Cores that others kept busy, of those that the trial may use; what a host took away is among it."""
+    """Cores kept busy by other processes, among the cores usable by the trial; includes time taken by the
+    hypervisor."""
     storage_read_bytes: int | None = None
-    """What the trial read from storage, and not from the page cache."""
+    """Bytes that the trial read from storage, not from the page cache."""
     page_cache_bytes: int | None = None
-    """Files in the page cache at the end."""
+    """Size of the page cache at the end."""
     device_utilization: float | None = None
     """Share of the time in which the device ran some kernel."""
     sm_clock_mhz: float | None = None
@@ -51,9 +52,9 @@ class Surroundings:
     temperature_c: float | None = None
     """Highest temperature of the device."""
     throttle_reasons: tuple[str, ...] = ()
-    """Why the device ran slower than it could, at any look."""
+    """Reasons why the device ran below its full speed, in any reading."""
     num_strangers: int = 0
-    """Processes of others that came to the device after the trial had begun."""
+    """Processes of others that appeared on the device after the trial had begun."""
 
     def __post_init__(self) -> None:
         """Refuses impossible readings."""
@@ -61,12 +62,12 @@ class Surroundings:
 
     @property
     def is_cold(self) -> bool:
-        """Whether the trial's data came from storage: the next trial finds it in the page cache."""
+        """True when the trial's data came from storage: the next trial finds the data in the page cache."""
         return self.storage_read_bytes is not None and self.storage_read_bytes > COLD_BYTES_PER_S * self.window_s
 
     @property
     def device_disturbances(self) -> tuple[str, ...]:
-        """What happened to the device, as sentences; worth another run."""
+        """Disturbances of the device, as sentences; worth another run."""
         found = []
         hot = [reason for reason in self.throttle_reasons if reason in HARDWARE_REASONS]
         if hot:
@@ -77,7 +78,7 @@ class Surroundings:
 
     @property
     def disturbances(self) -> tuple[str, ...]:
-        """All that may have changed the figure and is not the settings' doing, as sentences."""
+        """Everything that may have changed the measurement and was not caused by the settings, as sentences."""
         found = list(self.device_disturbances)
         if self.foreign_cpus is not None and self.foreign_cpus > FOREIGN_SHARE * self.usable_cpus:
             found.append(f"Others kept {self.foreign_cpus:.1f} of {self.usable_cpus:g} cores busy.")
@@ -91,4 +92,4 @@ class Surroundings:
 
 
 HARDWARE_REASONS = ("hardware slowdown", "thermal slowdown", "hardware thermal slowdown", "power brake")
-"""Reasons that are no state of normal full load, as a power cap is."""
+"""Throttle reasons that full load alone does not cause, unlike a power cap."""
