@@ -58,7 +58,7 @@ def resident_bytes(process: Path) -> tuple[int, int]:
 
 
 def private_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
-    """Memory freed at the end of these processes; pages still shared with other processes are not freed."""
+    """Memory freed at the end of these processes, without pages shared with further processes."""
     return sum(_rollup(proc / str(pid)).get(b"Private_Dirty:", 0) for pid in pids)
 
 
@@ -71,7 +71,7 @@ class ResidentMemory:
     file_bytes: int
     """Present memory of mapped files."""
     peak_bytes: int
-    """Peak of the sum of both since the process began or its peak was reset."""
+    """Peak of held and file memory together, since the process began or the peak was reset."""
 
 
 def resident_memory(process: Path = PROC / "self") -> ResidentMemory | None:

@@ -110,7 +110,7 @@ def _read_private(path: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as stream:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise PermissionError(f"{path} is not this user's alone")
+            raise PermissionError(f"{path} can be written by other users")
         return stream.read(MAX_BYTES)
 
 

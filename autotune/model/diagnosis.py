@@ -62,7 +62,7 @@ class Advice:
     def __post_init__(self) -> None:
         """Raises `ValueError` for a gain that is none."""
         if self.gain is not None and not 1 < self.gain < 1e6:
-            raise ValueError(f"an advice cannot promise a gain of {self.gain!r}")
+            raise ValueError(f"advice cannot promise a gain of {self.gain!r}")
 
     @property
     def expected_gain(self) -> float:

@@ -52,4 +52,4 @@ class Gauges:
         for name in ("data_wait_fraction", "cpu_fraction", "device_utilization"):
             share = getattr(self, name)
             if share is not None and not 0 <= share <= 1:
-                raise ValueError(f"{name} is a share, not {share!r}")
+                raise ValueError(f"{name} must be 0 to 1, not {share!r}")

@@ -33,7 +33,7 @@ def check_map(name: str, template: str) -> None:
     if setting in UNSEEN_FIELDS:
         raise SearchSpaceError(
             f"{setting} cannot be mapped: nothing shows whether the script applies it.",
-            f"Leave this --map away; --set {setting}=... lets autotune apply it, where that can be done soundly.",
+            f"Leave out this --map; with --set {setting}=... autotune applies the setting itself if that is sound.",
         )
 
 

@@ -83,11 +83,11 @@ class Surroundings:
         if self.foreign_cpus is not None and self.foreign_cpus > FOREIGN_SHARE * self.usable_cpus:
             found.append(f"Others kept {self.foreign_cpus:.1f} of {self.usable_cpus:g} cores busy.")
         if self.quota_throttled is not None and self.quota_throttled > QUOTA_SHARE:
-            found.append(f"The CPU quota held it up for {self.quota_throttled:.0%} of the time.")
+            found.append(f"The CPU quota slowed the trial for {self.quota_throttled:.0%} of the time.")
         if self.is_cold:
-            found.append("Its data came from storage, and not from the page cache.")
+            found.append("The trial's data came from storage, not from the page cache.")
         if not self.was_quiet and not found:
-            found.append("Others were at work when it began.")
+            found.append("Other programs were busy when the trial began.")
         return tuple(found)
 
 

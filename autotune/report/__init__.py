@@ -1,1 +1,1 @@
-"""What people and programs are told: lines while a search runs, its summary, and JSON documents."""
+"""Output for people and programs: lines during a search, the summary, and JSON documents."""

@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 def comparison_text(comparison: StudyComparison) -> str:
-    """The answer in one sentence, both sides beside each other, and what the comparison rests on."""
+    """The answer in one sentence, a table of both sides, and the basis of the comparison."""
     return "\n".join([_answer(comparison), "", _table(comparison), _basis(comparison), ""])
 
 
@@ -58,7 +58,7 @@ def _table(comparison: StudyComparison) -> str:
 def _basis(comparison: StudyComparison) -> str:
     if comparison.by is Yardstick.GAIN:
         return "By their gains over the same baseline, which was measured in turns with each."
-    return "By their rates, of two different moments: what the machine did in between is not in the interval."
+    return "By their rates, measured at different times: the interval leaves out changes of the machine in between."
 
 
 def _estimate(rate: Estimate) -> str:

@@ -1,4 +1,4 @@
-"""A diagnosis in words: the figures, where a step's time goes, memory by kind, and what to do. Pure."""
+"""A diagnosis in words: the figures, the parts of a step's time, memory by kind, and the advice. Pure."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _waiting_text(diagnosis: Diagnosis) -> str:
 def _loading_text(loading: LoadingTimes) -> str:
     built = f"takes {_milliseconds(loading.busy_s / loading.num_batches)} to build in one process"
     if not loading.num_files and not loading.decode_s:
-        return f"{built}; no file was seen to be opened, nor decoding"
+        return f"{built}; neither an opened file nor decoding was observed"
     parts = {
         "opening files": loading.open_s,
         "reading": loading.read_s,
@@ -135,7 +135,7 @@ def _memory_text(diagnosis: Diagnosis) -> str:
 
 def _advice_lines(diagnosis: Diagnosis) -> Iterator[str]:
     if not diagnosis.advice:
-        yield "Nothing stands out that one run can tell. autotune search tries settings together."
+        yield "Nothing stands out in one run. autotune search tries settings together."
         return
     yield "What to do, by expected gain:"
     for number, advice in enumerate(diagnosis.advice, start=1):

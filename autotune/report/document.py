@@ -16,7 +16,7 @@ def document_text(document: Mapping[str, Any]) -> str:
 
 
 def without_infinite(value: Any) -> Any:
-    """The plain value with None in place of numbers that are not finite, which JSON cannot say."""
+    """The plain value with None for NaN and infinite numbers, since JSON has neither."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -30,6 +30,6 @@ def write_document(document: Mapping[str, Any]) -> None:
     """Writes the document to standard output.
 
     Raises:
-        HostError: It cannot be written.
+        HostError: When the document cannot be written.
     """
     write_result(document_text(document))

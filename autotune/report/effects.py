@@ -1,4 +1,4 @@
-"""What each setting did to the rate: by pairs of trials that differ in that setting alone. Pure."""
+"""The effect of each setting on the rate, from pairs of trials with a single difference. Pure."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from autotune.report.words import clean, ratio_text, value_text
 from autotune.settings import GROUP_OF_FIELD, Settings
 
 BATCH = "batch_size"
-"""With the accumulation steps, which change with it: `32 x 2`."""
+"""Shown with the accumulation steps that change with it: `32 x 2`."""
 INERT_WITHOUT_WORKERS = ("prefetch_factor", "persistent_workers")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effect:
-    """What a value of one setting did, compared with another value beside the same other settings."""
+    """The effect of one setting's value against the baseline's value, under otherwise equal settings."""
 
     setting: str
     start: str
-    """Value that it is compared with."""
+    """The value compared against."""
     end: str
     ratio: float
     """Geometric mean of the rate with `end` over the rate with `start`."""
     low: float
     high: float
-    """The smallest and the largest ratio that was seen: single trials, no interval."""
+    """The smallest and the largest ratio among the pairs: single trials, no interval."""
     num_pairs: int
 
 
 def effect_text(effect: Effect) -> str:
-    """The ratio, and of how many pairs: `1.24x (1 pair)`, `0.76x [0.69, 0.95] (3 pairs)`; the range is no interval."""
+    """The ratio and the number of pairs: `1.24x (1 pair)`, `0.76x [0.69, 0.95] (3 pairs)`; the range is no interval."""
     if effect.num_pairs == 1:
         return f"{effect.ratio:.2f}x (1 pair)"
     return f"{ratio_text((effect.ratio, effect.low, effect.high))} ({effect.num_pairs} pairs)"
@@ -49,18 +49,18 @@ def values_of(settings: Settings) -> dict[str, str]:
 
 
 def varied(trials: Sequence[TrialView]) -> dict[str, tuple[str, ...]]:
-    """Settings of which several values were tried, with those values: numbers by size, then texts by name."""
-    seen: dict[str, dict[str, None]] = {}
+    """Settings with several tried values, and the values: numbers by size, then texts by name."""
+    values_by_name: dict[str, dict[str, None]] = {}
     for trial in trials:
         for name, value in values_of(trial.settings).items():
-            seen.setdefault(name, {}).setdefault(value)
-    return {name: tuple(sorted(values, key=_order)) for name, values in seen.items() if len(values) > 1}
+            values_by_name.setdefault(name, {}).setdefault(value)
+    return {name: tuple(sorted(values, key=_order)) for name, values in values_by_name.items() if len(values) > 1}
 
 
 def effects(trials: Sequence[TrialView], baseline: Settings) -> tuple[Effect, ...]:
-    """Effects of leaving the baseline's value of one setting, the largest first; of trials measured in full.
+    """Effects of changing one setting from the baseline's value, the largest first, among complete trials.
 
-    A setting that does nothing without workers is left out of account where one of a pair has none.
+    A setting without effect in the absence of workers is ignored if one trial of a pair has none.
     """
     measured = [
         _Measured(
@@ -85,13 +85,13 @@ class _Measured:
     values: Mapping[str, str]
     rate: float
     is_bare: bool
-    """It has no workers."""
+    """True when the trial has no workers."""
 
 
 def _pairs(measured: Sequence[_Measured], name: str, own: str | None) -> Iterator[tuple[_Measured, _Measured]]:
-    """Pairs that differ in that setting alone, of which the first has the baseline's own value of it.
+    """Pairs with a difference in one setting only; the first of each pair has the baseline's value.
 
-    Trials are looked up by their other settings: comparing each with each takes minutes where there are thousands.
+    Trials are looked up by their other settings, because comparing thousands pairwise takes minutes.
     """
     for ignores_inert in (False, True):
         alike: dict[tuple[tuple[str, str], ...], list[_Measured]] = {}
@@ -121,7 +121,7 @@ def _effect(name: str, start: str, end: str, logs: Sequence[float]) -> Effect:
 
 
 def _order(value: str) -> tuple[int, float, str]:
-    """Numbers by size, a batch by its size; texts after them, by name."""
+    """Sort key: numbers and batches by size, then texts by name."""
     first = value.split(" x ")[0]
     try:
         return 0, float(first), value

@@ -1,4 +1,4 @@
-"""`--jsonl`: the events of a search on standard output while it runs, one JSON object per line; see docs/events.md."""
+"""`--jsonl`: the events of a search on standard output, one JSON object per line; see docs/events.md."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from autotune.settings import Settings
 
 SCHEMA = 1
 LONG_FACTS = ("imports", "modules")
-"""Lists of every module that a script imports."""
+"""Facts left out of the stream: lists of every module imported by a script."""
 
 
 class EventStream:
-    """A subscriber of a search's events. A reader that has left is no reason to end a search.
+    """A subscriber of a search's events. The search goes on when the reader of the stream leaves.
 
     Args:
-        mask: Hides what is secret in every text of a document.
-        stream: Where the lines go; None = standard output.
-        now: The time.
+        mask: Hides the secrets in every text of a document.
+        stream: Destination of the lines; None = standard output.
+        now: The clock.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class EventStream:
         self._write(event_name(event), event_document(event))
 
     def finish(self, document: Mapping[str, Any]) -> None:
-        """Writes the last line, `result`: the document that `--json` prints."""
+        """Writes the last line, `result`: the document printed by `--json`."""
         self._write("result", document)
 
     def _write(self, name: str, document: Mapping[str, Any]) -> None:
         head = {"schema": SCHEMA, "event": name, "at": self._now().isoformat(timespec="milliseconds")}
         fields = without_infinite(self._mask(dict(document)))
-        # The head comes first, and holds whatever an event calls its own fields.
+        # The head comes first, and wins over an event's fields of the same names.
         line = json.dumps({**head, **fields, **head}, ensure_ascii=True, allow_nan=False)
         self._stream.write(f"{line}\n")
 
@@ -79,7 +79,7 @@ def event_document(event: Event) -> dict[str, Any]:
 
 
 def result_document(result: TrialResult) -> dict[str, Any]:
-    """How a trial ended as plain values, without its raw blocks and its log; texts are as they are, secrets too."""
+    """A trial's ending as plain values, without its raw blocks and log; texts are not masked."""
     measurement = result.measurement
     return {
         "outcome": result.outcome.value,

@@ -1,4 +1,4 @@
-"""Lines and parts of lines laid out for a terminal of so many columns. Pure."""
+"""Lines and parts of lines laid out for a terminal of a given width. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rich.text import Text
 
 GAP = "  "
 LEAST_WIDTH = 20
-"""Nothing is made to fit a terminal that is narrower."""
+"""Narrowest terminal for which lines are folded."""
 
 
 def fold(line: str, width: int, *, column: int = 0, indent: int = 4) -> list[str]:
-    """A line in as many as it takes, broken between words; one that fits stays as it is.
+    """A line folded into as many lines as necessary, broken between words; a fitting line is unchanged.
 
     Args:
         line: The line.
         width: Columns of the terminal.
-        column: Where it may be broken first, whether or not the next word would still fit; 0 = anywhere.
-        indent: Blanks before all lines but the first.
+        column: Place of the first break, even if the next word would still fit; 0 = anywhere.
+        indent: Blanks before all lines after the first.
     """
     if len(line) <= width:
         return [line]
@@ -38,7 +38,7 @@ def fold(line: str, width: int, *, column: int = 0, indent: int = 4) -> list[str
 
 
 def flow(parts: Sequence[Text], width: int) -> list[Text]:
-    """Parts side by side, in as many lines as it takes; a part that is wider than the terminal is cut."""
+    """Parts side by side, in as many lines as necessary; a part wider than the terminal is cut."""
     lines: list[Text] = []
     for part in parts:
         if lines and len(lines[-1]) + len(GAP) + len(part) <= width:
@@ -51,6 +51,6 @@ def flow(parts: Sequence[Text], width: int) -> list[Text]:
 
 
 def bar(share: float, width: int) -> str:
-    """A share of 0 to 1 as a bar: `[####----]`, so many columns between its brackets."""
+    """A share of 0 to 1 as a bar of `width` columns between brackets: `[####----]`."""
     filled = round(max(0.0, min(1.0, share)) * width)
     return f"[{'#' * filled}{'-' * (width - filled)}]"

@@ -1,7 +1,7 @@
-"""A study as one HTML page that needs nothing else: style and pictures are in it, scripts only on demand.
+"""A study as one self-contained HTML page with its style and pictures, and scripts only on request.
 
-The page is built as a tree of elements and written in one place, which escapes every text and attribute. What it may
-load is forbidden by its own policy: nothing.
+The page is built as a tree of elements and written at once, with every text and attribute escaped. The page's own
+policy forbids loading anything.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from autotune.report.text_tables import change_rows, effect_rows, figure_rows, f
 from autotune.report.words import clean, refused_words
 
 MARK = "<!-- autotune report -->"
-"""By which a page of ours is known; it may be replaced."""
+"""First line of every page of ours; a file with it may be replaced."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MAX_LOG_CHARS = 4000
-"""Of what a failed trial printed last."""
+"""Most characters shown of a failed trial's last output."""
 NUMBER_COLUMNS = ("trial", "samples/s", "steps/s", "ratio", "memory", "waits", "took", "round")
 
 
@@ -32,8 +32,8 @@ def page(view: StudyView, scripts: Sequence[str] = ()) -> str:
     """The page, as text in UTF-8.
 
     Args:
-        view: What is told.
-        scripts: Those that draw its interactive figures, if it has any; no other can run.
+        view: The study.
+        scripts: The only scripts allowed to run, which draw the interactive figures.
     """
     allowed = f"{POLICY}; {policy(scripts)}" if scripts else POLICY
     head = element(
@@ -89,14 +89,14 @@ def _pictures(view: StudyView) -> Iterator[Element]:
     small = [_figure(picture) for picture in setting_pictures(view)]
     if small:
         yield element("h2", "Each setting")
-        words = "Every trial by the value that it had, whatever its other settings were; the ring is the best."
+        words = "Every trial by its value of the setting, whatever its other settings; the ring marks the best."
         yield element("p", words, class_="caption")
         yield element("div", *small, class_="pictures small")
     rows = list(effect_rows(view))
     if rows:
         yield element("h2", "What a single change did")
         words = (
-            "Pairs of trials that differ in one setting only. Single trials: the range is what was seen, no interval."
+            "Pairs of trials that differ in one setting only. The range spans the pairs; it is no confidence interval."
         )
         yield element("p", words, class_="caption")
         yield _table(("setting", "change", "ratio of the rates"), rows)
@@ -152,7 +152,7 @@ def _trial_row(view: StudyView, trial: TrialView) -> Element:
 
 
 def _log(text: str) -> Element:
-    """Lines as they were printed, each without control characters."""
+    """Printed lines, each without control characters."""
     node = Element("pre")
     node.text = "\n".join(clean(line) for line in text[-MAX_LOG_CHARS:].splitlines())
     return node

@@ -1,7 +1,7 @@
-"""Figures that plotly draws in the reader's browser, and its script, which is written into the page once.
+"""Figures drawn by plotly in the reader's browser, and plotly's script, written into the page once.
 
-The page's policy names the digests of the scripts that may run: plotly's and the four lines that call it. What a study
-brings along is data to both, and no other script runs.
+The page's policy allows two scripts by digest: plotly's and ours, `DRAW`. A study's content is data to both scripts,
+and no other script runs.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def plotly_script() -> str:
     """The source of plotly.js, 4.6 MB.
 
     Raises:
-        UsageError: plotly is not installed.
+        UsageError: When plotly is not installed.
     """
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        hint = "Install it: pip install 'torch-autotune[report]'; or leave --interactive away."
+        hint = "Install it: pip install 'torch-autotune[report]'; or leave out --interactive."
         raise UsageError("Interactive figures need plotly, which is not installed.", hint) from error
-    # A browser reads every line's end as one character, and digests what it has read.
+    # A browser reads every line ending as one character, and digests the result.
     source: str = get_plotlyjs()
     return source.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def policy(scripts: Sequence[str]) -> str:
-    """The part of a page's policy that lets these scripts run, and no others."""
+    """The part of a page's policy that allows only these scripts."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     sources = " ".join(f"'sha256-{digest}'" for digest in digests)
     return f"script-src {sources}; img-src data: blob:"
@@ -53,7 +53,7 @@ def policy(scripts: Sequence[str]) -> str:
 def interactive_figures(figures: Sequence[PlotlyFigure], scripts: Sequence[str]) -> Iterator[Element]:
     """A section with the figures, and the scripts that draw them."""
     yield element("h2", "Optuna's own figures")
-    words = "They know of no cap and no finals: what did not fit has a rate of 0, what was stopped early has its bound."
+    words = "Without cap and finals: a trial over the cap has a rate of 0, a trial stopped early its upper bound."
     yield element("p", words, class_="caption")
     yield element("div", *map(_figure, figures), class_="pictures")
     yield from map(_script, scripts)
@@ -61,7 +61,7 @@ def interactive_figures(figures: Sequence[PlotlyFigure], scripts: Sequence[str])
 
 def _figure(figure: PlotlyFigure) -> Element:
     values = Element("script", {"type": "application/json"})
-    # The text of a script is not escaped: no end of an element may be in it.
+    # The text of a script is not escaped; the end of an element inside would end the script.
     values.text = json.dumps(figure.values, ensure_ascii=True).replace("<", "\\u003c")
     return element("figure", element("h3", figure.title), values, class_="plotly")
 

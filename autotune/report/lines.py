@@ -1,4 +1,4 @@
-"""The lines of the talk: one per event of a search. Pure."""
+"""One line per event of a search. Pure."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ MAX_NAMED_FILES = 3
 
 
 def header(unit: str, *, settings: str = "settings that differ from yours") -> str:
-    """The line over those of trials whose rates are of that unit a second."""
+    """The header over lines of trials, with rates in the given unit per second."""
     return f"{'trial':>5}  {'outcome':<13}  {unit + '/s':>9}  {'ratio':>6}  {'memory':>10}  {settings}"
 
 
 SETTINGS_COLUMN = len(header("samples", settings=""))
-"""Where the settings of a trial begin; a line that is too long for a terminal is broken there first."""
+"""Column of a trial's settings; a line too long for the terminal is broken there first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudyStatus:
-    """What the lines compare with: how the search stands."""
+    """The status of a search, for comparison with its trials."""
 
     baseline: Settings | None = None
     baseline_rate: float | None = None
     baseline_interval: tuple[float, float] | None = None
-    """Of the rate, within its trial; so is the best's."""
+    """Interval of the baseline's rate within its trial; the best's interval alike."""
     best_rate: float | None = None
     best_interval: tuple[float, float] | None = None
     best_settings: Settings | None = None
     best_trial: int | None = None
     num_finished: int = 0
     samples_unit: str = "samples"
-    """What rates are of."""
+    """Unit of rates."""
 
     def after(self, event: Event) -> StudyStatus:
-        """The standing once the event has happened."""
+        """The status after an event."""
         if isinstance(event, SearchStarted):
             return replace(self, num_finished=event.num_finished)
         if isinstance(event, ProbeFinished):
@@ -66,7 +66,7 @@ class StudyStatus:
         rate = measured.samples_per_second if measured is not None else None
         interval = (measured.low, measured.high) if measured is not None else None
         if event.number == 0 or status.baseline is None:
-            # The baseline as it really ran: the guard on memory is in it too.
+            # The baseline as it really ran, with the memory limit.
             status = replace(status, baseline=event.settings)
         if event.settings == status.baseline and event.result.outcome is Outcome.OK:
             status = replace(status, baseline_rate=rate, baseline_interval=interval)
@@ -82,7 +82,7 @@ class StudyStatus:
 
 
 def event_lines(event: Event, status: StudyStatus) -> tuple[str, ...]:
-    """What is said of an event; `status` is the one after it."""
+    """The lines for an event; `status` already includes the event."""
     if isinstance(event, SearchStarted):
         return _started_lines(event)
     if isinstance(event, ProbeStarted):
@@ -116,7 +116,7 @@ def _started_lines(event: SearchStarted) -> tuple[str, ...]:
 
 
 def _near(url: str, cwd: str) -> str:
-    """The URL of a database file with its path from this folder, where it lies below it."""
+    """The URL of a database file, relative to this folder if below it."""
     head, slashes, path = url.partition(":///")
     return f"{head}{slashes}{path.removeprefix(cwd.rstrip('/') + '/')}" if cwd else url
 
@@ -135,7 +135,7 @@ def _probe_lines(event: ProbeFinished) -> tuple[str, ...]:
 
 
 def argument_words(arguments: Sequence[ArgumentFacts]) -> tuple[str, ...]:
-    """The arguments of the script that give it settings, and the options that would put others to use."""
+    """The script's own arguments in use for settings, and options to use further arguments."""
     taken = [f"{clean(it.name)} by {clean(it.template)}" for it in arguments if it.is_taken]
     options = [shlex.join(["--map", clean(f"{it.name}={it.template}")]) for it in arguments if not it.is_taken]
     lines = [f"given by your script's own arguments: {', '.join(taken)}"] if taken else []
@@ -147,7 +147,7 @@ def argument_words(arguments: Sequence[ArgumentFacts]) -> tuple[str, ...]:
 
 
 def facts_words(facts: ScriptFacts, script_settings: Settings) -> str:
-    """What the probe learned of a script, in one line."""
+    """The probe's facts about a script, in one line."""
     words = [f"{facts.num_parameters:,} parameters trained on {facts.device}"]
     if facts.world_size > 1:
         words.append(f"{facts.world_size} processes")
@@ -164,14 +164,14 @@ def facts_words(facts: ScriptFacts, script_settings: Settings) -> str:
 def trial_line(
     number: int, settings: Settings, result: TrialResult, *, baseline: Settings | None, baseline_rate: float | None
 ) -> str:
-    """One finished trial under `header`: how it ended, its rate, memory, and what was different from the baseline.
+    """One finished trial under `header`: outcome, rate, memory, and the differences from the baseline.
 
     Args:
-        number: Of the trial.
-        settings: Of the trial.
-        result: How it ended.
-        baseline: Settings of the baseline, as far as they are known.
-        baseline_rate: Samples per second of the baseline, when it was measured.
+        number: Number of the trial.
+        settings: Settings of the trial.
+        result: Ending of the trial.
+        baseline: Settings of the baseline, as far as known.
+        baseline_rate: Samples per second of the baseline, if measured.
     """
     rate, ratio = "-", "-"
     per_second = result.rate_or_bound

@@ -1,4 +1,4 @@
-"""The live view of a search: how it stands, what runs, and the gauges, as a frame of a few lines. Pure."""
+"""The live view of a search: status, running trial and gauges, as a frame of a few lines. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from autotune.units import format_bytes, format_interval, format_rate, format_se
 PHASE_WORDS = {
     TrialPhase.WAITING: "waiting for a quiet machine",
     TrialPhase.STARTING: "starting",
-    TrialPhase.LEARNING: "learning what it is",
+    TrialPhase.LEARNING: "learning the script",
     TrialPhase.WARM_UP: "warming up",
     TrialPhase.COMPUTE: "compute alone",
     TrialPhase.RAMP: "first batches",
@@ -39,38 +39,38 @@ PHASE_WORDS = {
 PROGRESS_COLUMNS = 20
 GAUGE_COLUMNS = 8
 NUM_RECENT = 8
-"""Runs that tell how long the next one takes."""
+"""Number of latest runs used to predict the length of the next."""
 RUNS_IN_FINALS = 12
-"""Runs of the finals that are still to come while trials run: three finalists and the baseline, three rounds."""
+"""Runs of the finals still to come during trials: three finalists and the baseline, three rounds."""
 HINTS = (
     "Ctrl-C ends after this trial; what is finished is saved",
     "Ending after this trial; Ctrl-C once more ends it too",
     "Ending what is running",
 )
-"""By how often a stop was asked for."""
+"""Hints by the number of requested stops."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveView:
-    """All that a frame shows, folded from the events of a search."""
+    """The contents of a frame, folded from the events of a search."""
 
     began_at: float
-    """When this run of the search began; like all times here on the clock of whoever draws."""
+    """Start of this run of the search, on the caller's clock, like all times here."""
     started: SearchStarted | None = None
     status: StudyStatus = field(default_factory=StudyStatus)
     running: str = ""
-    """What runs; empty between two runs."""
+    """Name of the running trial; empty between two runs."""
     changes: str = ""
-    """The settings of it that differ from the baseline."""
+    """Settings of the running trial that differ from the baseline."""
     phase_since: float = 0.0
     gauges: Gauges | None = None
     recent_wall_s: tuple[float, ...] = ()
     num_finals_left: int | None = None
-    """Runs of the finals to come, the running one included; None before the finals."""
+    """Runs of the finals to come, including the running one; None before the finals."""
     num_rounds: int = 0
 
     def after(self, event: Event, now: float) -> LiveView:
-        """The view once the event has happened."""
+        """The view after an event."""
         view = replace(self, status=self.status.after(event))
         if isinstance(event, SearchStarted):
             return replace(view, started=event)
@@ -97,7 +97,7 @@ class LiveView:
 
 
 def running_words(event: Event, view: LiveView) -> str:
-    """What runs from this event on; empty for an event that starts nothing."""
+    """Name of the run started by an event; empty for an event that starts nothing."""
     if isinstance(event, ProbeStarted):
         return "probe: your script as it is"
     if isinstance(event, TrialStarted):
@@ -110,9 +110,9 @@ def running_words(event: Event, view: LiveView) -> str:
 
 
 def left_s(view: LiveView, now: float) -> float | None:
-    """Within how many seconds the search ends, by the time of its last runs; None before it began.
+    """Predicted seconds to the end of the search, from the time of its latest runs; None before the start.
 
-    The budget bounds it while trials run. A search whose plan is through ends earlier.
+    The budget limits the prediction during trials. A search with a finished plan ends earlier.
     """
     if view.started is None:
         return None
@@ -129,13 +129,13 @@ def left_s(view: LiveView, now: float) -> float | None:
 
 
 def frame(view: LiveView, now: float, width: int, *, num_stops: int = 0) -> Text:
-    """The view as it is drawn, under a blank line: plain ASCII, no line longer than the terminal.
+    """The view as lines under a blank line: plain ASCII, no line longer than the terminal.
 
     Args:
-        view: What is shown.
-        now: On the clock of the view.
+        view: The view.
+        now: Time on the clock of the view.
         width: Columns of the terminal.
-        num_stops: How often a stop was asked for.
+        num_stops: Number of requested stops.
     """
     started = view.started
     if started is None and not view.running:
@@ -207,7 +207,7 @@ def _running(view: LiveView, now: float) -> list[Text]:
 
 
 def _gauges(gauges: Gauges | None, cap_bytes: int | None) -> list[Text]:
-    """The gauges that are known; a line of its own is worth having only where there is one."""
+    """The known gauges."""
     if gauges is None:
         return []
     shares = [

@@ -14,12 +14,12 @@ from autotune.report.text_tables import change_rows, figure_rows, final_rows, ma
 from autotune.report.words import bottleneck_text, clean, refused_words
 
 MARK = "<!-- autotune report -->"
-"""By which a page of ours is known; it may be replaced."""
+"""First line of every page of ours; a file with it may be replaced."""
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 def markdown(view: StudyView) -> str:
-    """The study in GitHub's Markdown: the answer, what changed, where the time went, and all trials."""
+    """The study in GitHub's Markdown: the answer, the changes, the time by part, and all trials."""
     return "\n".join([MARK, *_lines(view)]) + "\n"
 
 
@@ -81,5 +81,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _words(text: str) -> str:
-    """The text on one line, with nothing in it that Markdown or HTML would take for its own."""
+    """The text on one line, with the special characters of Markdown and HTML escaped."""
     return _SPECIAL.sub(r"\\\1", clean(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")

@@ -1,4 +1,4 @@
-"""Where the seconds of a search's trials went. Pure."""
+"""The seconds of a search's trials, by part. Pure."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WORDS = {
     "ending": "ending",
     "unreported": "in trials without a report",
 }
-"""What a part of a trial is called, in the order in which they come. What is measured on the way to the window, the
-compute-only rate and the first real batches, warms up as well."""
+"""Names of a trial's parts, in their order. The compute-only rate and the first real batches, measured on the way to
+the window, count as warm-up."""
 MEASURING = ("warm-up", "windows")
 
 
 def seconds_by_part(results: Iterable[TrialResult]) -> dict[str, float]:
-    """Seconds that trials spent on each part, in the order in which the parts come; without those that took nothing."""
+    """Seconds of trials by part, in the parts' order; parts without time are left out."""
     sums = dict.fromkeys(WORDS.values(), 0.0)
     for result in results:
         for part, duration_s in result.durations_s.items():
@@ -37,7 +37,7 @@ def seconds_by_part(results: Iterable[TrialResult]) -> dict[str, float]:
 
 
 def parts_text(results: Iterable[TrialResult]) -> str:
-    """One sentence: of how many seconds how many were measuring, and where the others went; empty where nothing ran."""
+    """One sentence on the total time, the measuring time and the other parts; empty without a run."""
     parts = seconds_by_part(results)
     if not parts:
         return ""

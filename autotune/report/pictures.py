@@ -1,4 +1,4 @@
-"""The pictures of a study: how it went, memory, settings, what matters, stalls, and where the time went. Pure."""
+"""The pictures of a study: history, memory, settings, importance, stalls and time. Pure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from autotune.settings import Settings
 from autotune.units import GIB, MIB, format_bytes, format_rate, format_seconds
 
 HEADROOM = 1.08
-"""How much higher a picture is than its highest value."""
+"""Height of a picture over its highest value."""
 MOST_CAP_RATIO = 2.5
-"""A cap that is further than this from the largest peak would squeeze all marks into a corner: it is said in words."""
+"""Largest ratio of cap to peak memory for a drawn cap; a larger cap would squeeze all marks into a corner, so words
+give it."""
 SMALL = (340.0, 190.0)
 """Width and height of the picture of one setting."""
 MOST_MARKS, MOST_SMALL_MARKS = 2000, 300
-"""Marks in one picture, large and small. More hide each other, and make the page too large to be mailed."""
+"""Most marks in a large and in a small picture. More marks hide each other, and make the page too large for a mail."""
 MARKS = {
     "ok": "measured",
-    "bound": "too slow: at most so much",
+    "bound": "too slow (upper bound)",
     "memory": "too much memory",
     "failed": "failed",
     "training": "training at full speed",
     "waiting": "waiting for data",
     "losing": "otherwise slower",
 }
-"""What marks and parts of bars mean."""
+"""Meanings of marks and of parts of bars."""
 ENDINGS = ("ok", "bound", "memory", "failed")
 
 
@@ -45,11 +46,11 @@ class Picture:
     caption: str
     drawing: Element
     kinds: tuple[str, ...] = ()
-    """Marks that its legend explains."""
+    """Kinds of marks explained in the legend."""
 
 
 def pictures(view: StudyView) -> Iterator[Picture]:
-    """The pictures that there is something to show in."""
+    """The pictures with something to show."""
     measured = [trial for trial in view.trials if trial.result.measurement is not None]
     if measured:
         yield _history(view, measured)
@@ -65,7 +66,7 @@ def pictures(view: StudyView) -> Iterator[Picture]:
 
 
 def setting_pictures(view: StudyView) -> Iterator[Picture]:
-    """One small picture per setting of which several values were measured: the rate of each trial by that value."""
+    """One small picture per setting with several measured values: the rate of each trial by value."""
     measured = [trial for trial in view.trials if trial.result.measurement is not None]
     for name, values in varied(measured).items():
         chart = Chart(f"Throughput by {name}", (-0.5, len(values) - 0.5), (0.0, _top(view, measured)), *SMALL)
@@ -78,12 +79,12 @@ def setting_pictures(view: StudyView) -> Iterator[Picture]:
 
 
 def tick_words(value: float) -> str:
-    """A round rate, as an axis has it."""
+    """A round rate, as written on an axis."""
     return f"{value:,.0f}" if value >= 100 else f"{value:g}"
 
 
 def kind_of(outcome: Outcome) -> str:
-    """The mark of an ending."""
+    """The mark of an outcome."""
     if outcome is Outcome.OK:
         return "ok"
     if outcome is Outcome.RACED_OUT:
@@ -112,13 +113,13 @@ def _history(view: StudyView, measured: Sequence[TrialView]) -> Picture:
         chart.plumb(last + 1.0, "finals", "split")
     caption = "The line is the best so far." + _left_out(view.trials)
     if finals:
-        caption += " At the right what the finals gave, with intervals at 95 %: yours and the best, in turns."
+        caption += " On the right the finals with 95 % intervals: your settings and the best, in turns."
     return Picture("How the search went", caption, chart.root, _kinds(view.trials))
 
 
 def _memory(view: StudyView, measured: Sequence[TrialView]) -> Picture:
-    seen = [trial for trial in view.trials if trial.result.peak_memory_bytes]
-    peaks = [trial.result.peak_memory_bytes or 0 for trial in seen]
+    sized = [trial for trial in view.trials if trial.result.peak_memory_bytes]
+    peaks = [trial.result.peak_memory_bytes or 0 for trial in sized]
     cap = view.memory_cap_bytes or 0
     shows_cap = 0 < cap <= MOST_CAP_RATIO * max(peaks)
     low, high = min(peaks), max([*peaks, cap] if shows_cap else peaks)
@@ -131,15 +132,15 @@ def _memory(view: StudyView, measured: Sequence[TrialView]) -> Picture:
         chart.plumb(cap, f"cap {format_bytes(cap)}", "cap")
     elif cap:
         chart.text(WIDTH - RIGHT - 2, 22.0, f"cap {format_bytes(cap)}, far to the right", anchor="end", class_="note")
-    chart.steps([(float(t.result.peak_memory_bytes or 0), _rate(t)) for t in pareto(seen)], "front")
-    for trial in _drawn(view, seen, MOST_MARKS):
+    chart.steps([(float(t.result.peak_memory_bytes or 0), _rate(t)) for t in pareto(sized)], "front")
+    for trial in _drawn(view, sized, MOST_MARKS):
         _mark(chart, view, trial, float(trial.result.peak_memory_bytes or 0))
-    caption = "On the line are the trials that no other beats in both: less memory and a higher rate." + _left_out(seen)
-    return Picture("Throughput against memory", caption, chart.root, _kinds(seen))
+    caption = "The line joins the trials that no other trial beats in both memory and rate." + _left_out(sized)
+    return Picture("Throughput against memory", caption, chart.root, _kinds(sized))
 
 
 def pareto(trials: Sequence[TrialView]) -> list[TrialView]:
-    """The trials measured in full of which no other has less memory and a higher rate, by their memory."""
+    """Complete trials not beaten in both memory and rate by another, in the order of their memory."""
     measured = [t for t in trials if t.result.outcome is Outcome.OK and t.result.peak_memory_bytes]
     front: list[TrialView] = []
     for trial in sorted(measured, key=lambda trial: (trial.result.peak_memory_bytes or 0, -_rate(trial))):
@@ -162,8 +163,8 @@ def _stalls(found: Mapping[str, Bottleneck]) -> Picture:
         ]
         rows.append((name, parts, f"{training:.0%} training"))
     caption = (
-        "Shares of the time of a step: training as fast as without any loader; waiting for a batch; and what the step "
-        "loses otherwise while the loader works, to shared processors or copies."
+        "Shares of a step's time: training as fast as without a loader, waiting for a batch, and other losses while "
+        "the loader works, to shared processors or copies."
     )
     drawing = bars("Stalls before and after", rows, total=1.0)
     return Picture("Stalls, before and after", caption, drawing, ("training", "waiting", "losing"))
@@ -174,7 +175,7 @@ def _importance(view: StudyView) -> Picture:
     rows = [(name, [(share, "part training", f"{name}: {share:.1%}")], f"{share:.0%}") for name, share in shares]
     caption = (
         f"Which settings decide whether a trial is among the fastest: Optuna's estimate (PED-ANOVA) from "
-        f"{len(view.trials)} trials. It says what matters, not in which direction."
+        f"{len(view.trials)} trials. A share says how much a setting matters, not in which direction."
     )
     return Picture("What matters", caption, bars("Importance of settings", rows, total=max(dict(shares).values())))
 
@@ -187,27 +188,25 @@ def _time(view: StudyView) -> Picture:
         for name, spent_s in parts.items()
     ]
     if other > 0:
-        tip = "the probe, waiting for quiet, deciding, and writing"
+        tip = "the probe, waiting for a quiet machine, deciding, and writing"
         rows.append(("probe and between", [(other, "part losing", tip)], format_seconds(other)))
     longest = max(spent_s for _, ((spent_s, _, _),), _ in rows)
-    caption = (
-        "All trials and finals together. Warm-up and windows are the measuring; a start's other parts are its price."
-    )
+    caption = "All trials and finals together. Warm-up and windows measure; the other parts start and end the trials."
     return Picture("Where the time went", caption, bars("Time spent by part", rows, total=longest))
 
 
 def _drawn(view: StudyView, trials: Sequence[TrialView], most: int) -> Sequence[TrialView]:
-    """The trials that get a mark: all, or so many, evenly spaced, the best and the baseline among them."""
+    """The marked trials: all, or `most` evenly spaced ones with the best and the baseline."""
     if len(trials) <= most:
         return trials
-    kept = (view.best_number, view.baseline_number)
+    named = (view.best_number, view.baseline_number)
     step = len(trials) / most
     spaced = {trials[int(index * step)].number for index in range(most)}
-    return [trial for trial in trials if trial.number in spaced or trial.number in kept]
+    return [trial for trial in trials if trial.number in spaced or trial.number in named]
 
 
 def _left_out(trials: Sequence[TrialView]) -> str:
-    """What is said where not every trial has a mark."""
+    """The words for a picture without a mark for every trial."""
     return f" Of {len(trials):,} trials {MOST_MARKS:,} are drawn." if len(trials) > MOST_MARKS else ""
 
 
@@ -217,7 +216,7 @@ def _mark(chart: Chart, view: StudyView, trial: TrialView, x: float) -> None:
 
 
 def trial_tip(view: StudyView, trial: TrialView) -> str:
-    """What is said of a trial when the pointer rests on it."""
+    """The words shown when the pointer rests on a trial."""
     rate, peak = trial.result.rate_or_bound, trial.result.peak_memory_bytes
     words = [f"trial {trial.number}, {OUTCOME_WORDS[trial.result.outcome]}"]
     if rate is not None:
@@ -258,8 +257,8 @@ def _top(view: StudyView, measured: Sequence[TrialView]) -> float:
 
 
 def _kinds(trials: Sequence[TrialView]) -> tuple[str, ...]:
-    seen = {kind_of(trial.result.outcome) for trial in trials}
-    return tuple(kind for kind in ENDINGS if kind in seen)
+    kinds = {kind_of(trial.result.outcome) for trial in trials}
+    return tuple(kind for kind in ENDINGS if kind in kinds)
 
 
 def _best_name(view: StudyView) -> str:
@@ -267,5 +266,5 @@ def _best_name(view: StudyView) -> str:
 
 
 def _spread(number: int) -> float:
-    """A small shift to the side, so that trials of one value do not hide each other."""
+    """A small sideways shift, so that trials of the same value do not hide each other."""
     return ((number * 7) % 11 - 5) / 20

@@ -1,4 +1,4 @@
-"""Stored studies in words: the best of one, its trials, and the list of all. Pure."""
+"""Stored studies in words: the best settings, the trials, and the list of studies. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from autotune.units import format_bytes, format_interval, format_rate
 
 
 def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
-    """The best settings of a study, one setting per line, and where the config is.
+    """The best settings of a study, one setting per line, and the path of the config.
 
     Args:
-        result: What is known.
-        status: Of the study.
-        is_final: Whether the figures come from finals.
+        result: The result so far.
+        status: Status of the study.
+        is_final: True when the figures come from finals.
     """
     best = result.best
     head = f"study {clean(result.study)}, {status.replace('_', ' ')}"
@@ -40,7 +40,7 @@ def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
 
 
 def _settings_lines(result: SearchResult) -> list[str]:
-    """Every setting of the best, with the baseline's where that is another."""
+    """Every setting of the best, with the baseline's value if different."""
     assert result.best is not None
     settings = result.best.settings
     own = result.baseline.settings if result.baseline is not None else settings
@@ -56,7 +56,7 @@ def _settings_lines(result: SearchResult) -> list[str]:
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under a header in columns two blanks apart; the last column is as wide as it likes."""
+    """Rows under a header, in columns two blanks apart; the last column has any width."""
     cells = [[clean(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)

@@ -1,4 +1,4 @@
-"""Standard output for the result, standard error for the talk; neither can stop a search by going away."""
+"""Standard output for results and standard error for messages; a search survives the end of either."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _masks: list[Callable[[str], str]] = []
 
 
 def prepare(mask: Callable[[str], str] | None = None) -> None:
-    """Makes the three standard streams safe to use: closed ones lead nowhere, no character is unprintable.
+    """Makes the three standard streams safe to use: closed streams lead to /dev/null, every character is printable.
 
-    A closed descriptor would be given to the next file that is opened, which may be the database.
+    A closed descriptor would be reused for the next opened file, which may be the database.
 
     Args:
-        mask: Hides the secrets in all text that is written through this module from now on; None leaves it as it is.
+        mask: Hides the secrets in all text written through this module from now on; None leaves the text unchanged.
     """
     _masks[:] = [] if mask is None else [mask]
     for descriptor in (0, 1, 2):
@@ -39,15 +39,15 @@ def prepare(mask: Callable[[str], str] | None = None) -> None:
 
 
 def masked(text: str) -> str:
-    """The text as it may be shown, by the mask that `prepare` was given."""
+    """The text with secrets hidden by the mask given to `prepare`."""
     return _masks[0](text) if _masks else text
 
 
 def write_result(text: str) -> None:
-    """Writes the result of a verb to standard output. Where the reader has left, nothing is said.
+    """Writes the result of a command to standard output; silent when the reader has left.
 
     Raises:
-        HostError: It cannot be written, for instance because the disk is full.
+        HostError: When the result cannot be written, for instance to a full disk.
     """
     try:
         sys.stdout.write(masked(text))
@@ -64,7 +64,7 @@ def write_result(text: str) -> None:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    """Whether a stream leads to a terminal, or led to one that is gone: that no longer says that it is one."""
+    """True for a stream to a terminal, even to a closed terminal, for which `isatty` is false."""
     try:
         return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):
@@ -72,7 +72,7 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def is_watched() -> bool:
-    """Whether standard output is a person's terminal."""
+    """True when standard output is a person's terminal."""
     try:
         return sys.stdout.isatty()
     except ValueError:
@@ -85,10 +85,10 @@ def say(text: str) -> None:
 
 
 class Talk(io.TextIOBase):
-    """Standard error for people. When its reader has left, or its disk is full, what is said is lost, no more.
+    """Standard error for people. Text is lost silently when the reader has left or the disk is full.
 
     Args:
-        stream: Where the text goes.
+        stream: Destination of the text.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -101,7 +101,7 @@ class Talk(io.TextIOBase):
         return self._stream.encoding or "ascii"
 
     def write(self, text: str) -> int:
-        """Writes and flushes; says nothing of a failure."""
+        """Writes and flushes; ignores failures."""
         if not self._is_lost:
             try:
                 self._stream.write(masked(text))
@@ -112,10 +112,10 @@ class Talk(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: every write is flushed."""
+        """Does nothing: every write is flushed."""
 
     def isatty(self) -> bool:
-        """Whether a person watches."""
+        """True when a person watches."""
         try:
             return self._stream.isatty()
         except ValueError:
@@ -127,9 +127,9 @@ class Talk(io.TextIOBase):
 
 
 def lead_nowhere(stream: IO[str]) -> None:
-    """Sends what is written to a stream from now on to nowhere, and what it still holds too.
+    """Redirects a stream, including its buffered text, to /dev/null.
 
-    The interpreter writes that once more when it ends; if it failed again the exit code would be another.
+    The interpreter flushes the buffer once more at its end; a second failure would change the exit code.
     """
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)

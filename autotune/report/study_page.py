@@ -21,7 +21,7 @@ SCHEMA = 1
 
 
 def study_text(view: StudyView) -> str:
-    """The study for people: what was asked, what the script is, where the time went, and one line per trial."""
+    """The study for people: command, script, time by part, and one line per trial."""
     lines = [
         f"study {clean(view.study)}: {'searching' if view.is_live else view.status.replace('_', ' ')}",
         f"  command  {clean(shlex.join(view.command))}",
@@ -81,7 +81,7 @@ def study_document(view: StudyView) -> dict[str, Any]:
 
 
 def report_document(view: StudyView) -> dict[str, Any]:
-    """The study as `autotune report --format json` gives it: with what the page draws."""
+    """The study for `autotune report --format json`, with the data of the pictures."""
     baseline = view.baseline
     return {
         "autotune report": SCHEMA,

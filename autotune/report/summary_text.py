@@ -1,4 +1,4 @@
-"""The end of a search in words: what it gained, what changed, what to do next. Pure."""
+"""The end of a search in words: the gain, the changes, the next commands. Pure."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from autotune.report.words import bottleneck_text, clean, left_out_words, ratio_
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 LONG_RUN_H = 10.0
-"""A run of this length is what the gain is said of: long enough that what happens once does not matter."""
+"""Length of the run used to illustrate the gain: long enough to make one-time costs negligible."""
 INDENT = "  "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextCommands:
-    """How the commands that a summary offers are written: ready to be pasted into a shell."""
+    """The commands offered by a summary, ready to be pasted into a shell."""
 
     resume: str
     export: str
     show: str
     report: str
     run: str
-    """With `--config` where the config is not where `run` looks for it."""
+    """Includes `--config` if the config is not at the place searched by `run`."""
     cwd: str = ""
-    """Folder that paths are shown relative to; empty = as they are."""
+    """Folder for relative paths; empty = paths are shown unchanged."""
 
 
 @dataclass(slots=True)
@@ -46,11 +46,11 @@ class _Page:
 
 
 def summary(result: SearchResult, commands: NextCommands) -> Text:
-    """The summary of a search; `.plain` is the same without styles.
+    """The summary of a search; `.plain` is the text without styles.
 
     Args:
         result: The result.
-        commands: What to type next.
+        commands: Commands for the next steps.
     """
     page = _Page()
     page.paragraph([headline(result)], style="bold", indent="")
@@ -66,7 +66,7 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
 
 
 def _protection(result: SearchResult) -> Iterator[str]:
-    """What kept the user's files, in one line; nothing where that is not known."""
+    """The protection of the user's files in one line; nothing when unknown."""
     if result.protection:
         yield f"Protection of your files: {SENTENCES[Protection(result.protection)]}."
 
@@ -92,7 +92,7 @@ def headline(result: SearchResult) -> str:
 
 
 def _contenders(result: SearchResult) -> Iterator[str]:
-    """One line each for the baseline and the best, with what they reached and what they needed."""
+    """One line each for the baseline and the best, with rate and memory."""
     best, baseline = result.best, result.baseline
     is_same = best is not None and baseline is not None and best.settings == baseline.settings
     rows = [("yours", baseline)]
@@ -136,7 +136,7 @@ def _changes(result: SearchResult) -> list[str]:
 
 
 def worth_lines(result: SearchResult) -> list[str]:
-    """What each change was worth; nothing where there is only one, whose worth is the headline."""
+    """The worth of each change; nothing for a single change, because the headline gives its worth."""
     along = [factor for factor in result.contributions if factor.is_along]
     beside = [factor for factor in result.contributions if not factor.is_along]
     if len(along) < 2 and not (along and len(along[0].settings) > 1):
@@ -167,7 +167,7 @@ def _doubts(factor: Contribution) -> str:
 
 
 def _explanation(result: SearchResult) -> Iterator[str]:
-    """What the job waited for and waits for now, and what the figure is good for."""
+    """The bottleneck before and after, and the meaning of the figures."""
     before, after = bottleneck_text(result.bottleneck), bottleneck_text(result.bottleneck_after)
     if before:
         yield f"Your settings are bound by {before}{_waiting(result)}."

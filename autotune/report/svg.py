@@ -1,6 +1,6 @@
-"""Scales, axes and marks of a picture, as elements of SVG. Pure; text is escaped by whoever writes the elements.
+"""Scales, axes and marks of a picture, as elements of SVG. Pure; the writer of the page escapes the texts.
 
-Colours are classes of the page's style sheet, so that a picture is drawn once for light and for dark.
+Colours are classes of the page's style sheet, so the same picture serves light and dark pages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEFT, RIGHT, TOP, BOTTOM = 68.0, 12.0, 12.0, 42.0
 NUM_TICKS = 5
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 LETTER_WIDTH = 6.3
-"""Of a letter of a label, on average."""
+"""Average width of a letter in a label."""
 
 Point = tuple[float, float]
 
@@ -27,10 +27,10 @@ def element(tag: str, *children: Element | str | None, **attributes: object) -> 
     """An element; texts among the children are cleaned, and None is left out.
 
     Args:
-        tag: Its name.
+        tag: Name of the element.
         children: Elements and texts, in order.
-        attributes: `class_` is written `class`, other `_` become `-`; numbers are rounded to tenths of a unit.
-            An empty one is left out.
+        attributes: `class_` becomes `class`, and further `_` become `-`; numbers are rounded to tenths of a unit. Empty
+            attributes are left out.
     """
     named = {name.rstrip("_").replace("_", "-"): _attribute(value) for name, value in attributes.items() if value != ""}
     node = Element(tag, named)
@@ -63,13 +63,13 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Where the value lies; a scale of a single value has it in the middle."""
+        """The position of the value; a scale of a single value puts the value in the middle."""
         span = self.high - self.low
         share = (value - self.low) / span if span > 0 else 0.5
         return self.start + share * (self.end - self.start)
 
     def ticks(self, unit: float = 1.0) -> list[float]:
-        """Round values within the scale, about `NUM_TICKS` of them; multiples of `unit` are round."""
+        """About `NUM_TICKS` round values within the scale; multiples of `unit` are round."""
         span = (self.high - self.low) / unit
         if span <= 0:
             return [self.low]
@@ -81,10 +81,10 @@ class Scale:
 
 @dataclass(slots=True)
 class Chart:
-    """A picture with two axes under construction: the frame first, then marks over it.
+    """A picture with two axes under construction: the frame first, then marks on top.
 
     Args:
-        title: What is told to people who cannot see it.
+        title: Description for people who cannot see the picture.
         x: Values from left to right, `low` to `high`.
         y: Values from bottom to top.
     """
@@ -99,13 +99,13 @@ class Chart:
     up: Scale = field(init=False)
 
     def __post_init__(self) -> None:
-        """Lays the scales out within the margins."""
+        """Lays out the scales within the margins."""
         self.root = canvas(self.title, self.width, self.height)
         self.across = Scale(low=self.x[0], high=self.x[1], start=LEFT, end=self.width - RIGHT)
         self.up = Scale(low=self.y[0], high=self.y[1], start=self.height - BOTTOM, end=TOP)
 
     def y_axis(self, label: str, words: Callable[[float], str], *, unit: float = 1.0) -> None:
-        """Grid lines with their values."""
+        """Draws grid lines with their values."""
         for value in self.up.ticks(unit):
             height = self.up(value)
             self.add("line", x1=LEFT, x2=self.width - RIGHT, y1=height, y2=height, class_="grid")
@@ -115,11 +115,11 @@ class Chart:
         node.set("transform", f"rotate(-90 12 {middle:.1f})")
 
     def x_axis(self, label: str, words: Callable[[float], str], *, unit: float = 1.0) -> None:
-        """Values along the lower edge."""
+        """Writes values along the lower edge."""
         self.x_ticks(label, [(value, words(value)) for value in self.across.ticks(unit)])
 
     def x_ticks(self, label: str, ticks: Sequence[tuple[float, str]]) -> None:
-        """Given values along the lower edge; those that would run into each other are left out."""
+        """Writes given values along the lower edge, leaving out values that would overlap."""
         floor = self.height - BOTTOM
         self.add("line", x1=LEFT, x2=self.width - RIGHT, y1=floor, y2=floor, class_="frame")
         free_from = -math.inf
@@ -133,7 +133,7 @@ class Chart:
         self.text((LEFT + self.width - RIGHT) / 2, self.height - 6, label, anchor="middle", class_="axis")
 
     def mark(self, x: float, y: float, kind: str, tip: str, *, is_best: bool = False) -> None:
-        """One trial: its shape and colour say how it ended, `tip` says the rest."""
+        """Draws one trial: shape and colour show the outcome, `tip` the rest."""
         node = glyph(kind, self.across(x), self.up(y))
         node.append(element("title", tip))
         if is_best:
@@ -141,33 +141,33 @@ class Chart:
         self.root.append(node)
 
     def line(self, points: Iterable[Point], class_: str) -> None:
-        """A line through the points."""
+        """Draws a line through the points."""
         places = " ".join(f"{self.across(x):.1f},{self.up(y):.1f}" for x, y in points)
         if places:
             self.add("polyline", points=places, class_=class_)
 
     def steps(self, points: Sequence[Point], class_: str) -> None:
-        """A line that goes across first and then up, from point to point."""
+        """Draws a line from point to point, first across and then up."""
         corners = list(points[:1])
         for (_, height), point in pairwise(points):
             corners += [(point[0], height), point]
         self.line(corners, class_)
 
     def level(self, y: float, label: str, class_: str, *, until: float) -> None:
-        """A line across the whole picture, with its name over it, ending at the value `until`."""
+        """Draws a line across the whole picture, with its name above, ending at the value `until`."""
         height = self.up(y)
         self.add("line", x1=LEFT, x2=self.width - RIGHT, y1=height, y2=height, class_=class_)
         self.text(self.across(until) - 2, height - 5, label, anchor="end", class_="note")
 
     def plumb(self, x: float, label: str, class_: str) -> None:
-        """A line from top to bottom, with its name beside its upper end."""
+        """Draws a line from top to bottom, with its name beside the upper end."""
         place = self.across(x)
         self.add("line", x1=place, x2=place, y1=TOP, y2=self.height - BOTTOM, class_=class_)
         is_right = place > self.width / 2
         self.text(place + (-5 if is_right else 5), TOP + 10, label, anchor="end" if is_right else "start")
 
     def whisker(self, x: float, low: float, high: float, class_: str) -> None:
-        """An interval, cut off at the edges of the picture."""
+        """Draws an interval, cut off at the edges of the picture."""
         bottom, top = (self.up(min(max(value, self.y[0]), self.y[1])) for value in (low, high))
         place = self.across(x)
         self.add("line", x1=place, x2=place, y1=bottom, y2=top, class_=class_)
@@ -175,7 +175,7 @@ class Chart:
             self.add("line", x1=place - 4, x2=place + 4, y1=height, y2=height, class_=class_)
 
     def text(self, x: float, y: float, words: str, *, anchor: str = "start", class_: str = "label") -> Element:
-        """Words at a place of the picture, in its own units."""
+        """Writes words at a place given in the picture's units."""
         return self.add("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
 
     def add(self, tag: str, *children: Element | str | None, **attributes: object) -> Element:
@@ -193,7 +193,7 @@ def canvas(title: str, width: float, height: float) -> Element:
 
 
 def glyph(kind: str, x: float, y: float) -> Element:
-    """The mark of a kind of ending: a dot, a triangle that points down (at most so much), a square or a cross."""
+    """The mark of a kind of outcome: a dot, a triangle pointing down (upper bound), a square or a cross."""
     if kind == "bound":
         points = f"{x - 4.5:.1f},{y - 3.5:.1f} {x + 4.5:.1f},{y - 3.5:.1f} {x:.1f},{y + 4.5:.1f}"
         return element("polygon", points=points, class_=f"mark {kind}")
@@ -205,12 +205,12 @@ def glyph(kind: str, x: float, y: float) -> Element:
 
 
 def bars(title: str, rows: Sequence[tuple[str, Sequence[tuple[float, str, str]], str]], *, total: float) -> Element:
-    """Horizontal bars, one row each, named at their left.
+    """Horizontal bars, one row each, with names on the left.
 
     Args:
-        title: What is told to people who cannot see it.
+        title: Description for people who cannot see the picture.
         rows: Name, parts as (length, class, tip), and the words at the end of the bar.
-        total: Length that fills the width, above 0.
+        total: Length of the full width, above 0.
     """
     row_height, name_width, end_width = 26.0, 150.0, 84.0
     root = canvas(title, WIDTH, row_height * len(rows) + 8)

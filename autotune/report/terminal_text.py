@@ -1,4 +1,4 @@
-"""The talk of a running search on standard error: one line per event and, for a person, the live view below them."""
+"""A running search on standard error: one line per event and, on a terminal, the live view below."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from autotune.report.streams import Talk
 
 PASTED = " " * 4
 FRAMES_PER_SECOND = 1.0
-"""The tuner shares its processors with what it measures."""
+"""Low, because the tuner shares its processors with the measured trial."""
 
 
 class Terminal:
-    """A subscriber of a search's events. Use it as a context manager around the search.
+    """A subscriber of a search's events; a context manager around the search.
 
     Args:
-        quiet: Say only warnings.
-        status: What an earlier run of the same study found.
-        stream: Where the talk goes; None = standard error.
-        num_stops: How often a stop was asked for, until now.
+        quiet: True for warnings only.
+        status: Status left by an earlier run of the same study.
+        stream: Destination of the text; None = standard error.
+        num_stops: Returns the number of requested stops.
         now: The monotonic clock, in seconds.
     """
 
@@ -65,7 +65,7 @@ class Terminal:
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
-            self._console.show_cursor(True)  # it would stay hidden if this process were killed
+            self._console.show_cursor(True)  # a killed process would leave the cursor hidden
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,11 +73,11 @@ class Terminal:
             self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        """Says what is to be said of an event."""
-        # In one go: the frame is drawn by another thread.
+        """Prints the lines for an event."""
+        # One assignment, because another thread draws the frame.
         self._view = self._view.after(event, self._now())
         if self._live is not None and not isinstance(event, TrialProgress):
-            self._live.refresh()  # Otherwise what is printed now would stand above a picture of the moment before.
+            self._live.refresh()  # Draw first, or new lines would stand above an outdated frame.
         if self._quiet and not (isinstance(event, Notice) and event.is_warning):
             return
         lines = event_lines(event, self._view.status)
@@ -106,7 +106,7 @@ class Terminal:
         return "bold" if isinstance(event, (SearchStarted, ProbeStarted)) else ""
 
     def _folded(self, line: str, event: Event) -> list[str]:
-        """The line as it fits a terminal; in a file it stays whole."""
+        """The line folded for the terminal; a file gets the whole line."""
         if self._live is None:
             return [line]
         width = self._console.width
@@ -117,19 +117,19 @@ class Terminal:
         return fold(line, width, column=SETTINGS_COLUMN, indent=7) if is_row else fold(line, width)
 
     def frame(self) -> Text:
-        """How the search stands at this moment, in a few lines that fit the terminal."""
+        """The present status of the search, in a few lines that fit the terminal."""
         return frame(self._view, self._now(), self._console.width, num_stops=self._num_stops())
 
     @property
     def is_live(self) -> bool:
-        """Whether a live view is drawn: what writes to the terminal past it garbles the picture."""
+        """True when a live view is drawn; other writers to the terminal would garble it."""
         return self._live is not None
 
 
 def render(text: Text, *, is_terminal: bool) -> str:
-    """The text as it is written: folded and with colours for a terminal (not under NO_COLOR), plain for anything else.
+    """The text for output: folded and with colours for a terminal (no colours under NO_COLOR), plain for a file.
 
-    What is indented by four or more is there to be pasted, and stays whole.
+    Lines indented by four or more are for pasting, and stay whole.
     """
     page = io.StringIO()
     console = Console(file=page, force_terminal=is_terminal, highlight=False)

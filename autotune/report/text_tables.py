@@ -16,7 +16,7 @@ from autotune.units import format_bytes, format_interval, format_rate, format_se
 
 
 def figure_rows(view: StudyView) -> Iterator[tuple[str, str]]:
-    """The telling figures, as name and value."""
+    """The most important figures, as name and value."""
     result = view.result
     unit = f"{result.samples_unit} per second"
     if result.speedup is not None:
@@ -33,8 +33,8 @@ def figure_rows(view: StudyView) -> Iterator[tuple[str, str]]:
         yield words, format_bytes(result.best.peak_memory_bytes)
     counts = view.result.trials
     kinds = ((counts.infeasible, "over the cap"), (counts.failed, "failed"), (counts.gated, "not run: too large"))
-    told = "".join(f", {count} {words}" for count, words in kinds if count)
-    yield f"{'trial' if counts.total == 1 else 'trials'} in {format_seconds(view.spent_s)}{told}", str(counts.total)
+    endings = "".join(f", {count} {words}" for count, words in kinds if count)
+    yield f"{'trial' if counts.total == 1 else 'trials'} in {format_seconds(view.spent_s)}{endings}", str(counts.total)
 
 
 def _interval(contender: Contender) -> str:
@@ -42,7 +42,7 @@ def _interval(contender: Contender) -> str:
 
 
 def change_rows(view: StudyView) -> Iterator[tuple[str, str, str]]:
-    """Setting, its value in the baseline and in the best, of those that differ."""
+    """Name, baseline's value and best's value of each changed setting."""
     best = view.result.best
     own = view.baseline.settings if view.baseline is not None else view.script_settings
     if best is not None and own is not None:
@@ -51,14 +51,14 @@ def change_rows(view: StudyView) -> Iterator[tuple[str, str, str]]:
 
 
 def effect_rows(view: StudyView) -> Iterator[tuple[str, str, str]]:
-    """Setting, its change from the baseline's value, and what that did wherever nothing else differed."""
+    """Setting, change from the baseline's value, and effect under equal other settings."""
     if view.baseline is not None:
         for effect in effects(view.trials, view.baseline.settings):
             yield effect.setting, f"{effect.start} -> {effect.end}", effect_text(effect)
 
 
 def machine_rows(view: StudyView) -> Iterator[tuple[str, str]]:
-    """What was measured on, as name and value."""
+    """The machine and its software, as name and value."""
     for name, value in view.machine.items():
         if name.endswith("_bytes"):
             yield name.removesuffix("_bytes"), format_bytes(float(value))
@@ -69,7 +69,7 @@ def machine_rows(view: StudyView) -> Iterator[tuple[str, str]]:
 
 
 def trial_cells(view: StudyView, trial: TrialView) -> tuple[str, ...]:
-    """Number, ending, rate, ratio, memory, wait for data, time, and the settings that differ from the baseline's."""
+    """Number, outcome, rate, ratio, memory, wait for data, time, and the settings that differ from the baseline's."""
     result, rate, ratio = trial.result, "-", "-"
     per_second = result.rate_or_bound
     if per_second is not None:
@@ -90,7 +90,7 @@ def trial_cells(view: StudyView, trial: TrialView) -> tuple[str, ...]:
 
 
 def final_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
-    """Round, trial, rate, memory, wait for data and ending of every run of the finals."""
+    """Round, trial, rate, memory, wait for data and outcome of every run of the finals."""
     for final in view.finals:
         measurement = final.result.measurement
         yield (

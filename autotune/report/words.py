@@ -33,14 +33,14 @@ _BOTTLENECK_WORDS: Mapping[str, str] = {
 
 
 def clean(text: str) -> str:
-    """The text on one line and without control characters: it may come from the user's script."""
+    """The text on one line and without control characters, since it may come from the user's script."""
     if text.isprintable():
         return " ".join(text.split())
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def value_text(value: Any) -> str:
-    """A value of a setting, as `--fix` takes it."""
+    """A value of a setting, as accepted by `--fix`."""
     if value is None or value == "":
         return SCRIPTS_OWN
     if isinstance(value, bool):
@@ -53,7 +53,7 @@ def value_text(value: Any) -> str:
 
 
 def changes_text(settings: Settings, baseline: Settings) -> str:
-    """What differs from the baseline, as `num_workers=4 precision=bf16`; empty where nothing does."""
+    """The differences from the baseline, as `num_workers=4 precision=bf16`; empty without a difference."""
     differences = settings.differences(baseline)
     return " ".join(f"{name.removeprefix('knobs.')}={value_text(ours)}" for name, (ours, _) in differences.items())
 
@@ -65,12 +65,12 @@ def ratio_text(speedup: tuple[float, float, float]) -> str:
 
 
 def bottleneck_text(kind: str) -> str:
-    """What a job waits for, to be read after `bound by`; empty where that is unknown."""
+    """The bottleneck in words to follow `bound by`; empty when unknown."""
     return _BOTTLENECK_WORDS.get(kind, "")
 
 
 def refused_words(refused: Iterable[tuple[str, str]]) -> list[str]:
-    """What is left out of a search, as `names: reason`, one text per reason."""
+    """Settings left out of a search, as `names: reason`, one text per reason."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in refused:
         by_reason.setdefault(clean(reason), []).append(clean(name))
@@ -78,9 +78,9 @@ def refused_words(refused: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def left_out_words(left_out: Iterable[LeftOut]) -> list[str]:
-    """What failed in trials and was left out, one sentence each: `channels_last left out: RuntimeError: ... (trial 3)`.
+    """Settings left out after failed trials, one text each: `channels_last left out: RuntimeError: ... (trial 3)`.
 
-    A switch that is on goes by its name alone.
+    A switch in the on state is shown by name alone.
     """
     return [
         f"{' with '.join(_setting_words(*pair) for pair in one.settings)} left out: {one.reason} (trial {one.trial})"

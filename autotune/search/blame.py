@@ -282,7 +282,9 @@ class InnocentSpace(SearchSpace):
             values_of(script_settings),
         )
         shown = next((guilt.trial for guilt in self.guilts if guilt.covers(changes, own)), None)
-        return super().why_not(settings) if shown is None else f"Trial {shown.number} failed so: {shown.reason}"
+        if shown is not None:
+            return f"Trial {shown.number} failed with these settings: {shown.reason}"
+        return super().why_not(settings)
 
 
 def without(space: SearchSpace, guilts: Sequence[Guilt]) -> SearchSpace:

@@ -235,7 +235,7 @@ class StudyTrials:
                 if "settings" not in trial.user_attrs:
                     candidate = self._queued_candidate(trial)
                     self._set_attrs(trial.number, candidate_attrs(candidate))
-                self.fail(trial.number, "Its tuner ended.", is_host_fault=False)
+                self.fail(trial.number, "The tuner of the trial ended.", is_host_fault=False)
                 reaped.append(trial.number)
         return tuple(reaped)
 

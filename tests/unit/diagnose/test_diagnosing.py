@@ -135,7 +135,7 @@ def test_every_run_waits_for_a_quiet_machine_and_says_how_it_was_found():
     result = run(runner, machine)
     assert machine.asked_before == [0, 1]
     assert result.surroundings == Surroundings(window_s=1.0, waited_s=3.0, was_quiet=False)
-    assert diagnosed(result).notes[0] == "Others were at work when it began."
+    assert diagnosed(result).notes[0] == "Other programs were busy when the trial began."
 
 
 def test_what_disturbed_a_run_is_said_once():

@@ -80,4 +80,4 @@ def test_the_document_holds_every_figure_of_the_page():
 
 def test_a_batch_of_what_lies_in_memory_has_no_parts_to_show():
     text = diagnosis_text(diagnosis())
-    assert "takes 10 ms to build in one process; no file was seen to be opened" in text and "opening files" not in text
+    assert "takes 10 ms to build in one process; neither an opened file" in text and "opening files" not in text

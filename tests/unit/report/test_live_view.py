@@ -93,7 +93,7 @@ def test_a_probe_without_a_search_is_shown_by_itself():
     looked = TrialProgress(gauges=Gauges(phase=TrialPhase.LEARNING, memory_bytes=2 * GIB))
     assert drawn(view_after(ProbeStarted(), looked)).splitlines() == [
         "",
-        "probe: your script as it is  learning what it is, 5.0 s",
+        "probe: your script as it is  learning the script, 5.0 s",
         "memory 2.0 GiB",
         "Ctrl-C ends after this trial; what is finished is saved",
     ]
