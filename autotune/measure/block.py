@@ -21,11 +21,10 @@ class Phase(StrEnum):
     WINDOW = "window"
     """The measured part: real batches in steady state."""
     RESTART = "restart"
-    """After the window: from the request for a new epoch until the workers are in stride again. Never part of the rate;
-    it shows the cost of starting an epoch."""
+    """After the window: from the request for a new epoch until the workers are in stride. Never part of the rate; it
+    shows the cost of starting an epoch."""
     OBSERVED = "observed"
-    """After all other phases, in a diagnosis: the script goes on with its observers attached. Never part of an
-    estimate."""
+    """After all other phases, in a diagnosis: the script goes on, with observers. Never part of an estimate."""
 
 
 LEAST_BUSY_S = 1e-9
@@ -57,8 +56,8 @@ class Block:
     build_times: BuildTimes | None = None
     """Build times of the batches finished by the loader's workers during the block; None without observed workers."""
     longest_step_s: float | None = None
-    """Time of the longest optimizer step, > 0: shows a pause hidden by the block's average. None when single steps were
-    not timed."""
+    """Time of the longest optimizer step, > 0: shows a pause hidden by the block's average. None without timed
+    steps."""
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_micro_batches", "num_samples", "duration_s"):

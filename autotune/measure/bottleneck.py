@@ -8,12 +8,10 @@ LOADER_DOMINANT_WAIT_FRACTION = 0.2
 """With a fifth of the time inside `next()`, the loader is the first thing to improve, whatever the rest looks like."""
 
 LOADER_NOTICEABLE_WAIT_FRACTION = 0.05
-"""A twentieth of the time inside `next()` may be noise or an epoch's start; it counts only if the rate is below its
-ceiling too."""
+"""A twentieth of the time inside `next()` may be noise or an epoch's start; it counts only below the ceiling."""
 
 AT_CEILING_FRACTION = 0.95
-"""A rate this close to the compute-only rate is at its ceiling: near balance the two were measured up to 3 % apart,
-plus noise."""
+"""A rate this close to the compute-only rate is at its ceiling: near balance they are up to 3 % apart, plus noise."""
 
 CONTENTION_MIN_GAP = 0.10
 """Least surplus of the lost share of time (against the compute-only rate) over the share waited inside `next()`, for
@@ -43,8 +41,7 @@ class BottleneckKind(StrEnum):
     HOST = "host"
     """The device waits for the host to launch work: Python, small kernels, copies."""
     CPU_CONTENTION = "cpu_contention"
-    """Loader workers and the training step take the same processors from each other; fewer workers or threads may be
-    faster."""
+    """Loader workers and training step compete for processors; fewer workers or threads may be faster."""
     UNKNOWN = "unknown"
     """The measurements do not tell."""
 

@@ -3,8 +3,7 @@
 Workers start in phase when the gate opens, but batches are delivered in order: round k arrives with the slowest worker.
 Its sum of k build times lags behind the mean by about the square root of k, until the fast workers have to stop for the
 slow ones. A window during that time therefore delivers less than the steady loader. The batches built in the window
-were built at full speed, before the fast workers had to stop: slightly more than the steady delivery, and much
-steadier.
+were built at full speed, before the fast workers had to stop: slightly more than the steady delivery, but steadier.
 
 Simulated for 80 batches of 8 workers, lognormal build times with a sigma of 0.1 and little compute: the delivered
 batches are wrong by -2.2 % with a standard deviation of 2.1 %, the weighted mean used here by +0.3 % with 1.3 %.
@@ -27,8 +26,7 @@ to 16 workers and loads of 0.1 to 1.3, the mean absolute bias is 0.3 % for a sig
 batches) and 0.7 % for a sigma of 0.3 (1.8 %)."""
 
 LEAST_SHARE = 0.01
-"""Least share of its samples left to a block by `steady_blocks`: a block needs samples even if its workers built
-nothing."""
+"""Least share of its samples left to a block by `steady_blocks`: a block without samples is impossible."""
 
 
 def steady_factor(blocks: Sequence[Block]) -> float:

@@ -1,8 +1,8 @@
 """What the start of an epoch costs, and how it lowers the steady rate.
 
 A window contains no epoch's end: epochs end rarely, and one end more or less in a window of seconds would decide
-everything. The cost of an end is measured once, apart, and spread over the samples of an epoch. This cost is what
-persistent workers save.
+everything. The cost of an end is measured once, apart, and spread over the samples of an epoch. Persistent workers save
+it.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def last_round_s(
     Workers that began together finish in rounds, and each round takes as long as one batch: 50 batches of 8 workers
     take 7 rounds, the time of 56. When the first workers began long before the last, the first workers finish the last
     round while the last worker is still busy with the previous one, so the batches take less time. A job that never
-    waits for its loader loses nothing in either case. In a long epoch the workers fall out of step, and the loss is too
-    small a share to matter.
+    waits for its loader loses nothing in either case. In a long epoch the workers fall out of step, and the loss is
+    negligible.
 
     Args:
         num_micro_batches: Micro-batches since the beginning of the epoch.

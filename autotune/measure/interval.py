@@ -15,14 +15,12 @@ from autotune.measure.rare_waits import rare_wait_error
 from autotune.measure.student_t import student_t_quantile
 
 MIN_MERGED_BLOCKS = 8
-"""Least number of blocks left by merging. A t-interval on fewer blocks is wide for want of blocks, not because of
-noise."""
+"""Least number of blocks left by merging. A t-interval on fewer blocks is wide for want of blocks."""
 
 CLEAR_CYCLE_ERRORS = 1.5
 """Negative autocorrelation at which blocks count as parts of a cycle, such as a validation every few blocks, in
 standard errors (1 / sqrt(blocks)). For positive autocorrelation one standard error is enough, because the interval
-would be too narrow. Negative autocorrelation only makes the interval too wide, so a cycle seen by chance should not
-cost blocks."""
+would be too narrow. Negative autocorrelation only makes the interval too wide, so chance should cost no blocks."""
 
 SPLIT_HALF_STANDARD_ERRORS = 3.0
 """A window is nonstationary when its halves' rates differ by more than this many standard errors of their ratio."""
@@ -57,8 +55,7 @@ class RateEstimate:
     """A throughput with its confidence interval."""
 
     samples_per_second: float
-    """Total samples over total time of all the given blocks, times `steady_factor`, the correction for batches built
-    ahead."""
+    """Total samples over total time of all given blocks, times `steady_factor` for batches built ahead."""
     interval: Interval
     """Interval of `samples_per_second` at the requested confidence; the low end is cut at 0."""
     half_width_ratio: float
@@ -69,8 +66,7 @@ class RateEstimate:
     """Lag-1 autocorrelation of the merged blocks' rates. Clearly positive: the interval is too narrow. Clearly
     negative: the interval is too wide. Further merging would leave too few blocks."""
     nonstationary: bool
-    """True when the rates of the first and second half differ by more than chance: the rate drifts, or something
-    changed."""
+    """True when the rates of the first and second half differ by more than chance: the rate drifts or jumped."""
     merged_factor: int
     """Number of given blocks per block of the interval: 1, 2, 4, ..."""
 
@@ -86,8 +82,7 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
     a loader with rare waits, the error allows for more waits than the window saw (`rare_wait_error`).
 
     Args:
-        blocks: At least 2 consecutive blocks of one phase, in the order of time. They may differ in samples and
-            duration.
+        blocks: At least 2 consecutive blocks of one phase, of any size and duration, in the order of time.
         confidence: Two-sided level, above 0 and below 1.
 
     Raises:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from autotune.measure.interval import mean_and_half_width
 
 TIE_RATIO = 0.99
-"""Candidates within 1 % of the best rate tie with it: three rounds cannot resolve 1 %, and less memory is worth
-more."""
+"""Candidates within 1 % of the best rate tie: three rounds cannot resolve 1 %, and less memory is worth more."""
 
 COMPARISON_CONFIDENCE = 0.98
 """Two-sided level of one look at a comparison. The finals look after three rounds and, while the best candidate seems
@@ -114,9 +113,8 @@ def choose_winner(
         tie_key: Preference at equal rates, smaller first, e.g. (memory, workers).
 
     Returns:
-        The winner, and the comparisons with the baseline by candidate. There is no comparison for the baseline itself
-        nor for a candidate with fewer than 2 rounds in common with the baseline, and none at all with an infeasible
-        baseline.
+        The winner, and the comparisons with the baseline by candidate. The baseline itself, and a candidate with fewer
+        than 2 rounds in common with it, have none. With an infeasible baseline there are none.
 
     Raises:
         ValueError: When the baseline has no final, no candidate is feasible, or a candidate occurs twice in a round.
@@ -139,8 +137,7 @@ def choose_winner(
 def round_order(candidates: Sequence[int], round_index: int, seed: int) -> list[int]:
     """The candidates in the random order in which to measure them in this round.
 
-    The order depends only on the seed and the round, not on the order of `candidates`, so a resumed study goes on as it
-    began.
+    The order depends on seed and round alone, not on the order of `candidates`, so a resumed study keeps it.
     """
     order = sorted(candidates)
     # Random hashes a string itself, alike in every process and version of Python; a tuple's hash differs.

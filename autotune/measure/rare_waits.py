@@ -97,7 +97,7 @@ def expected_waits(blocks: Sequence[Block]) -> ExpectedWaits:
     busy_s = sum(max(0.0, block.duration_s - block.data_wait_s) for block in blocks)
     cycle_s = built.num_workers * busy_s / sum(block.num_micro_batches for block in blocks)
     drift = abs(cycle_s / built.mean_s - 1.0)
-    lost_s = SHARED_WAIT * built.num_workers * _pushed_back(drift, variance, ahead) * built.mean_s
+    lost_s = SHARED_WAIT * built.num_workers * _reflection_rate(drift, variance, ahead) * built.mean_s
     # Simulated: right to a fifth. Without drift, a third of the walls' distance; with much drift, the time for it to
     # prevail.
     bout = 1.0 / (3.0 / ahead + 2.0 * drift / variance)
@@ -117,7 +117,7 @@ def _typical_wait_s(blocks: Sequence[Block]) -> float:
     return sum(wait_s * wait_s for wait_s in waits_s) / waited_s if waited_s > 0 else 0.0
 
 
-def _pushed_back(drift: float, variance: float, ahead: float) -> float:
+def _reflection_rate(drift: float, variance: float, ahead: float) -> float:
     """Rate at which a Brownian motion between 0 and `ahead`, with a drift >= 0, is pushed back at 0."""
     exponent = 2 * drift * ahead / variance
     if exponent < 1e-6:

@@ -2,8 +2,7 @@
 
 The best of two hundred noisy means is too good, because the luckiest cell competes with the fastest. Each mean is
 therefore moved towards the value predicted for its cell by the whole table, a sum of one effect per factor. A mean
-moves more the noisier it is and the better the sums describe the table. When factors interact, the sums describe little
-and the means stay.
+moves more the noisier it is and the better the sums describe the table. When factors interact, the means stay.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 PRIOR_FREEDOM = 4.0
-"""Degrees of freedom given to the pooled noise. A cell's own noise adds the rest; two measurements hardly determine
-it."""
+"""Degrees of freedom given to the pooled noise. Two measurements hardly determine a cell's own noise."""
 
 NUM_SWEEPS = 50
-"""Sweeps of the fit of the effects. On a complete table the first sweep is exact; with holes the sweeps converge
-quickly."""
+"""Sweeps of the fit of the effects: one is exact on a complete table; with holes they converge quickly."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

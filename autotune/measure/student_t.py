@@ -4,8 +4,7 @@ import math
 from functools import lru_cache
 
 _T_LARGEST_DF = 1e6
-"""Above this number of degrees of freedom, the quantile equals the normal distribution's to 1e-5, and the continued
-fraction becomes slow."""
+"""Above so many degrees of freedom the normal quantile is right to 1e-5, and the continued fraction is slow."""
 
 
 @lru_cache(maxsize=256)

@@ -16,20 +16,16 @@ FINALS_HALF_WIDTH_RATIO = 0.02
 """Half-width that ends a window of the finals, relative to the rate: the finals' figures are published."""
 
 FIRST_LOOK_NUM_BLOCKS = 8
-"""Blocks before the first look: with fewer, the t-quantile alone makes intervals wide, and they cover less than they
-claim."""
+"""Blocks before the first look: with fewer, intervals are wide, and cover less than they claim."""
 
 RACE_CONFIDENCE = 0.98
-"""Two-sided level of a race. Its upper end is the one-sided 99 % bound: a race is lost wrongly about once in a hundred
-looks."""
+"""Two-sided level of a race. The upper end is the one-sided 99 % bound: about 1 look in 100 ends a race wrongly."""
 
 LONGEST_COMMON_CYCLE = 64
-"""Longest cycle of a block, in micro-batches. With a longer common multiple of workers and accumulation, blocks would
-take longer than the trial."""
+"""Longest cycle of a block, in micro-batches. With a longer cycle, blocks would take longer than the trial."""
 
 _SINGLE_BLOCK_PATIENCE = 4.0
-"""Multiple of the time limit allowed to a window with fewer than 2 blocks: without a second block there is no
-interval."""
+"""Multiple of the time limit allowed to a window with fewer than 2 blocks: one block has no interval."""
 
 
 class StopReason(StrEnum):
@@ -58,8 +54,7 @@ class WindowRule:
     min_block_s: float = 0.05
     """Shortest block (see `block_size`): 50 ms keep the meter's own cost and the clock's grain out of the figure."""
     race_margin: float = 0.97
-    """Share of the best rate below which a trial is raced out; above 0, at most 1. A trial slower by 3 % may still win
-    the finals."""
+    """Share of the best rate below which a trial is raced out; above 0, at most 1. A trial 3 % slower may still win."""
 
     def __post_init__(self) -> None:
         if not 0 < self.half_width_ratio < 1:
@@ -79,8 +74,7 @@ class WindowRule:
 def is_look(num_blocks: int, first_look: int = FIRST_LOOK_NUM_BLOCKS) -> bool:
     """True when the interval is to be examined after so many blocks: 8, 12, 18, 27, 40, 60, ...
 
-    Each look at a 95 % interval is a chance to stop by luck, so looks are few: each comes at 1.5 times the blocks of
-    the previous look.
+    Each look at a 95 % interval is a chance to stop by luck, so looks are few: each comes after 1.5 times the blocks.
 
     Args:
         num_blocks: Blocks measured so far.
@@ -110,8 +104,7 @@ def decide(
     """The reason to end the window now, or None to go on; ask after every block for which `may_end` is true.
 
     A narrow interval over a nonstationary window is accepted only at the next look: the extension either steadies the
-    window or shows that waiting does not help. A window that both converged and lost its race is reported as converged,
-    the stronger statement.
+    window or shows that waiting does not help. A window that both converged and lost its race is reported as converged.
 
     Args:
         blocks: All blocks of the window so far, in the order of time. The caller must time out a block that never ends.
@@ -140,8 +133,7 @@ def block_size(num_workers: int, grad_accum_steps: int, micro_step_s: float, min
     A block consists of whole optimizer steps and whole cycles of the workers, so its size is a multiple of their least
     common multiple. A loader-bound job waits once per cycle and then gets a burst: blocks that cut a cycle in two
     differ for no reason, and the interval becomes ten times wider. When the common multiple exceeds 64, a block is
-    whole steps with at least one batch of every worker; each block then cuts at most one cycle, and merging evens out
-    the difference.
+    whole steps with at least one batch of every worker; each block then cuts at most one cycle; merging evens that out.
 
     Args:
         num_workers: DataLoader workers, >= 0.

@@ -14,8 +14,7 @@ class LossReduction(StrEnum):
 
     MEAN = "mean"
     TOKEN_MEAN = "token_mean"
-    """A mean over targets, whose number differs between batches: the mean of partial means differs from the whole
-    mean."""
+    """A mean over targets, whose number differs by batch: the mean of partial means is not the whole mean."""
     SUM = "sum"
     UNKNOWN = "unknown"
 
@@ -160,8 +159,7 @@ class ScriptFacts:
     """First dimension of the tensors in a batch; used as the number of samples only when nothing better is known."""
     schedule_follows_length: bool = False
     """True when a scheduler is stepped per batch and the script asked for its training loader's length before training:
-    the schedule is probably made for that length. Splitting a batch changes the number of batches and of scheduler
-    steps."""
+    the schedule is probably made for that length. Splitting a batch changes the number of scheduler steps."""
     loss_targets_vary: bool = False
     """True when batches have different numbers of targets per sample, and the loss is a mean over targets."""
     outside_allocator_bytes: int | None = None
@@ -170,15 +168,14 @@ class ScriptFacts:
     """Peak device memory while the script ran its model without gradients; trials end before such a run. None when the
     script did not, or on a CPU."""
     validation_host_bytes: int | None = None
-    """Peak host memory, including its own workers, while the script ran its model without gradients; None when the
-    script did not."""
+    """Peak host memory, including its own workers, while the script ran its model without gradients; None without such
+    a run."""
     validation_host_growth_bytes: int | None = None
     """Growth of the process's host memory since the preceding step, part of `validation_host_bytes`."""
     own_channels_last: bool = False
     """True when all weights of the script's convolutions lie in NHWC order."""
     baseline_readings: tuple[tuple[str, str], ...] = ()
-    """Settings that the script's own trial showed otherwise than the probe, as (field, text); the trial's value
-    holds."""
+    """Settings read otherwise in the script's own trial than in the probe, as (field, text); the trial holds."""
     arguments: tuple[ArgumentFacts, ...] = ()
     """Arguments of the script that can set a setting."""
     escaped: tuple[str, ...] = ()

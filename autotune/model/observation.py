@@ -136,7 +136,7 @@ class LargerBatch:
     """Step time on the larger batch."""
     own_build_s: float | None = None
     """Time to build a batch of the script's size in the training process; None when workers build, or no larger batch
-    could be built."""
+    exists."""
     build_s: float | None = None
     """Time to build the larger batch, measured in turns."""
 
@@ -187,8 +187,7 @@ class Observation:
     cpu_wall_s: float
     host_places: tuple[HostPlace, ...] = ()
     is_sampled: bool = False
-    """True when shares of statements were measured; impossible if the script uses the timer's signal or trains in a
-    thread."""
+    """True when shares of statements were measured; not if the script uses the timer's signal or a training thread."""
     loading: LoadingTimes | None = None
     memory: MemoryKinds | None = None
     device: DeviceTimes | None = None

@@ -11,8 +11,7 @@ class Outcome(StrEnum):
     OK = "ok"
     """Measured, under the cap."""
     RACED_OUT = "raced_out"
-    """Stopped early because its upper bound was below the best rate; the bound is stored, and the trial is never a
-    finalist."""
+    """Stopped early because its upper bound was below the best rate; the bound is stored. Never a finalist."""
     OVER_CAP = "over_cap"
     """Used more memory than the cap: ended by the tuner, or found at its end."""
     OUT_OF_MEMORY = "out_of_memory"

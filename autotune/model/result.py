@@ -70,8 +70,7 @@ class RankResult:
     num_epoch_ends: int = 0
     """Epochs that ended since the ramp; from the second on they are part of the window."""
     epoch_end_s: float | None = None
-    """Duration of the end of the epoch that was ended after the window. Blocks of phase `restart` follow. None without
-    such an end."""
+    """Duration of the epoch's end forced after the window; blocks of phase `restart` follow. None without it."""
     first_batch_s: float | None = None
     """Time from the request for the loader's first iteration to its first batch."""
     is_loader_rebuilt: bool = False
@@ -98,8 +97,7 @@ class RankResult:
     first_losses: tuple[float, ...] = ()
     """Losses of the first backward passes, up to the first one that is not finite."""
     start_digest: str | None = None
-    """Digest of everything that determines the first losses: initial weights and first batch. None if they depend on
-    more."""
+    """Digest of the initial weights and the first batch; None if the first losses depend on more."""
     is_loss_finite: bool = True
     """True when the last loss and all losses of the window were finite."""
     has_changed_parameters: bool = True
@@ -201,8 +199,7 @@ class TrialResult:
     """Reason against a faster start: for a cold start, against forking; for a forked start, against a prepared start;
     for a prepared start, the place where settings begin to matter. Empty when nothing faster was tried."""
     saved_s: float = 0.0
-    """Seconds of imports, and of the script's beginning for a prepared start, done once by the parent process instead
-    of this trial."""
+    """Seconds of imports, and of a prepared beginning, spent once by the parent process and not by this trial."""
     surroundings: Surroundings | None = None
     """Readings during the window; None without an observer or for too short a window."""
     protection: str = ""

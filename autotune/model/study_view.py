@@ -95,8 +95,7 @@ class StudyView:
     after: Bottleneck | None
     """Bottleneck of the best settings; None when not measured."""
     importances: Mapping[str, float] = field(default_factory=dict)
-    """Share of each setting in being among the fastest, as Optuna estimates; empty when not requested or with too few
-    trials."""
+    """Share of each setting in being among the fastest, as Optuna estimates; empty if not requested or unknown."""
 
     figures: tuple[PlotlyFigure, ...] = ()
     """Optuna's own figures, if requested."""

@@ -39,8 +39,7 @@ class Surroundings:
     quota_throttled: float | None = None
     """Share of the time in which a CPU quota throttled the trial's group on some core."""
     foreign_cpus: float | None = None
-    """Cores kept busy by other processes, among the cores usable by the trial; includes time taken by the
-    hypervisor."""
+    """Cores among the usable ones kept busy by other processes, including time taken by the hypervisor."""
     storage_read_bytes: int | None = None
     """Bytes that the trial read from storage, not from the page cache."""
     page_cache_bytes: int | None = None

@@ -1,7 +1,6 @@
 """Figures drawn by plotly in the reader's browser, and plotly's script, written into the page once.
 
-The page's policy allows two scripts by digest: plotly's and ours, `DRAW`. A study's content is data to both scripts,
-and no other script runs.
+The page's policy allows two scripts by digest: plotly's and ours, `DRAW`. A study's content is only data to them.
 """
 
 from __future__ import annotations

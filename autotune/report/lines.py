@@ -107,7 +107,7 @@ def _started_lines(event: SearchStarted) -> tuple[str, ...]:
     lines = [
         f"study {clean(event.study)}: {clean(PurePath(event.script).name)} on {clean(event.machine)}",
         f"  memory cap {format_bytes(event.memory_cap_bytes)}, at most {trials}{format_seconds(event.budget_s)}",
-        f"  stored in {clean(_near(event.storage, event.cwd))}",
+        f"  stored in {clean(_relative_url(event.storage, event.cwd))}",
     ]
     if event.num_finished:
         num_finished = event.num_finished
@@ -115,7 +115,7 @@ def _started_lines(event: SearchStarted) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _near(url: str, cwd: str) -> str:
+def _relative_url(url: str, cwd: str) -> str:
     """The URL of a database file, relative to this folder if below it."""
     head, slashes, path = url.partition(":///")
     return f"{head}{slashes}{path.removeprefix(cwd.rstrip('/') + '/')}" if cwd else url

@@ -19,8 +19,7 @@ from autotune.units import GIB, MIB, format_bytes, format_rate, format_seconds
 HEADROOM = 1.08
 """Height of a picture over its highest value."""
 MOST_CAP_RATIO = 2.5
-"""Largest ratio of cap to peak memory for a drawn cap; a larger cap would squeeze all marks into a corner, so words
-give it."""
+"""Largest ratio of cap to peak memory for a drawn cap; a larger cap would squeeze the marks together."""
 SMALL = (340.0, 190.0)
 """Width and height of the picture of one setting."""
 MOST_MARKS, MOST_SMALL_MARKS = 2000, 300

@@ -209,7 +209,7 @@ def _counts(result: SearchResult) -> list[str]:
 
 def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
     if result.config is not None:
-        yield from _how_to_use(result.config, commands, has_loader=result.samples_unit != "steps")
+        yield from _usage_lines(result.config, commands, has_loader=result.samples_unit != "steps")
     elif result.status is Status.NO_FEASIBLE:
         yield "Raise --memory-cap, or start from a smaller batch."
     if result.status is Status.INTERRUPTED:
@@ -218,7 +218,7 @@ def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
         yield f"Why each trial ended: {commands.show}"
 
 
-def _how_to_use(config: str, commands: NextCommands, *, has_loader: bool) -> Iterator[str]:
+def _usage_lines(config: str, commands: NextCommands, *, has_loader: bool) -> Iterator[str]:
     path = clean(_shown_path(config, commands.cwd))
     yield f"Config: {path}"
     yield ""

@@ -53,7 +53,7 @@ The gain must exceed this cost: a search with few failures can afford a risk, a 
 LEAST_TRIALS = 10
 """Least number of trials by which failures are divided; with fewer, the share of failures tells too little."""
 
-CHANGING_ROOM = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
+MEMORY_SETTINGS = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
 """Settings that change the memory left for a larger micro-batch."""
 
 
@@ -98,7 +98,7 @@ class AfterPlan:
             weighed.update(new)
             worths.update(prospects.worths(new, least_gain=LEAST_GAIN * self._limits.noise_ratio))
 
-        weigh([*suggested, *self._changes_of_room(centres[0])])
+        weigh([*suggested, *self._memory_changes(centres[0])])
         # After lucky trials of other settings, the neighbours of the script's own settings may still be the best.
         for ring in self._rings([*centres, history.script_settings]):
             weigh(ring)
@@ -153,13 +153,13 @@ class AfterPlan:
             reached.update(ring)
             yield ring
 
-    def _changes_of_room(self, centre: Settings) -> list[Settings]:
+    def _memory_changes(self, centre: Settings) -> list[Settings]:
         """Combinations of memory-changing settings, with micro-batches from half the present size on.
 
         Only two changes together, one that frees memory and one that takes it, may bring a gain.
         """
         params, size = self._space.params(centre), centre.batch_size or 1
-        names = [name for name in (SPLIT, "batch_size", *CHANGING_ROOM) if self._sampler.values(name)]
+        names = [name for name in (SPLIT, "batch_size", *MEMORY_SETTINGS) if self._sampler.values(name)]
         found = []
         for values in product(*map(self._sampler.values, names)):
             one = self._space.settings({**params, **dict(zip(names, values, strict=True))})

@@ -17,8 +17,7 @@ WORTH_A_RISK = 1.1
 """Expected gain that justifies a micro-batch whose predicted peak exceeds the cap by the model's error."""
 
 LARGEST_STEP = 8
-"""Largest growth of a micro-batch in one step: each step of training takes as much longer, and trials have a time
-limit."""
+"""Largest growth of a micro-batch in one step: steps take as much longer, and trials have a time limit."""
 
 
 def shrink_to_fit(state: PlanState) -> None:
@@ -49,8 +48,8 @@ def grow_micro_batch(state: PlanState) -> None:
         centre, size = _centre(state), state.changed({_parameter(state): value}, _centre(state)).batch_size or 0
         if (state.bounds.batch_gain(centre, size) or math.inf) < 1 + state.limits.noise_ratio:
             break
-        if not _tries(state, value):
-            _try_between(state, centre.batch_size or 0, size)
+        if not _improves_with(state, value):
+            _try_middle(state, centre.batch_size or 0, size)
             break
     _grow_elsewhere(state)
     if state.space.device_is_cpu:
@@ -76,7 +75,7 @@ def _centre(state: PlanState) -> Settings:
     return state.best if state.space.device_is_cpu else state.lead
 
 
-def _tries(state: PlanState, value: Value) -> bool:
+def _improves_with(state: PlanState, value: Value) -> bool:
     """True when this micro-batch is faster."""
     before = _centre(state)
     settings = state.changed({_parameter(state): value}, before)
@@ -131,13 +130,13 @@ def _may_fit(state: PlanState, settings: Settings) -> bool:
     return hoped is not None and hoped <= margin * state.limits.cap_bytes
 
 
-def _try_between(state: PlanState, low: int, high: int) -> None:
+def _try_middle(state: PlanState, low: int, high: int) -> None:
     """Tries the middle of two micro-batches when the larger was not faster or did not fit."""
     between = [value for value, size in _sizes(state) if low < size < high]
     if between and len(between) > 1:
         value = between[len(between) // 2]
         if state.is_open(state.changed({_parameter(state): value}, _centre(state))):
-            _tries(state, value)
+            _improves_with(state, value)
 
 
 def _probe_memory(state: PlanState) -> None:

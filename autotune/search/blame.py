@@ -3,8 +3,7 @@
 A failed trial is taken apart at once. The changes of the failed trial are put in order, changes of a measured trial
 first, and halved until the first failing part is as short as possible. The last change of this part is needed for the
 failure. When the change fails alone, the change is guilty; otherwise its partners are looked for in the same way. A
-search leaves guilty settings out and tries the rest. All of this follows from the trials, and a resumed search
-therefore knows as much.
+search leaves guilty settings out and tries the rest. A resumed search learns the same from the trials.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class Guilt:
     def covers(self, changes: Changes, own: Changes) -> bool:
         """Whether settings with the given changes would fail for the same reason.
 
-        A number beyond a guilty value, seen from the script's own value, is guilty too: more workers, a larger
-        micro-batch.
+        A number beyond a guilty value, seen from the script's own value, is guilty too: even more workers.
 
         Args:
             changes: Changes of the settings in question.

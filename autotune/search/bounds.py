@@ -67,7 +67,7 @@ class Bounds:
         """Seconds to load a sample in the training process itself; None without a trial without workers."""
         return min(self._load_s, default=None)
 
-    def most_loaded(self, usable_cpus: float) -> float | None:
+    def largest_loader_rate(self, usable_cpus: float) -> float | None:
         """Largest possible rate of a loader with a worker on every core, in samples per second; None when unknown.
 
         The training process's cores are not subtracted, and hyperthreads count in full: the rate only rules out.

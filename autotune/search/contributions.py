@@ -39,7 +39,12 @@ def contributions(history: History, winner: Settings) -> tuple[Contribution, ...
         for (earlier, before), (changes, after) in pairwise(chain)
     ]
     joint = {name for factor in along if len(factor.settings) > 1 for name in factor.settings}
-    beside = [found for name in wanted if name in joint if (found := _beside(history, own, winner, name)) is not None]
+    beside = [
+        found
+        for name in wanted
+        if name in joint
+        if (found := _single_contribution(history, own, winner, name)) is not None
+    ]
     return (*along, *beside)
 
 
@@ -64,7 +69,7 @@ def _finest_chain(steps: Mapping[Changes, FinishedTrial]) -> list[tuple[Changes,
     return [(changes, steps[changes]) for changes in best[everything]]
 
 
-def _beside(history: History, own: Settings, winner: Settings, name: str) -> Contribution | None:
+def _single_contribution(history: History, own: Settings, winner: Settings, name: str) -> Contribution | None:
     """The worth of one change between two trials with no other difference, the pair most like the winner.
 
     If the trial without the change was stopped early, the result is a lower bound.

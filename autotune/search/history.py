@@ -33,8 +33,7 @@ class FinishedTrial:
     half_width_ratio: float | None = None
     """Half of the 95 % interval as a share of the rate."""
     expected_gain_ratio: float | None = None
-    """Expected gain when the trial was chosen, as a share of the best rate; None when unknown or chosen for another
-    reason."""
+    """Expected gain when the trial was chosen, as a share of the best rate; None when unknown or irrelevant."""
     is_near_cap: bool = False
     """True when the allocator thrashed at the cap."""
     lacks_host_memory: bool = False
@@ -111,8 +110,7 @@ class History:
     def informative(self) -> History:
         """The most informative trials, for a proposal at constant cost; all trials while they are few.
 
-        Of thousands: the fastest, those with the fastest compute, the latest, the smallest over the cap, and the
-        baseline.
+        Of thousands: the fastest by rate and by compute, the latest, the smallest over the cap, and the baseline.
         """
         if len(self) <= MAX_INFORMATIVE:
             return self

@@ -34,7 +34,7 @@ def importances(storage: BaseStorage, study_name: str) -> dict[str, float]:
             study = optuna.load_study(study_name=study_name, storage=storage)
         except KeyError:
             return {}
-        return _of_study(study)
+        return _study_importances(study)
 
 
 def importances_of(tried: Sequence[tuple[Mapping[str, Value], float]]) -> dict[str, float]:
@@ -56,10 +56,10 @@ def importances_of(tried: Sequence[tuple[Mapping[str, Value], float]]) -> dict[s
         for params, rate in tried:
             known = {name: params.get(name) for name in names}
             study.add_trial(create_trial(value=rate, params=known, distributions=distributions))
-        return _of_study(study)
+        return _study_importances(study)
 
 
-def _of_study(study: optuna.Study) -> dict[str, float]:
+def _study_importances(study: optuna.Study) -> dict[str, float]:
     trials, names = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)), varied(study)
     if len(trials) < MIN_TRIALS or not names:
         return {}

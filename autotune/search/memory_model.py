@@ -2,8 +2,7 @@
 
 The peak is convex in the micro-batch: a small one's is the optimizer's own, a large one's comes from activations. Large
 micro-batches therefore count for more in the fit, and beyond the largest measured one the model expects more than the
-line. A failed trial tells only that it needs more than the cap: its memory at the failure says nothing of the missing
-amount.
+line. A failed trial tells only that it needs more than the cap, but not how much more.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ PREDICTION_MARGIN = 1.03
 """Share of the cap above which a prediction rules settings out: two points give the line to a few percent."""
 
 HOST_MARGIN = 1.0
-"""Share of the cap allowed to likely peaks on a CPU: readings seconds apart miss the very peak, which uses up the
-margin of the prediction."""
+"""Share of the cap allowed to likely peaks on a CPU: readings seconds apart miss the peak and use up the margin."""
 
 FAILED_SHARE = 1.05
 """Least need assumed for a failed trial, as a share of the cap, because a line must pass somewhere."""
@@ -39,8 +37,7 @@ SURE_NUM_SIZES = 3
 
 FLAT_RATIO = 1.05
 FLAT_BEYOND_SHARE = 0.25
-"""Share used when the measured peaks differ by less than FLAT_RATIO: flat peaks are the optimizer's, and say nothing of
-the bend."""
+"""Share used when the measured peaks differ by less than FLAT_RATIO: flat peaks are the optimizer's."""
 
 HOPED_SHARE = 0.25
 """Share of proportional growth hoped for with a single point, for a larger micro-batch worth a risk."""

@@ -19,8 +19,7 @@ from autotune.settings import Precision, Settings
 from autotune.space.search_space import SearchSpace
 
 READING = 0.015
-"""Standard deviation of a measured peak as a share: allocators reserve whole blocks, and host readings miss the
-peak."""
+"""Standard deviation of a measured peak as a share: allocators reserve blocks, host readings miss the peak."""
 
 HOST_MISS = 0.015
 """Share of the peak missed by readings of host memory, because they are seconds apart."""

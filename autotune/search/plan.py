@@ -90,7 +90,7 @@ def _on_accelerator(state: PlanState) -> None:
 
 def _is_loader_limited(state: PlanState) -> bool:
     """True when no known loader keeps up with the fastest compute, so faster compute would not help."""
-    most, compute = state.bounds.most_loaded(state.limits.usable_cpus), state.bounds.compute_rate(state.lead)
+    most, compute = state.bounds.largest_loader_rate(state.limits.usable_cpus), state.bounds.compute_rate(state.lead)
     return most is not None and compute is not None and compute > most
 
 
@@ -131,8 +131,7 @@ def _usual_gains(state: PlanState) -> None:
 def _usual_compute_again(state: PlanState) -> bool:
     """Tries the usual compute gains again at a grown micro-batch, if they failed or were left out before.
 
-    Small micro-batches wait for the host's launches, which these changes do not shorten, so a small micro-batch hides
-    their effect.
+    Small micro-batches wait for the host's launches, which hides the effect of faster compute.
 
     Returns:
         True when the settings with the usual gains compute fastest.

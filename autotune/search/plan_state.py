@@ -40,8 +40,7 @@ class PlanLimits:
     cap_bytes: int
     """Largest peak memory allowed for a trial."""
     fixed_bytes: float = 0.0
-    """Part of every peak, at least, that does not grow with the micro-batch: weights, gradients, the optimizer's
-    state."""
+    """Least part of every peak that does not grow with the micro-batch: weights, gradients, optimizer state."""
     noise_ratio: float = 0.02
     """Relative noise of rates; a smaller difference is noise."""
 
@@ -99,8 +98,7 @@ class PlanState:
         Args:
             settings: Canonical settings.
             stage: Reason for trying them.
-            favour: Share of the best rate by which the trial may be slower and still become the best: a tie goes to the
-                usual gains.
+            favour: Share of the best rate by which the trial may be slower and still become the best.
 
         Raises:
             NeedsTrial: When the settings were not tried yet.
@@ -120,8 +118,7 @@ class PlanState:
     def lead(self) -> Settings:
         """The settings that compute fastest, even behind a slow loader; the best settings without compute-only rates.
 
-        On an accelerator, enough workers may make these settings the fastest. A trial with any loader shows the
-        compute-only rate.
+        On an accelerator, enough workers may make them the fastest. Any trial shows its compute-only rate.
         """
         rated = [(self.bounds.compute_rate(trial.settings) or 0.0, trial) for trial in self.visited.sound]
         highest = max((rate for rate, _ in rated), default=0.0)
@@ -175,7 +172,7 @@ class PlanState:
 
     def cannot_lead(self, settings: Settings) -> bool:
         """True when faster compute is useless here: no loader keeps up, or the change was no faster elsewhere."""
-        compute, most = self.bounds.compute_rate(self.lead), self.bounds.most_loaded(self.limits.usable_cpus)
+        compute, most = self.bounds.compute_rate(self.lead), self.bounds.largest_loader_rate(self.limits.usable_cpus)
         if compute is not None and most is not None and compute > max(most, self.best_rate):
             return True
         known = self.bounds.compute_rate(settings)

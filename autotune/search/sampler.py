@@ -26,8 +26,7 @@ all parameters jointly, as the rivals in the benchmark of searches show. Beside 
 knowledge of joint effects, TPE does not."""
 
 MAX_FOLLOWED = 400
-"""Trials of the study in memory after which the study restarts with the most informative: TPE's time grows with
-trials."""
+"""Largest study in memory; beyond, it restarts with the most informative trials, since TPE gets slower."""
 
 NOT_SAMPLED = frozenset({"memory_fraction"})
 """Parameters that can only cost throughput; the plan looks for the winner's smallest at the end."""

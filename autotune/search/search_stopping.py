@@ -17,20 +17,18 @@ SAMPLED_STAGE = "sampled"
 NEIGHBOUR_STAGE = "neighbour"
 
 HANDFUL = 5
-"""Sound trials beside the baseline after which an unbeaten baseline counts as the best: the largest usual gains come
-first."""
+"""Sound trials beside the baseline after which an unbeaten baseline is best: the largest usual gains come first."""
 
 NUM_GROUPS = 3
-"""Groups of settings changed before an unbeaten baseline counts as the best: workers and threads alone say nothing of
-the rest."""
+"""Least groups of settings tried before an unbeaten baseline is best: workers and threads alone are not enough."""
 
 WORTH_GOING_ON = 4
 """Multiple of the noise. A larger expected gain keeps a search going although the baseline is unbeaten below its
 ceiling; a smaller one does not, because early in a search every job has some expected gain."""
 
 NUM_OUTLOOKS = 4
-"""Consecutive trials, including the next, whose average expected gain decides: on a noisy machine one new trial can
-overturn all expectations."""
+"""Consecutive trials, including the next, whose average expected gain decides: one noisy trial can overturn all
+expectations."""
 
 LITTLE_GAIN = 0.1
 """Least expected gain worth a trial, as a share of the noise. An expected gain is an average: a tenth of the noise is

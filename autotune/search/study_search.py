@@ -97,7 +97,7 @@ class Search:
 
     def can_begin_anew(self, number: int) -> bool:
         """True when nothing has been measured or queued and no other trial is running."""
-        return not self._trials.holds_others(number)
+        return not self._trials.has_other_trials(number)
 
     def begin_anew(self, space: SearchSpace) -> None:
         """Restarts with another baseline in a study without a trial; call only when `can_begin_anew`."""

@@ -84,7 +84,11 @@ class StudyTrials:
         self._distributions = {name: _distribution(name, space) for name in space.domains}
         self._study = self._open(study_name, about)
         script_settings = self._study.user_attrs.get(SETTINGS_ATTR)
-        if SETTINGS_ATTR in about and script_settings not in (None, about[SETTINGS_ATTR]) and not self.holds_others():
+        if (
+            SETTINGS_ATTR in about
+            and script_settings not in (None, about[SETTINGS_ATTR])
+            and not self.has_other_trials()
+        ):
             self._storage.delete_study(self._storage.get_study_id_from_name(study_name))
             self._study = self._open(study_name, about)
         self._study_id = self._storage.get_study_id_from_name(study_name)
@@ -110,7 +114,7 @@ class StudyTrials:
                     study.set_user_attr(key, value)
         return study
 
-    def holds_others(self, number: int | None = None) -> bool:
+    def has_other_trials(self, number: int | None = None) -> bool:
         """True when another trial was measured or is queued; given `number`, also when another trial is running."""
         states = {TrialState.COMPLETE, TrialState.WAITING, *([TrialState.RUNNING] if number is not None else [])}
         return any(trial.state in states and trial.number != number for trial in self._trials())
@@ -150,8 +154,7 @@ class StudyTrials:
     def start_queued(self, attrs: Mapping[str, Any], max_trials: int) -> tuple[int, Candidate] | None:
         """The first trial of the queue, started; None when the queue is empty.
 
-        Queued settings outside the space, settings already tried, and trials beyond the budget are pruned with a
-        reason.
+        Settings outside the space, settings already tried, and trials beyond the budget are pruned with a reason.
         """
         while any(trial.state is TrialState.WAITING for trial in self._trials()):
             with quiet():

@@ -51,7 +51,7 @@ def waits_for_data(state: PlanState) -> bool:
 
 def feed(state: PlanState) -> None:
     """On an accelerator: raises the workers to the number needed by the fastest compute."""
-    while (centre := _starved(state)) is not None:
+    while (centre := _starved_trial(state)) is not None:
         need = min(_workers_needed(state, centre), max(_cpus(state) - 1, centre.settings.num_workers + 1))
         changes: dict[str, Value] = {"num_workers": state.at_least("num_workers", need), "persistent_workers": True}
         settings = state.changed(changes, centre.settings)
@@ -64,7 +64,7 @@ def feed(state: PlanState) -> None:
         state.climb("num_workers", "workers", steps=(-1,))
 
 
-def _starved(state: PlanState) -> FinishedTrial | None:
+def _starved_trial(state: PlanState) -> FinishedTrial | None:
     """The trial with the fastest compute if its loader is too slow; otherwise the best if too slow itself, or None."""
     centre = state.visited.get(state.best)
     highest = STARVED_GAIN * max(state.best_rate, state.bounds.compute_rate(state.best) or 0.0)
