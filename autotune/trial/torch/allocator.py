@@ -1,4 +1,4 @@
-"""CUDA's caching allocator in this process: its share of the device, its retries block by block, its peaks."""
+"""Limits, watches and reads CUDA's caching allocator in this process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import wrap
 
 THRASHING_BLOCKS = 2
-"""Blocks of the window in a row with retries: one may be the last growth of a cache, two are a state."""
+"""Blocks with retries, one after another, that mean thrashing; a single block may be the last growth of a cache."""
 
 
 class AllocatorWatch:
-    """Reads the allocator at the ends of blocks and at the end; touches nothing before CUDA is on."""
+    """Reads the allocator at the end of each block and at the end of the trial; never initialises CUDA."""
 
     def __init__(self) -> None:
         self._num_retries = 0
@@ -26,13 +26,13 @@ class AllocatorWatch:
         self._peak_allocated = self._peak_reserved = 0
 
     def install(self) -> None:
-        """Keeps the peaks that a script resets: its first step and its optimizer's state count as well."""
+        """Notes the peaks before each reset by the script, so that its first step and optimizer state count."""
         for module in (torch.cuda, torch.cuda.memory, getattr(torch, "accelerator", None)):
             if hasattr(module, "reset_peak_memory_stats"):
                 wrap(module, "reset_peak_memory_stats", self._keep_peaks_before)
 
     def block_ended(self, phase: Phase) -> None:
-        """Notes whether memory was given back and asked for again since the last block."""
+        """Notes whether the allocator freed its cache and asked the device again since the last block."""
         if not torch_names.is_cuda_on():
             return
         num_retries = _num_retries()
@@ -42,7 +42,7 @@ class AllocatorWatch:
         self._is_near_cap = self._is_near_cap or self._num_in_a_row >= THRASHING_BLOCKS
 
     def figures(self) -> dict[str, Any]:
-        """The allocator's part of the report; empty without CUDA, and after an error that took the device away."""
+        """The allocator's part of the report; empty without CUDA, and after an error that lost the device."""
         if not torch_names.is_cuda_on():
             return {}
         try:
@@ -72,9 +72,9 @@ class AllocatorWatch:
 
 
 class ValidationWatch:
-    """Most memory in use while the script runs its model without gradients: trials end before they come to that.
+    """Measures the peak memory of calls without gradients, since trials end before the script's validation.
 
-    Needs an installed AllocatorWatch, which keeps the peaks that this one resets.
+    An AllocatorWatch must be installed: a ValidationWatch resets the peaks, and the AllocatorWatch notes them first.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class ValidationWatch:
         self._is_inside = False
 
     def called(self, with_gradients: bool) -> None:
-        """The script calls a module: with gradients, it trains, and whatever it did without them is over."""
+        """Notes a call of a module; a call with gradients ends a validation."""
         if with_gradients:
             self.trains()
         elif not self._is_inside and torch_names.is_cuda_on():
@@ -90,24 +90,24 @@ class ValidationWatch:
             torch.cuda.reset_peak_memory_stats()
 
     def trains(self, _: torch.Tensor | None = None) -> None:
-        """The script runs a backward pass, without a module's call before it where it has none."""
+        """Notes a backward pass, and ends a validation; a script without modules has no call to note."""
         if self._is_inside:
             self._is_inside = False
             self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated())
 
     def peak_bytes(self) -> int | None:
-        """The peak so far; None where nothing ran without gradients, or not on CUDA."""
+        """The peak so far; None when nothing ran without gradients on CUDA."""
         self.trains()
         return self._peak_bytes or None
 
 
 def limit_share(fraction: float) -> None:
-    """Limits the allocator of the device that this process trains on, now and when it takes another one.
+    """Limits the allocator of each device that this process makes its current device.
 
-    Ranks choose their device after CUDA has started, and each device has an allocator of its own.
+    A rank may choose its device after CUDA has started, and each device has a separate allocator.
     """
     limited: set[int] = set()
-    set_fraction = torch.cuda.set_per_process_memory_fraction  # Without what a probe wraps around it to see the script.
+    set_fraction = torch.cuda.set_per_process_memory_fraction  # Taken before a probe wraps the function.
 
     def limit(index: int) -> None:
         if index not in limited:
@@ -127,7 +127,7 @@ def limit_share(fraction: float) -> None:
 
 
 def _first_device() -> int:
-    """The device of this rank where the launcher names one: not every script makes it the current one."""
+    """The device that the launcher names for this rank, or the current device: some scripts never set the latter."""
     local_rank = os.environ.get("LOCAL_RANK", "")
     if local_rank.isdigit() and int(local_rank) < torch.cuda.device_count():
         return int(local_rank)

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset
 
 NO_DATA = (type, ModuleType, FunctionType)
-"""Types that an object of a batch may refer to and that are no data, such as an enumeration's class."""
+"""Types of values without data within a batch's objects, such as the class of an enumeration."""
 
 
 def tensors_of(batch: Any) -> list[torch.Tensor]:

@@ -1,7 +1,7 @@
-"""Keeps torch's compiler out of this room's functions: a training step that a script compiles calls them, too.
+"""Keeps torch's compiler out of the functions of `trial/`, which run within the steps that a script compiles.
 
-The compiler enters every Python function that is called while compiled code runs. Of a function that counts it would
-build one version after another, each made for the counts that it has seen, and check them all at every call.
+The compiler enters every Python function that compiled code calls. A function that counts would be compiled anew for
+new counts, and torch would check every version at every call.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _ROOM = __name__.removesuffix("torch.compiler_exclusion")
 
 
 def keep_out_compiler() -> None:
-    """Marks all functions of this room that were imported until now, but for the one that compiles a model.
+    """Excludes all imported functions of `trial/` from compilation, except the function that compiles a model.
 
-    A function of the script's that is compiled together with one of these has both in its graph as before.
+    When the compiler inlines an excluded function into a function of the script, the graph holds both as before.
     """
     rooms = [module for name, module in sys.modules.items() if name.startswith(_ROOM)]
     for module in rooms:
@@ -42,7 +42,7 @@ def _codes_of(owner: ModuleType | type) -> Iterator[CodeType]:
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
-    """A function's code, and that of the functions in it."""
+    """The code of a function and of all functions defined within."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,7 +1,7 @@
-"""Marks on the clock of the device that trains: host time on a CPU, events on the compute stream on CUDA.
+"""Sets marks on the clock of the training device: host time on a CPU, events on the compute stream on CUDA.
 
-Event to event includes the device's idle time, and the host running ahead cannot distort it; nothing is synchronised
-inside a window.
+The time between two events includes the device's idle time and does not depend on how far the host runs ahead.
+Nothing is synchronised inside a window.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from autotune.trial.torch import torch_names
 
 
 class Clock(Protocol):
-    """What the meter needs of a clock."""
+    """The interface between the meter and a device's clock."""
 
     marks_steps: bool
-    """Whether a block's longest step is known, by a mark at the end of each; otherwise only blocks are timed."""
+    """True to mark the end of every step, so that the longest step of a block is known; False to time blocks alone."""
 
     def mark(self) -> Any:
         """A mark at this place of the device's work."""
 
     def release(self, mark: Any) -> None:
-        """Takes back a reached mark that is asked for no more."""
+        """Frees a reached mark for another use; the caller reads the mark no more."""
 
     def is_reached(self, mark: Any) -> bool:
         """Whether the device has come to the mark."""
@@ -42,7 +42,7 @@ class Clock(Protocol):
 class HostClock:
     """The monotonic clock: the CPU has done its work when the call returns.
 
-    It times blocks alone: a mark of every step took a fifth of all that the meter does between two of them.
+    HostClock times blocks alone, because marks of single steps took a fifth of the meter's own time per step.
     """
 
     marks_steps = False
@@ -67,9 +67,9 @@ class HostClock:
 
 
 class CudaClock:
-    """Events on the current stream of the current device, each used again once it is released.
+    """Events on the current stream of the current device; released events are used again.
 
-    So there are never more of them than steps that the host is ahead of its device, and those of one block.
+    The number of events is bounded by the steps of one block and the steps by which the host is ahead of its device.
     """
 
     marks_steps = True
@@ -94,7 +94,7 @@ class CudaClock:
         return bool(mark.query())
 
     def wait(self, mark: Any) -> None:
-        """Waits for the event alone; what is queued behind it goes on."""
+        """Waits for the event alone; work queued behind the event goes on."""
         mark.synchronize()
 
     def seconds(self, start: Any, end: Any) -> float:

@@ -1,4 +1,4 @@
-"""Replacing one function of torch by a wrapper that calls it, the same way everywhere."""
+"""Replaces functions of torch by wrappers, and puts the originals back."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 _REBOUND = "_autotune_rebound"
-"""Attribute of a function that `rebindable` made: the list that holds what it calls."""
+"""Attribute of a function made by `rebindable`: a list with the function to call."""
 _wrapped: dict[Callable[[], None], None] = {}
-"""What puts back the original of every function that is wrapped in this process, the earliest first."""
+"""Functions that restore the originals of this process, in the order of wrapping."""
 
 
 def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
-    """Replaces `owner.name` by `make(original)`; returns a function that puts the original back.
+    """Replaces `owner.name` by `make(original)`; returns a function that restores the original.
 
-    The wrapper is taken off only while it is still the outermost one: what others put over it stays as it is.
+    The returned function does nothing once somebody has replaced the wrapper: a later wrapper stays in place.
     """
     rebound: list[Callable[..., Any]] | None = getattr(getattr(owner, name), _REBOUND, None)
     original = getattr(owner, name) if rebound is None else rebound[0]
@@ -38,15 +38,15 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
 
 
 def unwrap_all() -> None:
-    """Puts back the original of every function that `wrap` has replaced in this process."""
+    """Restores all functions that `wrap` has replaced in this process, the latest first."""
     for restore in reversed(tuple(_wrapped)):
         restore()
 
 
 def rebindable(owner: Any, name: str) -> None:
-    """Lets `wrap` reach those too who import the function by its name before it is wrapped.
+    """Lets a later `wrap` also reach modules that import the function by name before the `wrap`.
 
-    Whoever imports it from now on holds a function that calls whatever `wrap` has put in its place by then.
+    Imports from now on get a forwarding function, and `wrap` changes the target of the forwarding.
     """
     original = getattr(owner, name)
     if hasattr(original, _REBOUND):
