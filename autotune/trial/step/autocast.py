@@ -1,7 +1,7 @@
-"""Number formats without an edit: an autocast region per step around forward and loss, closed before backward.
+"""Runs forward and loss of each step in an autocast region, without an edit of the script.
 
-A region that is never left keeps the casts of the weights and the model stops learning (measured: a toy loss stayed
-at 1.35 for 30 steps); so there is one region per forward-backward, opened at the root's call.
+Every step gets its own region, opened at the root's call and closed before backward. A region that stays open keeps
+the cast weights, and the model stops learning (measured: a toy loss stayed at 1.35 for 30 steps).
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ DTYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 
 
 class AutocastRegion:
-    """Opens at a root's call when none is open; closes at backward, at the next batch, and at a step."""
+    """The autocast region of a step: opened at the first call of a root, closed at backward, next batch or step."""
 
     def __init__(self, device: str, precision: Precision) -> None:
         self._device = device
         self._dtype = DTYPES[precision]
         self._region: Any = None
-        """Used again for every step: to make one takes nearly as long as to enter it."""
+        """The same object for every step, since building a region takes nearly as long as entering a region."""
         self._thread: int | None = None
-        """The one that the open region belongs to; None when none is open."""
+        """The thread of the open region; None while the region is closed."""
 
     def install(self, roots: Roots) -> None:
-        """Attaches to the roots and to backward; the loader's and the optimizer's seam call `close` too."""
+        """Attaches to the roots and to backward; the seams of loader and optimizer call `close` as well."""
         roots.before_call.append(self.open)
         roots.around_again = lambda: torch.autocast(self._device, dtype=self._dtype)
         wrap(torch.autograd, "backward", self._wrap_backward)
 
     def open(self) -> None:
-        """Begins the region of this step; not in a backward pass, in whose thread nobody would close it."""
+        """Opens the region of this step, except in the thread of a backward pass, where nothing would close it."""
         if self._thread is None and not torch_names.is_in_backward():
             if self._region is None:
                 if torch_names.is_cuda_lost():
-                    return  # A region asks CUDA when it is made; the script has forked a process that cannot.
+                    return  # Building a region asks CUDA, and this forked process of the script cannot use CUDA.
                 self._region = torch.autocast(self._device, dtype=self._dtype)
             self._region.__enter__()
             self._thread = threading.get_ident()
 
     def close(self) -> None:
-        """Ends the region of this step; it belongs to the thread that opened it, and no other can end it."""
+        """Closes the region of this step in the thread that opened the region; does nothing in other threads."""
         if self._thread is not None and self._thread == threading.get_ident():
             self._thread = None
             self._region.__exit__(None, None, None)

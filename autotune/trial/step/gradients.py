@@ -1,10 +1,10 @@
-"""Gradient accumulation and loss scaling under a script that knows of neither.
+"""Adds gradient accumulation and loss scaling to a script without code for them.
 
 The script calls backward, clips, steps and zeroes once per micro-batch. With K micro-batches per step the first K-1
-calls of `step` do nothing, the gradients are left alone by `zero_grad`, by clipping and by the script's own scaler
-until the K-th, and schedulers that are stepped per batch move with the optimizer. A loss that is a mean over its
-samples is divided by K; a summed one is not. Under fp16 the loss is scaled, and gradients are unscaled before anybody
-reads them at the K-th micro-batch.
+calls of `step` do nothing. Until the K-th call `zero_grad`, clipping and the script's own scaler leave the gradients
+alone, and schedulers that are stepped per batch wait for the optimizer. A loss that is a mean over samples is divided
+by K; a summed loss is not divided. Under fp16 the loss is scaled, and the gradients of the K-th micro-batch are
+unscaled before any code reads them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from autotune.trial.step.steps import Steps
 from autotune.trial.torch.patching import wrap
 
 NUM_CHECKED = 8
-"""Pending micro-batches whose gradients are compared before and after: a script that clears them by hand, or clips
-them by hand, does so every time."""
+"""Pending micro-batches whose gradients are compared before and after. A script that clears or clips gradients by hand
+does so every time, so a few comparisons suffice."""
 
 
 class _AllOptimizers:
-    """What the scaler takes for one optimizer: all parameters of the script's, and the step that is due.
+    """Stands in for an optimizer towards the scaler: holds all parameters of the script and runs the due step.
 
-    Gradients are unscaled before it is known which optimizer the script will step.
+    Gradients are unscaled before the script has chosen the optimizer to step.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -52,9 +52,9 @@ class Gradients:
 
     def __init__(self, steps: Steps, *, grad_accum_steps: int, reduction: LossReduction, scaled_on: str | None) -> None:
         self.are_changed_by_script = False
-        """Whether gradients that were to wait were cleared or changed by code that no seam holds back."""
+        """Whether the script cleared or changed pending gradients by code without a seam."""
         self.num_missing = 0
-        """Micro-batches that steps at the ends of epochs were short of."""
+        """Micro-batches missing from the incomplete steps at the ends of epochs."""
         self._steps = steps
         self._accumulation = grad_accum_steps
         self._divides = reduction is LossReduction.MEAN
@@ -63,13 +63,13 @@ class Gradients:
         self._share: torch.Tensor | None = None
         self._all = _AllOptimizers(steps)
         self._num_pending = 0
-        """Micro-batches whose gradients wait for a step; the running one is counted from its backward on."""
+        """Micro-batches since the last step; the current micro-batch counts from its backward on."""
         self._is_unscaled = False
         self._held_optimizer: torch.optim.Optimizer | None = None
         """The optimizer whose step was held back last."""
         self._schedulers = HeldSchedulers(lambda: self.is_pending)
         self._clips: list[Callable[[], Any]] = []
-        """What the script did to the gradients of the last micro-batch while they were pending."""
+        """The script's clipping calls on the pending gradients of the last micro-batch."""
         self._own_scaler: Any = None
         """The script's scaler, whose step was held back last."""
         self._num_checked = 0
@@ -77,7 +77,7 @@ class Gradients:
 
     @functools.cached_property
     def _scaler(self) -> Any:
-        """Made for the first loss: to make one asks CUDA whether it is there, too early for what only imports torch."""
+        """Built at the first loss: a scaler asks the driver for devices, too early while the script only imports."""
         return torch.amp.GradScaler(self._scaled_on) if self._scaled_on is not None else None
 
     @property
@@ -105,10 +105,10 @@ class Gradients:
         self._schedulers.install()
 
     def epoch_ends(self) -> None:
-        """Steps the micro-batches that do not fill a step, with their true count, before the script goes on."""
+        """Makes a step of the pending micro-batches, with their true number as the divisor, at the end of an epoch."""
         optimizer = self._held_optimizer
         if not self.is_pending or optimizer is None or self._steps.thread != threading.get_ident():
-            # A loader that is read in a thread of its own is at its end before the training is.
+            # A loader that another thread reads ends before the training of its last batches.
             return
         if self._divides:
             for parameter in self._steps.parameters():
@@ -148,7 +148,7 @@ class Gradients:
             self._num_pending = 0
             self._schedulers.release()
             if self._is_unscaled:
-                # The script left the step out. Unless the scaler is told, it never unscales again.
+                # The script left the step out. Without `update` the scaler would never unscale again.
                 self._scaler.update()
                 self._is_unscaled = False
         elif self._norm is not None:
@@ -165,7 +165,7 @@ class Gradients:
             self._norm = gradient_norm(self._steps.parameters())
 
     def _share_for(self, loss: torch.Tensor) -> torch.Tensor:
-        """What the backward pass of a loss begins with, instead of with one: the loss need not be divided then."""
+        """The gradient 1/K for a backward pass to start from, in place of a division of the loss by K."""
         if self._share is None or self._share.dtype != loss.dtype or self._share.device != loss.device:
             self._share = torch.ones_like(loss, requires_grad=False) / self._accumulation
         return self._share
@@ -178,7 +178,7 @@ class Gradients:
         return self._scaler.scale(tensors) if self._scaler is not None else tensors
 
     def _unscale(self) -> None:
-        """Before clipping and all other readers of gradients, once per step."""
+        """Unscales the gradients once per step, before clipping and all other readers of gradients."""
         if self._scaler is not None and not self._is_unscaled:
             self._scaler.unscale_(self._all)
             self._is_unscaled = True
@@ -241,7 +241,7 @@ class Gradients:
             if not self.is_pending:
                 original(parameters, max_norm, *args, **kwargs)
                 return
-            # The norm that the script has is not the one that will be clipped.
+            # The script's norm is of incomplete gradients; at the step `clip_grad_norm_` computes the norm anew.
             clip = torch.nn.utils.clip_grad_norm_
             self._clips.append(functools.partial(clip, _listed(parameters), max_norm))
 
@@ -249,12 +249,12 @@ class Gradients:
 
 
 def _listed(parameters: Any) -> Any:
-    """Parameters that can be gone through more than once: scripts give generators."""
+    """Parameters as a list, for more than one pass: some scripts pass a generator."""
     return parameters if isinstance(parameters, torch.Tensor) else list(parameters)
 
 
 def gradient_norm(parameters: Iterable[torch.Tensor]) -> float | None:
-    """Norm of all dense gradients of these parameters together; None where it is not finite."""
+    """The joint norm of all dense gradients of these parameters; None for a norm that is not finite."""
     squares = [
         float(parameter.grad.detach().double().pow(2).sum())
         for parameter in parameters

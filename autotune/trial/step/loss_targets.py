@@ -1,4 +1,4 @@
-"""Over how many targets the script's loss is a mean: a mean over tokens is not the mean of its micro-batches' means."""
+"""Counts the targets of the script's mean loss: a mean over tokens differs from the mean of micro-batches' means."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from autotune.trial.torch.patching import wrap
 
 MAX_COUNTED = 64
 UNEVEN = 0.01
-"""Relative difference of the targets per sample from which a split batch trains something else than a whole one."""
+"""Relative difference of targets per sample above which a split batch trains differently from a whole batch."""
 
 
 class LossTargets:
-    """Counts the targets of cross entropies, each call of which waits for the device: for the probe alone."""
+    """Counts the targets of cross entropies, for the probe alone: every count waits for the device."""
 
     def __init__(self) -> None:
         self._num_targets = 0
         self._per_sample: list[float] = []
 
     def install(self) -> None:
-        """Attaches to torch's functions of losses that leave out some targets."""
+        """Attaches to torch's loss functions with an `ignore_index`."""
         functional: Any = torch.nn.functional
         for name in ("cross_entropy", "nll_loss"):
             signature = inspect.signature(getattr(functional, name))
             wrap(functional, name, self._counting(signature))
 
     def backward(self, num_samples: int | None) -> None:
-        """Notes that a backward pass has used what was counted, for a batch of so many samples."""
+        """Assigns the counted targets to a backward pass over a batch of `num_samples` samples."""
         if self._num_targets and len(self._per_sample) < MAX_COUNTED:
             self._per_sample.append(self._num_targets / (num_samples or 1))
         self._num_targets = 0
 
     @property
     def vary(self) -> bool:
-        """Whether batches had different numbers of targets for each of their samples."""
+        """Whether the number of targets per sample differed between batches."""
         counts = self._per_sample
         return bool(counts) and max(counts) > (1 + UNEVEN) * min(counts)
 
@@ -56,7 +56,7 @@ class LossTargets:
 
 
 def _num_counted(arguments: dict[str, Any]) -> int:
-    """Targets that a mean is taken over; 0 for other reductions, and for targets that are probabilities."""
+    """Number of targets in a mean; 0 for other reductions and for probabilities as targets."""
     target = arguments["target"]
     if arguments["reduction"] != "mean" or target.is_floating_point():
         return 0

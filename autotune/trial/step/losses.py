@@ -1,4 +1,4 @@
-"""The losses of a trial: the first ones, what they follow from, and whether one in the window was not finite."""
+"""Watches the losses of a trial: the first losses, their starting point, and whether all losses are finite."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from autotune.trial.torch.batch_structure import tensors_of
 
 NUM_FIRST_LOSSES = 8
 DEVICE_STRIDE = 7
-"""Of a window's losses that are on a device the first so many are looked at, and then, where steps are short, one in so
-many: to add each to a sum there, one more kernel, took 27 us of every step on an H200. A step by a loss that is not
-finite leaves weights that make all later ones so. An odd prime, so that of a script with several losses per step it is
-not always the same one's turn."""
+"""Number of a window's first losses on a device to check; with short steps every DEVICE_STRIDE-th loss follows.
+
+Adding a loss to a sum on the device, one more kernel, took 27 us of every step on an H200. A sparse check suffices: a
+step with a loss that is not finite leaves weights that make all later losses not finite. The number is an odd prime, so
+that a script with several losses per step has each loss checked in turn."""
 LONG_STEP_S = 0.009
-"""Where a backward pass comes every so many seconds or less often, every loss is looked at: 27 us are 0.3 % of that."""
+"""Seconds between backward passes from which every loss is checked: 27 us are 0.3 % of such a step."""
 MAX_DIGEST_TENSORS = 32
 MAX_DIGEST_BYTES = 1 << 18
-"""Of each tensor: runs that begin with other random numbers differ everywhere."""
+"""Bytes of each tensor in a digest; a beginning suffices, since runs with different seeds differ everywhere."""
 
 
 class LossWatch:
-    """Sees every loss that the script runs backward from.
+    """Watches the losses of the script's backward passes.
 
     Args:
-        steps: Knows the parameters, and tells of backward passes.
-        roots: Tell when the first forward pass begins.
+        steps: Gives the parameters, and calls a listener at backward passes.
+        roots: Call a listener before the first forward pass.
         now: A clock in seconds.
     """
 
@@ -42,26 +43,26 @@ class LossWatch:
         self._steps, self._roots, self._now = steps, roots, now
         self._is_measuring = False
         self._is_at_start = True
-        """Whether first losses are still to be noted."""
+        """Whether more first losses are to be noted."""
         self._first: list[torch.Tensor] = []
         self._num_steps = self._num_skipped = self._num_at_step = 0
-        """Steps done and skipped when the last loss came, and first losses that had been seen when a step was done."""
+        """Steps done and steps skipped at the last loss, and the number of first losses at the last done step."""
         self._has_begun = False
-        """Whether a loss was seen."""
+        """Whether a first loss was noted."""
         self._last: torch.Tensor | None = None
         """The last loss outside the window."""
         self._total: complex = 0.0
-        """Sum of the window's losses that are on the host: one that is not finite makes it so for good."""
+        """Sum of the window's losses on the host; a loss that is not finite makes the sum not finite for good."""
         self._totals: dict[torch.device, torch.Tensor] = {}
-        """The same of those that are on a device, on that device."""
+        """Sums of the window's checked losses on devices, each on its device."""
         self._num_on_device = 0
-        """Of the window's losses, those that were looked at there."""
+        """Number of the window's losses that were checked on a device."""
         self._began, self._num_backwards = 0.0, 0
-        """Time at which the window began, and backward passes by then."""
+        """Time in seconds and number of backward passes at the beginning of the window."""
         self._batch_digest: int | None = None
         self._weights_digest: int | None = None
         self._random_state: list[torch.Tensor] | None = None
-        """Before the first forward pass; None when it has begun unseen."""
+        """State of the generators before the first forward pass; None when the pass began unseen."""
 
     def install(self) -> None:
         """Attaches to the first forward pass and to all backward passes."""
@@ -69,7 +70,7 @@ class LossWatch:
         self._steps.on_backward.append(self._backward)
 
     def measure(self, is_on: bool) -> None:
-        """Says whether the window runs from now on: there no loss may be other than finite."""
+        """Begins the window when `is_on`, else ends the window; all losses within the window must be finite."""
         self._is_measuring = is_on
         self._num_on_device = 0
         if is_on:
@@ -79,12 +80,12 @@ class LossWatch:
             self._steps.let_pass(0)
 
     def first_batch(self, batch: Any) -> None:
-        """Notes the batch that the first steps are made with."""
+        """Notes the batch of the first steps."""
         self._batch_digest = digest(tensors_of(batch))
 
     @property
     def first_losses(self) -> tuple[float, ...]:
-        """Losses of the first backward passes, without those of skipped steps; one that is not finite ends them."""
+        """Losses of the first backward passes without skipped steps, up to the first loss that is not finite."""
         values = [float(loss) for loss in self._first]
         num_finite = next((i for i, value in enumerate(values) if not math.isfinite(value)), len(values))
         return tuple(values[:num_finite])
@@ -92,15 +93,15 @@ class LossWatch:
     @property
     def is_finite(self) -> bool:
         """Whether the last loss and all losses of the window are finite; waits for the device."""
-        seen = [*self._totals.values(), *([self._last] if self._last is not None else [])]
-        return cmath.isfinite(self._total) and all(bool(torch.isfinite(value).all()) for value in seen)
+        values = [*self._totals.values(), *([self._last] if self._last is not None else [])]
+        return cmath.isfinite(self._total) and all(bool(torch.isfinite(value).all()) for value in values)
 
     @property
     def start_digest(self) -> str | None:
-        """What the first losses follow from: initial weights and first batch.
+        """A checksum of initial weights and first batch, the starting point of the first losses.
 
-        None where one of them was not seen, or where the forward pass draws random numbers: another number format then
-        draws others.
+        None when weights or batch were not seen, or when the forward pass draws random numbers: another number format
+        then draws different numbers.
         """
         if self._batch_digest is None or self._weights_digest is None:
             return None
@@ -116,13 +117,13 @@ class LossWatch:
         if self._is_at_start:
             self._note_first(loss.data)
         if not self._is_measuring:
-            self._last = loss.data  # Half of what `detach` costs.
+            self._last = loss.data  # Takes half the time of `detach`.
             return
         if loss.is_cpu:
-            # A number costs a fifth of what a sum of tensors does, on the path of every step.
+            # Adding a number takes a fifth of the time of adding a tensor, on the path of every step.
             try:
                 self._total += loss.item()
-            except (RuntimeError, ValueError):  # more than one element, whose sum half precision may not hold
+            except (RuntimeError, ValueError):  # more than one element; the sum may overflow in half precision
                 self._total += _sum_of(loss.data, torch.float64).item()
             return
         self._num_on_device += 1
@@ -131,10 +132,10 @@ class LossWatch:
         self._add_on_device(loss.data)
 
     def _stride(self) -> int:
-        """Backward passes until the next loss that is looked at on a device.
+        """Backward passes until the next loss to check on a device.
 
-        By how long those of the window took on average: the host may be steps ahead of the device, and one of them then
-        takes it no time.
+        The average time of the window's backward passes decides, because a single pass takes the host no time while
+        the host runs steps ahead of the device.
         """
         num_backwards = self._steps.num_backwards - self._num_backwards
         return 1 if self._now() - self._began >= LONG_STEP_S * num_backwards else DEVICE_STRIDE
@@ -157,7 +158,7 @@ class LossWatch:
             self._is_at_start = len(self._first) < NUM_FIRST_LOSSES
 
     def _drop_skipped(self) -> None:
-        """Losses of a step that the scaler skipped come again: under fp16 the first steps go into finding the scale."""
+        """Drops the losses of a step that the scaler skipped: under fp16 the first steps search for the scale."""
         steps = self._steps
         if steps.num_steps != self._num_steps:
             self._num_at_step = len(self._first)
@@ -173,12 +174,12 @@ class LossWatch:
 
 
 def _sum_of(loss: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Of absolute values, which real and complex losses have alike, in a format that holds those of the loss's own."""
+    """Sum of the absolute values of a real or complex loss, in a format wide enough for the loss's own format."""
     return loss.abs().sum(dtype=dtype)
 
 
 def digest(tensors: list[torch.Tensor]) -> int | None:
-    """A checksum of the beginnings of some tensors, whatever their memory format; None where they cannot be read."""
+    """A checksum of the beginnings of the first tensors, equal for all memory formats; None for unreadable tensors."""
     checksum = 0
     try:
         for tensor in tensors[:MAX_DIGEST_TENSORS]:
@@ -187,13 +188,13 @@ def digest(tensors: list[torch.Tensor]) -> int | None:
             checksum = zlib.crc32(values.view(torch.uint8).numpy().tobytes(), checksum)
             checksum = zlib.crc32(str(tuple(tensor.shape)).encode(), checksum)
     except (RuntimeError, TypeError):
-        # Sharded, sparse, quantised: parity is not claimed then.
+        # Sharded, sparse or quantised tensors: without a digest no parity is claimed.
         return None
     return checksum
 
 
 def _random_state() -> list[torch.Tensor]:
-    """States of the generators that a forward pass draws from."""
+    """States of the random generators of a forward pass."""
     states = [torch.get_rng_state()]
     if torch_names.is_cuda_on():
         states.append(torch.cuda.get_rng_state())

@@ -1,4 +1,4 @@
-"""The number format of a model, read from the operands of its matrix products."""
+"""Reads the number format of a model from the operands of matrix products."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ LAYERS = (
 class OperandDetector:
     """Reads the number format of a model in the first call of each root.
 
-    A product counts by its multiplications, so a small router in fp32 does not speak for a model in bf16. Products of
-    frozen layers count only in a model without trained ones: a frozen layer may be loaded in any format.
+    Each product is weighted by its multiplications, so a small router in fp32 does not outvote a model in bf16.
+    Products of frozen layers count only in a model without trained layers, since a frozen layer may have any format.
 
     Args:
         is_compiled: True when torch's compiler runs the model. The detector then watches one layer within the graph,
@@ -71,8 +71,8 @@ class OperandDetector:
     @property
     def dtype(self) -> torch.dtype | None:
         """The format of most multiplications; None before the first product."""
-        seen = (self._trained or self._frozen).most_common(1)
-        return seen[0][0] if seen else None
+        most = (self._trained or self._frozen).most_common(1)
+        return most[0][0] if most else None
 
     @property
     def precision(self) -> Precision | None:
@@ -86,8 +86,8 @@ class OperandDetector:
         return Precision.TF32 if is_tf32 else Precision.FP32
 
     def _note(self, operands: list[torch.Tensor], num_multiplications: int) -> None:
-        seen = self._trained if any(operand.requires_grad for operand in operands) else self._frozen
-        seen[operands[0].dtype] += num_multiplications
+        counts = self._trained if any(operand.requires_grad for operand in operands) else self._frozen
+        counts[operands[0].dtype] += num_multiplications
 
     def _look_at_a_layer(self, root: torch.nn.Module) -> None:
         layers = list(_layers_called_by(root))
@@ -108,7 +108,7 @@ class OperandDetector:
 
 
 def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Layers that are called to compute products; a MultiheadAttention uses its projections without calling them."""
+    """Layers with products in their own calls; a MultiheadAttention uses its projections without calling them."""
     inner = {
         id(part)
         for attention in root.modules()

@@ -1,4 +1,4 @@
-"""The modules that the script itself calls while it trains, found at their first call in grad mode."""
+"""Finds the root modules: the modules that the script itself calls in training, at their first call in grad mode."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from autotune.trial.torch.patching import wrap
 class Roots:
     """Finds root modules, prepares each once, and runs an action before each of their calls.
 
-    `nn.Module.__call__` is wrapped only until the first optimizer step; afterwards each root carries its own small
-    wrapper, so that nothing stays on the path of the other modules.
+    `nn.Module.__call__` is wrapped during the search only. Afterwards each root carries its own small wrapper, so that
+    nothing stays on the path of the other modules.
     """
 
     def __init__(self) -> None:
@@ -27,27 +27,27 @@ class Roots:
         self.before_call: list[Callable[[], None]] = []
         """Run before every call of a root in grad mode."""
         self.on_any_call: Callable[[bool], None] | None = None
-        """Run before every call of a module while roots are looked for, with whether gradients are switched on; not
-        within a root's own call in grad mode, which may switch them off for a part of it."""
+        """Run before each call of a module during the search, with True when gradients are switched on. Calls within a
+        root's call in grad mode are left out, since a model may switch gradients off for a part of its work."""
         self.convert_inputs: Callable[[Any], Any] | None = None
         """Applied to every argument of a root's call."""
         self.around_first: list[Callable[[torch.nn.Module], AbstractContextManager[object]]] = []
-        """Each gives a context in which the first call of each root runs."""
+        """Functions from a root to a context for the root's first call."""
         self.around_again: Callable[[], AbstractContextManager[object]] | None = None
-        """Gives the context for a call of a root within a backward pass, where a checkpoint runs it again."""
+        """Gives the context for a call of a root within a backward pass, where a checkpoint runs the root again."""
         self.stops_at_first = False
-        """Take the wrapper off `nn.Module.__call__` at the first root: a compiler will trace the inner modules."""
+        """Ends the search at the first root when True: a compiler will trace the calls of the inner modules."""
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._is_inside = False
         self._restore: Callable[[], None] | None = None
 
     @property
     def modules(self) -> tuple[torch.nn.Module, ...]:
-        """Roots that were found and still exist."""
+        """All roots found so far that still exist."""
         return tuple(self._modules)
 
     def install(self) -> None:
-        """Begins to look for roots."""
+        """Begins the search for roots."""
         self._restore = wrap(torch.nn.Module, "__call__", self._wrap_call)
 
     def stop(self) -> None:
@@ -64,7 +64,7 @@ class Roots:
             if self._restore is None or self._is_inside or not is_training or is_criterion(module):
                 return original(module, *args, **kwargs)
             if torch_names.is_in_backward():
-                return original(module, *args, **kwargs)  # A checkpoint runs a part of some root again.
+                return original(module, *args, **kwargs)  # A checkpoint runs a part of a root again.
             is_new = module not in self._modules
             if is_new:
                 self._found(module)
@@ -117,11 +117,11 @@ class Roots:
 
 
 def weights_of(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
-    """Parameters of modules, each once; without those of lazy modules that were never called, which have no shape."""
+    """Parameters of modules, each once, without the parameters of uncalled lazy modules, which have no shape yet."""
     known = {id(p): p for module in modules for p in module.parameters()}
     return [p for p in known.values() if not is_lazy(p)]
 
 
 def is_criterion(module: torch.nn.Module) -> bool:
-    """A loss is called by the script as well, but it is no model: it has nothing to train and no parts."""
+    """Whether a module is a loss and no model: a loss has neither parameters nor children."""
     return next(module.parameters(), None) is None and next(module.children(), None) is None

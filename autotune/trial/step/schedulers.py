@@ -1,4 +1,4 @@
-"""Learning-rate schedulers of the script: held back while micro-batches are pending, kept alive past their end."""
+"""Holds the script's learning-rate schedulers back while micro-batches are pending, and keeps rates past the end."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import torch
 from autotune.trial.torch.patching import wrap
 
 PAST_THE_END = (ValueError, LookupError, ArithmeticError)
-"""What schedules raise when they are asked beyond their end: OneCycleLR, and functions that index a table."""
+"""Errors raised by schedules beyond their end, such as OneCycleLR and functions that index a table."""
 
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def wrap_steps(make: Make) -> None:
-    """Replaces `step` of every scheduler class by `make(step)`: torch's now, the script's own when first built."""
-    seen: set[Any] = set()
+    """Replaces `step` of every scheduler class by `make(step)`: torch's classes now, all others when first built."""
+    known: set[Any] = set()
 
-    def see(cls: Any) -> None:
-        if cls not in seen:
-            seen.add(cls)
+    def wrap_class(cls: Any) -> None:
+        if cls not in known:
+            known.add(cls)
             if "step" in vars(cls):
                 wrap(cls, "step", make)
 
@@ -32,7 +32,7 @@ def wrap_steps(make: Make) -> None:
         def init(scheduler: Any, *args: Any, **kwargs: Any) -> None:
             for cls in type(scheduler).__mro__:
                 if issubclass(cls, base):
-                    see(cls)
+                    wrap_class(cls)
             original(scheduler, *args, **kwargs)
 
         return init
@@ -41,17 +41,17 @@ def wrap_steps(make: Make) -> None:
     queue: list[Any] = [base]
     while queue:
         cls = queue.pop()
-        see(cls)
+        wrap_class(cls)
         queue.extend(cls.__subclasses__())
     wrap(base, "__init__", wrap_init)
 
 
 def keep_last_rate() -> None:
-    """Lets a trial go on past the end of the script's schedule: the rates stay what they were.
+    """Keeps the last learning rates when a trial runs past the end of the script's schedule.
 
-    A trial may take more steps than the script would. A schedule that then raises has ended, or gives what is no rate:
-    below zero, not a number, or complex, as a root of what falls below zero is. One that does so before it has made a
-    step is broken, and goes on as ever. Never to be used in real training.
+    A trial may take more steps than the script would. A schedule past its end raises an error, or gives a negative
+    number, not a number, or a complex number (the root of a negative number). A schedule that fails before its first
+    step is broken, and the error is raised as ever. Never to be used in real training.
     """
     wrap_steps(_keeping_last_rate)
 
@@ -79,15 +79,15 @@ def _has_moved(scheduler: Any) -> bool:
 
 
 def _is_rate(value: Any) -> bool:
-    """Whether an optimizer can go on with it; of a tensor, which may be on a device, nobody asks."""
+    """Whether a value is a learning rate; a tensor always passes, since to read a tensor may wait for the device."""
     return isinstance(value, torch.Tensor) or (isinstance(value, Real) and 0 <= float(value) < math.inf)
 
 
 class HeldSchedulers:
-    """Schedulers whose steps wait while micro-batches are pending.
+    """Holds back the steps of schedulers while micro-batches are pending.
 
-    One that is stepped per batch comes by again when its step is taken, and moves then. One that does not come by again
-    was stepped for another reason, an epoch that the script left early for instance: it moves once the step is done.
+    A scheduler that is stepped per batch is called again with the optimizer's step, and moves then. A scheduler without
+    a second call was stepped for another reason, such as an epoch that the script left early, and moves after the step.
 
     Args:
         is_pending: Whether micro-batches wait for their step now.
@@ -102,7 +102,7 @@ class HeldSchedulers:
         wrap_steps(self._wrap)
 
     def release(self) -> None:
-        """Steps those that were held and have not come by again; to be called when nothing is pending."""
+        """Steps all held schedulers without a second call; to be called when nothing is pending."""
         held, self._held = self._held, {}
         for step in held.values():
             step()

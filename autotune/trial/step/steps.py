@@ -1,4 +1,4 @@
-"""Backward passes and optimizer steps of this process, seen at torch's own functions."""
+"""Counts backward passes and optimizer steps of this process at torch's own functions."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from autotune.trial.torch.compiler_exclusion import keep_out_compiler
 from autotune.trial.torch.patching import wrap
 
 StepPolicy = Callable[[torch.optim.Optimizer, Callable[[], Any]], tuple[Any, bool]]
-"""Decides about one call of `step`: runs it or not; gives back its result and whether parameters were updated."""
+"""Runs one call of `step` or leaves the call out; returns the call's result and whether parameters were updated."""
 
 MAX_OTHER_STEPS = 128
-"""Steps of another optimizer in a row after which the one that is counted is taken to have had its time, as that of a
-head that is trained before all else is: scripts with several make no hundred of one's for each of another's."""
+"""Steps of another optimizer in a row after which the other optimizer is counted instead, as when a script trains a
+head first. Scripts that alternate optimizers never make 100 steps of one optimizer per step of the other."""
 
 
 class Steps:
-    """Counts of what really happened to gradients and parameters.
+    """Counts backward passes and real updates of parameters.
 
-    A step counts when the first optimizer that ever stepped updates its parameters; scripts with several optimizers
-    step them in turn, once per iteration each. When that is gone, or steps no more, the next one takes its place.
+    The steps of the first optimizer that steps are counted: scripts with several optimizers step each of them once per
+    iteration. When the counted optimizer is gone, or steps no more, the next stepping optimizer is counted instead.
     """
 
     def __init__(self) -> None:
         self.num_backwards = 0
         self.thread = 0
-        """The one that ran the last backward pass that listeners were told of."""
+        """The thread of the last backward pass that was reported to listeners."""
         self.num_steps = 0
         """Optimizer steps that updated parameters."""
         self.num_skipped = 0
-        """Steps that were due and did not update: gradients had overflowed."""
+        """Due steps without an update, after an overflow of the gradients."""
         self.num_updates = 0
-        """Steps that were due: done or skipped."""
+        """Due steps, done or skipped."""
         self.is_by_hand = False
-        """The script updates its parameters without a torch optimizer: each backward pass is taken for a step."""
+        """True when the script updates parameters without a torch optimizer; each backward pass counts as a step."""
         self.policy: StepPolicy | None = None
         """None runs every call of `step`."""
         self.expects_update: Callable[[], bool] = lambda: True
-        """Whether a step of the script's own scaler is due now, so that one that does not come was skipped."""
+        """Whether the script's own scaler must step now; a missing step then counts as skipped."""
         self.used_closure = False
         self.on_backward: list[Callable[[torch.Tensor | None], None]] = []
-        """Told of every backward pass and its loss, but of those that they let pass."""
+        """Called with the loss after each backward pass, except the passes skipped by `let_pass`."""
         self._listens_at = 0
-        """The number of backward passes at which they are told again."""
+        """Number of the next backward pass for the listeners."""
         self.on_step: list[Callable[[torch.optim.Optimizer | None], None]] = []
-        """Called after every step that updated parameters, of any optimizer; without one where it is by hand."""
+        """Called with the optimizer after each update of parameters; with None after an update by hand."""
         self._depth = 0
-        """1 within a call of `step`: what that calls itself is a part of it."""
+        """1 within a call of `step`: calls of `step` inside are parts of the same step."""
         self._num_calls = 0
         self._is_watching = False
         self._built: list[weakref.ref[torch.optim.Optimizer]] = []
-        self._seen: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._num_of_others, self._num_updates_before = Counter[int](), 0
-        """Steps of each other optimizer since the counted one's last, and how many of its own there were then."""
+        """Steps of each other optimizer since the last counted step, and the number of due steps at that time."""
         self._primary: Callable[[], torch.optim.Optimizer | None] = lambda: None
-        """Gives the optimizer whose steps are counted, as a weak reference does."""
+        """A weak reference to the optimizer whose steps are counted."""
 
     @property
     def has_optimizer(self) -> bool:
@@ -71,12 +71,12 @@ class Steps:
 
     @property
     def num_optimizers(self) -> int:
-        """Optimizers that have stepped, and those that wait for their turn with parameters of their own."""
-        stepped = list(self._seen)
+        """Number of optimizers that have stepped, and of other optimizers whose parameters nobody has stepped yet."""
+        stepped = list(self._stepped)
         if not stepped:
             return 0
         known = {id(parameter) for optimizer in stepped for parameter in parameters_of(optimizer)}
-        waiting = [optimizer for optimizer in self._alive() if optimizer not in self._seen]
+        waiting = [optimizer for optimizer in self._alive() if optimizer not in self._stepped]
         return len(stepped) + sum(all(id(p) not in known for p in parameters_of(other)) for other in waiting)
 
     @property
@@ -85,7 +85,7 @@ class Steps:
         return self._primary()
 
     def parameters(self) -> list[torch.Tensor]:
-        """Every parameter that an optimizer of the script updates, once."""
+        """All parameters of the script's optimizers, each once."""
         return list({id(p): p for optimizer in self._alive() for p in parameters_of(optimizer)}.values())
 
     def skipped(self) -> None:
@@ -94,10 +94,10 @@ class Steps:
         self.num_updates += 1
 
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
-        """Notes an update of parameters, by an optimizer or by hand."""
+        """Notes an update of parameters by an optimizer, or by hand with None."""
         primary = self._primary()
         if optimizer is not primary and optimizer is not None:
-            self._seen.add(optimizer)
+            self._stepped.add(optimizer)
             if primary is None or self._is_over(optimizer):
                 primary = optimizer
                 self._primary = weakref.ref(optimizer)
@@ -108,7 +108,10 @@ class Steps:
             listener(optimizer)
 
     def _is_over(self, other: torch.optim.Optimizer) -> bool:
-        """Whether the counted optimizer steps no more, asked at each step of another; its steps since count then."""
+        """Whether the counted optimizer steps no more, judged at each step of another optimizer.
+
+        The other optimizer's steps since the last counted step are then added to the counts.
+        """
         if self._num_updates_before != self.num_updates:
             self._num_updates_before = self.num_updates
             self._num_of_others.clear()
@@ -121,16 +124,16 @@ class Steps:
         return True
 
     def let_pass(self, num_backwards: int) -> None:
-        """Tells the listeners of `on_backward` of the one of that number from now on, and of none before."""
+        """Skips the listeners of `on_backward` until the `num_backwards`-th backward pass from now on."""
         if not self.is_by_hand:
             self._listens_at = self.num_backwards + num_backwards
 
     def forget(self, listener: Callable[[torch.optim.Optimizer | None], None]) -> None:
-        """Calls a listener of `on_step` no more: on the path of a step there is only what has something to do."""
+        """Removes a listener of `on_step`, to keep the path of a step short."""
         self.on_step = [other for other in self.on_step if other != listener]
 
     def watch_optimizers(self) -> None:
-        """Attaches to `step` of every optimizer that is built from now on; once."""
+        """Attaches to `step` of every optimizer built from now on; a second call does nothing."""
         if not self._is_watching:
             self._is_watching = True
             wrap(torch.optim.Optimizer, "__init__", self._wrap_init)
@@ -155,8 +158,8 @@ class Steps:
             inputs: Any = None,
             **later: Any,
         ) -> Any:
-            # By name: what `*args` and `**kwargs` hold is packed and unpacked, in every step.
-            if later:  # what torch has learned since
+            # Arguments by name: `*args` and `**kwargs` would be packed and unpacked in every step.
+            if later:  # arguments of a later torch
                 original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs, **later)
             else:
                 original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
@@ -218,5 +221,5 @@ class Steps:
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
-    """All parameters that an optimizer updates; those of lazy modules that were never called have no shape yet."""
+    """All parameters of an optimizer, without the parameters of uncalled lazy modules, which have no shape yet."""
     return (p for group in optimizer.param_groups for p in group["params"] if not is_lazy(p))
