@@ -41,7 +41,7 @@ class ReadPasses:
     def begins(self, latest: RunningEpoch, counters: Counters) -> None:
         """Notes that the script begins an iteration, while this one is the latest."""
         if self.is_look and (self._is_over or not latest.is_held):
-            counters.end_look()
+            counters.end_read_pass()
         else:
             # One that nothing was trained on yet may have its first batch in hand.
             self.waiting, self._was_trained_on = copy.copy(latest), not self.is_look
@@ -51,7 +51,7 @@ class ReadPasses:
         """Notes that the latest iteration is over: it came to its end, or the one that waits goes on."""
         self._is_over = True
         if self.is_look:
-            counters.end_look()
+            counters.end_read_pass()
 
     def taken_from(self, iterator: object, latest: RunningEpoch, counters: Counters) -> RunningEpoch:
         """The iteration that a batch is asked of: the latest one, or that which waited for it."""

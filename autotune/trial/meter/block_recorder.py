@@ -1,4 +1,4 @@
-"""Steps and blocks as they end: marks on the device's clock, turned into durations once the device has come to them."""
+"""Records blocks: marks the ends of steps on the device's clock, and computes durations when the device gets there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.trial.torch.device_clock import Clock
 
 
 class Count:
-    """What the running block holds so far, and how long it took once the device has come to its end."""
+    """The counts of one block; the durations are set once the device has reached the block's end."""
 
     __slots__ = (
         "build_times",
@@ -44,8 +44,8 @@ class Recorder:
 
     Args:
         clock: The clock of the device that trains.
-        built: What the loader's workers have built until now; None where nobody sees them.
-        max_steps_ahead: Steps that the host may have queued beyond what the device has done; None does not bound it.
+        built: Gives what the loader's workers have built so far, or None when the workers write no log.
+        max_steps_ahead: Most steps that the host may be ahead of the device; None sets no bound.
     """
 
     def __init__(
@@ -65,31 +65,31 @@ class Recorder:
         self._max_steps_ahead = max_steps_ahead
         self._last_built: Built | None = None
         self._pending: deque[Any] = deque()
-        """Marks of the steps that the device had not come to when it was asked last."""
+        """Marks of steps that the device had not reached at the last check."""
         self._ending: deque[tuple[Any, Count]] = deque()
-        """Those of them that end a block, and what that holds."""
+        """The pending marks that end a block, each with the counts of the block."""
         self._block_mark: Any = None
-        """Where the oldest block begins that is not settled."""
+        """The beginning of the oldest unsettled block."""
         self._step_mark: Any = None
-        """The last mark that the device has come to."""
+        """The last mark that the device has reached."""
         self._longest_step_s = 0.0
         self._finished: list[tuple[Phase, Count]] = []
-        """What blocks hold that the device has finished, until somebody asks for these."""
+        """Counts of finished blocks that nobody has asked for yet."""
         self._blocks: list[Block] = []
         self._of_phase: dict[Phase, list[Block]] = {phase: [] for phase in Phase}
 
     def begin(self, phase: Phase) -> None:
-        """Starts a phase here, once the device is there; a block that was not ended is dropped."""
+        """Waits for the device, then starts a phase; an unfinished block is dropped."""
         self.finish()
         self.phase = phase
         self.count = Count()
-        self._last_built = self._seen_built()
+        self._last_built = self._built_in_window()
         self._begin_block(self._mark())
 
     def end_step(self) -> None:
-        """Ends a step here that ends no block; waits for the device where the host is too far ahead of it.
+        """Ends a step within a block; waits for the device when the host is too far ahead.
 
-        Need not be called where the clock does not mark steps.
+        Needed only with a clock that marks steps, or with a bound on the steps ahead.
         """
         self._pending.append(self._mark())
         if self._max_steps_ahead is not None:
@@ -97,8 +97,8 @@ class Recorder:
             self._keep_up(self._max_steps_ahead)
 
     def end_block(self) -> None:
-        """Ends a step here, and with it the running block."""
-        built = self._seen_built()
+        """Ends a step and the running block."""
+        built = self._built_in_window()
         if built is not None and self._last_built is not None:
             self.count.num_built = built.num - self._last_built.num
             self.count.build_times = built.times.since(self._last_built.times)
@@ -112,7 +112,7 @@ class Recorder:
             self._keep_up(self._max_steps_ahead)
 
     def blocks(self, phase: Phase) -> Sequence[Block]:
-        """Blocks of a phase that the device has finished; asked for at the end of many a block, so never copied."""
+        """Finished blocks of a phase, never copied, because the meter asks at the end of many blocks."""
         self._make_blocks()
         return self._of_phase[phase]
 
@@ -123,8 +123,8 @@ class Recorder:
         self._make_blocks()
         return tuple(self._blocks)
 
-    def _seen_built(self) -> Built | None:
-        """In the window alone: the blocks before it may be single steps, and nothing is concluded from them."""
+    def _built_in_window(self) -> Built | None:
+        """What the workers have built so far; None outside the window, where blocks may be single steps."""
         return self._built() if self.phase is Phase.WINDOW else None
 
     def _keep_up(self, max_steps_ahead: int) -> None:
@@ -133,7 +133,7 @@ class Recorder:
             self._settle()
 
     def _settle(self) -> None:
-        """Turns the marks that the device has come to into durations, and gives them back to the clock."""
+        """Computes the durations up to all reached marks, and releases the marks."""
         clock, pending, ending = self._clock, self._pending, self._ending
         while pending and clock.is_reached(pending[0]):
             mark = pending.popleft()
@@ -161,7 +161,7 @@ class Recorder:
             self.elapsed_s[self.phase] += count.duration_s
 
     def _make_blocks(self) -> None:
-        """When they are asked for, and not in the window's steps: to make one takes longer than all else at its end."""
+        """Builds blocks on demand, not in the window's steps: building takes longer than the rest of a block's end."""
         for phase, count in self._finished:
             block = Block(
                 phase=phase,

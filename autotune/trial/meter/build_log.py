@@ -1,4 +1,4 @@
-"""What the workers of a loader have built so far, in memory that they share with the process that trains."""
+"""Logs the batches that a loader's workers have built, in memory shared with the training process."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from autotune.measure.build_times import BuildTimes
 _NUM_BUILT, _BUSY_S, _BUSY_SQUARED_S2, _BEGAN = range(4)
 _NUM_FIELDS = 4
 _IDLE = 0.0
-"""In place of the time at which a worker began its batch."""
+"""Stands for an idle worker, in place of the time at which a worker began a batch."""
 
 
 class Built(NamedTuple):
-    """What workers have built until some moment."""
+    """What a loader's workers have built up to some moment."""
 
     num: float
-    """Batches, with the share that is done of those being built, judged by the mean time so far."""
+    """Number of batches; a batch in the making counts by its age as a share of the mean building time."""
     times: BuildTimes
-    """Of those that are finished."""
+    """Building times of the finished batches."""
 
 
 class BuildLog:
-    """Batches that each worker built since the gate was opened; can be pickled for a worker.
+    """Counts and times the batches of each worker since the gate was opened; can be pickled for a worker.
 
-    Every worker writes its own fields alone, so nothing is locked.
+    No lock is needed: every worker writes only its own fields.
 
     Args:
-        context: Of multiprocessing, as the loader's; None for the default one.
-        num_workers: Of the loader.
-        prefetch_factor: Of the loader.
+        context: The loader's multiprocessing context; None for the default context.
+        num_workers: Number of the loader's workers.
+        prefetch_factor: Batches that each worker prefetches.
     """
 
     def __init__(self, context: Any, num_workers: int, prefetch_factor: int) -> None:
@@ -40,7 +40,7 @@ class BuildLog:
         self._fields: Any = (context or multiprocessing).RawArray("d", num_workers * _NUM_FIELDS)
 
     def build(self, worker_id: int, fetch: Callable[..., Any], *arguments: Any) -> Any:
-        """Builds a batch in its worker, and notes it."""
+        """Builds a batch in the worker, and notes the time."""
         fields, at = self._fields, worker_id * _NUM_FIELDS
         began = fields[at + _BEGAN] = time.monotonic()
         try:
@@ -56,7 +56,7 @@ class BuildLog:
         return batch
 
     def built(self) -> Built:
-        """What all workers have built until now."""
+        """What all workers have built so far."""
         now = time.monotonic()
         fields = self._fields[:]
         times = BuildTimes(

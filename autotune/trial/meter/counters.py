@@ -1,6 +1,6 @@
-"""What is done in every step while the clock runs: batches, samples and steps counted, from one `next()` to the next.
+"""Counts batches, samples and steps from one `next()` to the next: all work of the meter on the path of a step.
 
-All counts are totals since the beginning: a step only adds to them, and what a block holds is the difference of two.
+All counts are totals since the beginning. A step only adds to the totals, and a block is the difference of two totals.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from autotune.trial.step.steps import Steps
 
 
 class Counters:
-    """Totals of what the script took and used; says when a step and a block are over.
+    """Totals of the batches that the script took and used; reports the ends of steps and blocks.
 
-    Slots, and few of them: with a model's work between two steps, all that a step reads has left the caches.
+    The class has few attributes, in slots: a model's work between two steps pushes them out of the processor's caches.
 
     Args:
         steps: Counts of backward passes and steps.
-        has_loader: Whether micro-steps are batches; otherwise they are optimizer steps.
-        samples_per_step: Samples of one optimizer step, where they are not those of its batches.
-        micro_batches_per_step: Batches that a step takes.
-        end_step: Called at the end of a step that ends no block; None = nobody.
-        end_block: Called at the end of one that does.
+        has_loader: True when micro-steps are batches; False when micro-steps are optimizer steps.
+        samples_per_step: Samples of one optimizer step; None to sum the samples of the step's batches.
+        micro_batches_per_step: Batches of one step.
+        end_step: Called at the end of a step within a block; may be None.
+        end_block: Called at the end of a step that ends a block.
     """
 
     __slots__ = (
@@ -69,33 +69,33 @@ class Counters:
         """Batches that the script has taken."""
         self.samples_taken = self.latest_num_samples = 0.0
         self.wait_s = 0.0
-        """What it has waited for them."""
+        """Seconds that the script has waited for batches."""
         self.num_updates = steps.num_updates
         """Optimizer steps, as of the last arrival."""
         self._num_backwards = steps.num_backwards
         self._num_used, self._samples_used = 0, 0.0
-        """Of the batches taken, those that a backward pass has used; without a loader, optimizer steps."""
+        """Batches used by a backward pass, and samples in these batches; without a loader, optimizer steps."""
         self._micro_batches_per_step = micro_batches_per_step
         self._num_ahead = 0
-        """Batches that the script holds beyond those of its step, having taken so many before the pass's first step."""
+        """Batches that the script took before the first step of the pass beyond the need of the step."""
         self._is_pass_new = False
         self._num_taken_before, self._samples_taken_before = 0, 0.0
-        """Of the batches taken, those before the running pass."""
+        """Batches and samples taken before the running pass."""
         self._block_end = 1
         self.begin_block()
 
     def delivered(self, num_samples: float, wait_s: float) -> None:
-        """Notes a batch that the script was given, and how long it waited for it."""
+        """Notes a batch given to the script, and the script's wait in seconds."""
         self.num_taken += 1
         self.samples_taken += num_samples
         self.latest_num_samples = num_samples
         self.wait_s += wait_s
 
     def arrive(self) -> None:
-        """A micro-step ended; may end a step, and with it a block."""
+        """Notes the end of a micro-step, which may end a step and a block."""
         steps = self._steps
         if steps.num_backwards != self._num_backwards:
-            # Batches count when a backward pass has used them, and not when they were only read.
+            # Batches count from the backward pass on, not when the script only reads.
             self._num_backwards = steps.num_backwards
             if self._is_pass_new:
                 self._is_pass_new = False
@@ -112,13 +112,13 @@ class Counters:
             self._end_step()
 
     def begin_pass(self, *, is_left: bool, is_read_ahead: bool = False) -> None:
-        """The script begins to iterate anew: what it only read of the pass before does not count.
+        """Notes that the script iterates anew; unused batches of the last pass no longer count.
 
         Args:
-            is_left: Whether it left that before its end, and with it batches that were counted when they were taken
-                ahead, and that no step will ever use.
-            is_read_ahead: Whether a thread reads for the one that trains: what it has read by the end of a pass waits
-                in a queue of the script's, and is used later.
+            is_left: Whether the script left the last pass before the end. No step will use the batches taken in
+                advance.
+            is_read_ahead: Whether a separate thread reads the loader. At the end of a complete pass unused batches wait
+                in the script's own queue for a later step, and still count.
         """
         self._num_taken_before, self._samples_taken_before = self.num_taken, self.samples_taken
         if is_left:
@@ -128,12 +128,12 @@ class Counters:
             self.num_taken, self.samples_taken = self._num_used, self._samples_used
         self._is_pass_new, self._num_ahead = True, 0
 
-    def end_look(self) -> None:
-        """The running pass was only read, and the one before may go on: with it the batches that it has in hand."""
+    def end_read_pass(self) -> None:
+        """Drops the counts of the running pass, which was only read; the pass before may go on with its batches."""
         self.num_taken, self.samples_taken = self._num_taken_before, self._samples_taken_before
 
     def begin_block(self, num_micro_batches: int = 1) -> None:
-        """A block of at least so many micro-batches begins with the next step."""
+        """Begins a block of at least `num_micro_batches` micro-batches with the next step."""
         steps = self._steps
         self.num_updates = self._num_updates_before = steps.num_updates
         self._num_skipped_before = steps.num_skipped
@@ -144,7 +144,7 @@ class Counters:
         self._block_end = self._num_used + num_micro_batches
 
     def fill(self, count: Count) -> None:
-        """Notes what the block holds that ends here, and begins the next one, which is as long."""
+        """Fills in the counts of the ending block, and begins the next block with the same length."""
         num_micro_batches = self._block_end - self._num_used_before
         count.num_steps = self.num_updates - self._num_updates_before
         count.num_micro_batches = self._num_used - self._num_used_before

@@ -1,4 +1,4 @@
-"""Where a trial's seconds went, part by part, up to its report."""
+"""Times the parts of a trial, from the tuner's request to the report."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ PARTS: Mapping[Phase, str] = {phase: "warm_up" if phase is Phase.WARMUP else pha
 
 
 class PartTimes:
-    """Notes when each part of a trial began; times are `time.monotonic()`, which all processes share.
+    """Notes the beginning of each part of a trial, in seconds of `time.monotonic()`, a clock shared by all processes.
 
     Args:
-        asked_at: When the tuner asked for the trial.
-        ready_at: When the process could run the script: its interpreter was up, or it had been forked.
-        attached_at: When torch was there and the trial attached to it. Modules that the script imports after it are a
-            part of its preparation: nobody sees them but the script.
+        asked_at: Time of the tuner's request for the trial.
+        ready_at: Time when the process could run the script, after the start of the interpreter or the fork.
+        attached_at: Time when the trial attached to torch. The script's later imports count as preparation.
     """
 
     def __init__(self, *, asked_at: float, ready_at: float, attached_at: float) -> None:
@@ -30,7 +29,7 @@ class PartTimes:
         self._device: tuple[float, float] | None = None
 
     def install(self) -> None:
-        """Attaches to the first use of CUDA, which makes the process known to the driver."""
+        """Attaches to the first use of CUDA, when the process registers with the driver."""
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def initialize(*args: Any, **kwargs: Any) -> Any:
@@ -45,10 +44,10 @@ class PartTimes:
         restore = wrap(torch.cuda, "_lazy_init", make)
 
     def until_now(self, phases: Mapping[Phase, float]) -> dict[str, float]:
-        """Seconds by part; the last one's is the time until now.
+        """Seconds by part; the last part lasts until now.
 
         Args:
-            phases: When the meter entered its phases, in that order; empty where nothing was metered.
+            phases: Times at which the meter entered each phase, in order; empty without a meter.
         """
         now = time.monotonic()
         began = [*self._began.items(), *((PARTS[phase], at) for phase, at in phases.items())]

@@ -1,4 +1,4 @@
-"""Host memory of this process and its workers: at the end of a trial's window, and while a probe sees a validation."""
+"""Measures the host memory of this process and its workers: after a trial's window, and in a probe's validation."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from autotune.process_memory import (
 )
 
 WORKERS_EVERY_S = 0.25
-"""Between two looks at the workers of a validation, which walk their page tables."""
+"""Seconds between readings of a validation's workers; each reading makes the kernel walk the workers' page tables."""
 ROLLUP_BYTES = 1 << 14
-"""More than a process's summary of its memory has."""
+"""A size above every process's `smaps_rollup`."""
 EVERY_STEP = 3
-"""So many steps, each with a call without gradients before it, are none with a validation: it is a part of the step, as
-a teacher's forward pass is."""
+"""Steps after which calls without gradients are no validation if every step had such a call: the call is then a part of
+the step, such as a teacher's forward pass."""
 
 
 def held_bytes() -> int | None:
-    """Anonymous and shared memory of this process and its direct children, each page counted once.
+    """Bytes of anonymous and shared memory of this process and its direct children, each page counted once.
 
-    The servers that it was forked from, if it was, share the pages of its imports, and of its beginning. None where the
-    kernel does not say.
+    A forked process shares the pages of imports and prelude with the servers above, so the shares of the servers are
+    added. None when the kernel gives no figures.
     """
     opened = os.environ.get("AUTOTUNE_SERVER_ROLLUPS", "").split()
-    # With a namespace of its own this process does not see the servers, and what was opened before tells.
+    # In a separate namespace this process cannot see the servers, but inherits open descriptors of the servers' files.
     servers = [] if opened else [int(pid) for pid in os.environ.get("AUTOTUNE_SERVER_PIDS", "").split()]
     rollups = [text for descriptor in opened if (text := _read(int(descriptor)))]
     return held_memory_bytes((os.getpid(), *_children()), servers=servers, rollups=rollups) or None
 
 
 def _read(descriptor: int) -> bytes:
-    """What the kernel says by a descriptor now; nothing where the script has closed it, or put a file in its place."""
+    """Reads a `smaps_rollup` by its descriptor; empty when the script has closed or replaced the descriptor."""
     with suppress(OSError):
         text = os.pread(descriptor, ROLLUP_BYTES, 0)
         return text if b"[rollup]" in text else b""
@@ -52,39 +52,39 @@ def _read(descriptor: int) -> bytes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostValidation:
-    """What a validation took of the host's memory."""
+    """Host memory of a validation."""
 
     peak_bytes: int
-    """Most that was held."""
+    """Most memory held during the validation."""
     growth_bytes: int
-    """How much of it was more than after the step before."""
+    """Growth of the peak over the memory held after the last training step."""
 
 
 class OwnMemory:
-    """Readings of this process and of the workers that it started."""
+    """Readings of this process and of its workers."""
 
     def resident(self) -> ResidentMemory | None:
-        """The process's own counters."""
+        """The kernel's counters of this process; None when the kernel keeps none."""
         return resident_memory()
 
     def forget_peak(self) -> None:
-        """Lets the peak begin anew."""
+        """Resets the kernel's peak of this process."""
         forget_peak()
 
     def children(self) -> Sequence[int]:
-        """Processes that it started."""
+        """Ids of the processes started by this process."""
         return _children()
 
     def workers_bytes(self, pids: Sequence[int]) -> int:
-        """What these of them hold beside what they share with it, batches on their way included."""
+        """Bytes that these workers hold beyond the pages shared with this process, with batches in transit."""
         return private_bytes(pids) + open_shared_bytes(pids)
 
 
 class PassingWatch:
-    """What this process holds for a moment, from here on: activations, between two steps gone, or a first step's need.
+    """Measures memory that this process holds only briefly, such as activations or the needs of a first step.
 
-    Who looks now and then misses it; the kernel's own peak does not. What was before, imports and the script's
-    preparation, is left out: a trial that was forked after it has none of it.
+    The kernel's peak is read, because readings at intervals would miss short moments. The peak starts anew with this
+    object: imports and the script's preparation are left out, since a trial forked later does without both.
 
     Args:
         memory: Readings of this process.
@@ -96,7 +96,7 @@ class PassingWatch:
         self._before = self._memory.resident()
 
     def most_bytes(self) -> int | None:
-        """How much more it has held at its most than it does now; None where the kernel keeps no peak."""
+        """Bytes by which the peak exceeds the memory held now; None when the kernel keeps no peak."""
         before, now = self._before, self._memory.resident()
         if before is None or now is None:
             return None
@@ -104,10 +104,10 @@ class PassingWatch:
 
 
 class HostValidationWatch:
-    """Most memory on the host from a step to the next forward pass of training, if the model was called in between.
+    """Measures the host memory of a validation: calls without gradients between a step and the next training pass.
 
-    Trials end before they come to a validation. The process's own peak is the kernel's, so no moment is missed; what
-    the validation's workers hold is looked at now and then, and their most is added.
+    Trials end before the script's validation. The peak of the process is the kernel's, so no moment is missed. The
+    memory of the validation's workers is read every WORKERS_EVERY_S, and the highest reading is added.
 
     Args:
         memory: Readings of this process.
@@ -124,7 +124,7 @@ class HostValidationWatch:
         self._children_before: frozenset[int] = frozenset()
 
     def stepped(self, _: torch.optim.Optimizer | None = None) -> None:
-        """The script has updated its parameters: what comes up to its next forward pass may be a validation."""
+        """Notes an update of the parameters; a validation may follow."""
         self.trains()
         self._num_steps += 1
         self._num_steps_with_calls += self._was_called
@@ -132,7 +132,7 @@ class HostValidationWatch:
         self._begin()
 
     def called(self, with_gradients: bool) -> None:
-        """The script calls a module: with gradients, it trains."""
+        """Notes a call of a module; a call with gradients ends a validation."""
         if with_gradients:
             self.trains()
             return
@@ -144,7 +144,7 @@ class HostValidationWatch:
             self._look_at_workers()
 
     def trains(self, _: torch.Tensor | None = None) -> None:
-        """The script runs a backward pass, without a module's call before it where it has none."""
+        """Notes a backward pass, and ends a validation; a script without modules has no call to note."""
         if not self._is_inside:
             return
         self._is_inside = False
@@ -159,7 +159,7 @@ class HostValidationWatch:
         )
 
     def found(self) -> HostValidation | None:
-        """What was found so far; None where nothing ran without gradients, or where every step does that."""
+        """The validations so far; None when nothing ran without gradients, or when every step does."""
         self.trains()
         is_of_the_step = self._num_steps_with_calls == self._num_steps >= EVERY_STEP
         return None if is_of_the_step else self._found
@@ -176,10 +176,10 @@ class HostValidationWatch:
 
 
 def _peak_since(before: ResidentMemory, now: ResidentMemory) -> int:
-    """Most that a process held between two readings, mapped files not counted; 0 where the kernel's peak is older.
+    """Peak bytes of a process between two readings without mapped files; 0 when the peak may be older.
 
-    Unless the peak is higher than at the first reading, it may be of the time before that. Of the files that came or
-    went meanwhile the most is taken off.
+    A peak that did not rise since the first reading may stem from an earlier time. The larger of the two sizes of
+    mapped files is subtracted.
     """
     return now.peak_bytes - max(before.file_bytes, now.file_bytes) if now.peak_bytes > before.peak_bytes else 0
 

@@ -1,4 +1,4 @@
-"""What the meter must know of a trial before it begins."""
+"""Defines the meter's plan, and the meter's interfaces to epochs and to an observer."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from autotune.measure.window_stopping import WindowRule
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What the meter must know of the trial."""
+    """Facts and limits of a trial for the meter."""
 
     rule: WindowRule
     has_loader: bool
     num_workers: int
     num_queued: int
-    """Batches that the loader may hold ready: workers times prefetch. Of another kind of loader, what it may be."""
+    """Batches that the loader may hold ready: workers times prefetch, or an estimate for loaders of another kind."""
     micro_batches_per_step: int
     incumbent_samples_per_second: float | None
-    """The rate that this rank has to beat: ranks make alike steps together, so it is an even share of the best one."""
+    """The rate that this rank must beat: an even share of the best rate, since all ranks make equal steps together."""
     samples_per_step: float | None
-    """Samples of one optimizer step, where the user declared them or nobody can count them."""
+    """Samples of one optimizer step, if the user declared a number or the batches cannot be counted."""
     epoch_micro_batches: int | None = None
-    """Of the training loader's epoch; None where it has no length."""
+    """Micro-batches of the training loader's epoch; None without a length."""
     batches_vary: bool = False
-    """Batches differ in size: what the cached one takes says nothing of the others."""
+    """True when batches differ in size, so that the cached batch says nothing of other batches."""
     is_compute_only: bool = False
-    """End after the compute-only rate: nothing else of this trial is of use."""
+    """True to end the trial after the compute-only rate."""
     first_batch_s: float = 0.0
-    """From asking for the loader's iteration until its first batch."""
+    """Seconds from the start of an iteration to the first batch."""
     script_steps: int | None = None
-    """Optimizer steps after which the script ends by itself."""
+    """Optimizer steps of the whole script; None for a number above the trial's."""
 
 
 class Watcher(Protocol):
-    """Looks at the training loop once all is measured."""
+    """Observes the training loop after the measurement."""
 
     def begin(self) -> None:
-        """Begins to look."""
+        """Begins the observation."""
 
     def stepped(self) -> bool:
-        """A step was made; whether all was seen."""
+        """Notes a step; True when the observation is complete."""
 
 
 class Epochs(Protocol):
     """Ends an epoch of the training loader and begins the next, in place of the script."""
 
     def end_epoch(self, num_needed: int) -> float | None:
-        """Takes what the loader has ready, and ends; seconds of the end itself, None where that cannot be done.
+        """Takes the loader's ready batches, and ends the epoch; returns the seconds of the end, None if impossible.
 
         Args:
-            num_needed: Batches of the next epoch that the script will take for more of this one.
+            num_needed: Batches of the next epoch to give to the script within the script's current loop.
         """
 
     def begin_epoch(self) -> None:
-        """Begins the next epoch, in which the script goes on."""
+        """Begins the next epoch within the script's current loop."""

@@ -1,7 +1,7 @@
-"""The meter: phases of a trial, its blocks, and when it has seen enough.
+"""Measures a trial: runs through the phases, divides steps into blocks, and ends when enough is known.
 
-A micro-step runs from one `next()` of the training loader to the next; where the script has no loader, from one
-optimizer step to the next. Blocks end and phases change only where no gradients are pending.
+A micro-step runs from one `next()` of the training loader to the next, or from one optimizer step to the next in a
+script without a loader. Blocks end and phases change only when no gradients are pending.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from autotune.trial.torch.device_clock import Clock
 
 
 class Meter:
-    """Counts micro-steps into blocks, one phase after the other; made when the first optimizer step is done.
+    """Counts micro-steps into blocks, phase after phase; built after the first optimizer step.
 
     Args:
-        plan: What it must know of the trial.
+        plan: Facts and limits of the trial.
         steps: Counts of backward passes and steps.
-        clock: The clock of the device that trains.
-        agreement: How the ranks change phase together.
-        open_gate: Lets the loader's workers build, and says whether they had not done so before.
+        clock: The clock of the training device.
+        agreement: Decides on phase changes for all ranks together.
+        open_gate: Lets the loader's workers build; returns True when the workers had built nothing before.
         finish: Ends the trial; returns in tests alone.
-        measured: Called when the window is over and an epoch is to be begun after it, before anything else happens.
-        at_phase: Called whenever a phase begins.
-        at_block_end: Called whenever a block has ended on the host.
-        built: What the loader's workers have built until now; None where nobody sees them.
-        epochs: Begins a new epoch after the window; None where nothing is to be learned from one.
-        watcher: Looks at the loop at the very end; None where nobody wants to know more than the rate.
+        measured: Called first after the window when a restart of the epoch follows.
+        at_phase: Called at the beginning of each phase.
+        at_block_end: Called when a block has ended on the host.
+        built: Gives what the loader's workers have built so far, or None when the workers write no log.
+        epochs: Begins a new epoch after the window; None to measure no restart.
+        watcher: Observes the loop after the measurement; None to measure the rate alone.
     """
 
     def __init__(
@@ -60,22 +60,22 @@ class Meter:
     ) -> None:
         self.compute_samples_per_second: float | None = None
         self.entered_at: dict[Phase, float] = {}
-        """Monotonic time at which each phase began, for the accounting."""
+        """Monotonic time of each phase's beginning, for the accounting of the trial's seconds."""
         self.phase = Phase.WARMUP
         self.uses_cached_batch = plan.has_loader
-        """Whether the script is given the cached batch now."""
+        """Whether the script now gets the cached batch."""
         self._plan, self._steps, self._agreement = plan, steps, agreement
         self._open_gate, self._finish, self._measured = open_gate, finish, measured
         self._at_phase, self._at_block_end = at_phase, at_block_end
         self._epochs, self._watcher = epochs, watcher
         self._reason = StopReason.TIME_LIMIT
-        """Why the window ended."""
+        """The reason for the window's end."""
         self.epoch_end_s: float | None = None
-        """What the end of an epoch took, where one was begun on purpose."""
+        """Seconds of the epoch's end before a measured restart; None without a restart."""
         self._recorder = Recorder(clock, built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
         self._is_queue_empty = plan.has_loader or plan.num_queued == 0
         self.num_epoch_ends = 0
-        """Epochs that ended since real batches are trained on; from the second one on they are a part of the window."""
+        """Ends of epochs among the real batches; the second and later ends are a part of the window."""
         self._is_between_epochs = False
         self._num_restart_left = 0
         """Micro-batches of the restart after its first block."""
@@ -88,10 +88,10 @@ class Meter:
             end_step=self._end_step_of_rank if agreement.is_shared else end_step,
             end_block=self._end_block,
         )
-        """Whoever gives the script its batches counts them here."""
+        """Totals of batches, samples and steps; the batch source notes each delivered batch here."""
         self._entered_step = steps.num_updates
         self._num_samples_done, self._waited_s = 0.0, 0.0
-        """Of all blocks that have ended."""
+        """Samples and seconds of waiting in all ended blocks."""
         self._after_step_of: dict[Phase, Callable[[bool], None]] = {
             Phase.WARMUP: self._after_warm_up,
             Phase.COMPUTE: self._after_compute,
@@ -100,21 +100,22 @@ class Meter:
             Phase.RESTART: self._after_restart,
             Phase.OBSERVED: self._after_observed,
         }
-        """Changes the phase where it is time, told whether a block has ended, at which rank 0 decides."""
+        """Functions that may change the phase after a step; the argument is True at the end of a block, where rank 0
+        decides."""
         self._enter(Phase.WARMUP)
 
     def arrive(self) -> None:
-        """A micro-step ended; may change the phase, and may end the trial."""
+        """Notes the end of a micro-step; may change the phase or end the trial."""
         self.counters.arrive()
 
     def pass_begins(self) -> None:
-        """The script begins to iterate anew: batches of the pass before that it only read do not count.
+        """Notes that the script iterates anew; unused batches of the last pass do not count.
 
-        Whoever leaves an epoch by counting its batches never comes to its end: it ends here.
+        A script that counts batches may leave a pass before the loader's end. The epoch then ends here.
         """
         self.counters.arrive()
         is_read_ahead = self._steps.thread != threading.get_ident()
-        # Of an epoch that was begun from outside the script knows nothing, and uses what it holds.
+        # After an epoch begun by the meter the script is still in its old pass, and uses all batches.
         is_left = not self._is_between_epochs and self.phase is not Phase.RESTART
         self.counters.begin_pass(is_left=is_left, is_read_ahead=is_read_ahead)
         if not self._is_between_epochs:
@@ -126,10 +127,10 @@ class Meter:
         return self._recorder.finish()
 
     def epoch_ended(self) -> None:
-        """An epoch ended in spite of all.
+        """Notes that an epoch ended during the measurement.
 
-        The first time the block that holds its end is dropped, and the queue fills anew. Where epochs are so short
-        that the next end comes before enough was measured, ends are a part of training like any other, and stay in.
+        At the first end the running block is dropped, and the ramp begins anew. With epochs too short for a whole
+        measurement, later ends stay in the window as a part of training.
         """
         if self.phase not in (Phase.RAMP, Phase.WINDOW):
             return
@@ -139,7 +140,7 @@ class Meter:
             self._enter(Phase.RAMP)
 
     def _end_step_of_rank(self) -> None:
-        """A step ended, and no block: those of other ranks end elsewhere, so what rank 0 has decided is looked for."""
+        """Notes a step within a block, and reads rank 0's decision, since blocks of other ranks end at other steps."""
         self._recorder.end_step()
         self._after_step_of[self.phase](False)
 
@@ -154,7 +155,7 @@ class Meter:
         self._after_step_of[self.phase](True)
 
     def _enter(self, phase: Phase, num_micro_batches: int = 1) -> None:
-        """Begins a phase, with blocks of so many micro-batches."""
+        """Begins a phase with blocks of `num_micro_batches` micro-batches."""
         self._recorder.begin(phase)
         self.phase = phase
         self.uses_cached_batch = self._plan.has_loader and phase in (Phase.WARMUP, Phase.COMPUTE)
@@ -173,7 +174,7 @@ class Meter:
         if is_over and self._is_open(Mark.OPEN):
             self._recorder.finish()
             if phase_rules.is_compute_too_slow(self._recorder.blocks(Phase.COMPUTE), self._plan):
-                self._agreement.tell(Mark.RACED)
+                self._agreement.announce(Mark.RACED)
         if self._changes(Mark.OPEN, is_over):
             self._leave_compute()
 
@@ -199,32 +200,32 @@ class Meter:
             self._finish(self._reason)
 
     def _decides(self) -> bool:
-        """Whether the window ends now, and why, which all ranks are told."""
+        """Whether the window ends now; announces the reason to all ranks."""
         reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._plan.incumbent_samples_per_second)
         if reason is StopReason.CONVERGED:
-            self._agreement.tell(Mark.CONVERGED)
+            self._agreement.announce(Mark.CONVERGED)
         if reason is StopReason.RACED_OUT:
-            self._agreement.tell(Mark.RACED)
+            self._agreement.announce(Mark.RACED)
         elif reason is not None and self._is_restart_of_use():
-            self._agreement.tell(Mark.RESTART)
+            self._agreement.announce(Mark.RESTART)
         return reason is not None
 
     def _is_restart_of_use(self) -> bool:
-        """Whether the cost of an epoch's start is worth a look; rank 0 decides for all."""
+        """Whether a restart of the epoch is worth measuring; rank 0 decides for all ranks."""
         if self._epochs is None or self.num_epoch_ends > 1:
             return False
         return phase_rules.is_restart_of_use(self._recorder.blocks(Phase.WINDOW), self._plan)
 
     def _leave_window(self) -> None:
-        """Begins an epoch on purpose, once the window is over, or ends the trial."""
-        if self._agreement.is_told(Mark.CONVERGED):
+        """After the window: measures a restart of the epoch, or ends the trial."""
+        if self._agreement.is_announced(Mark.CONVERGED):
             self._reason = StopReason.CONVERGED
-        elif self._agreement.is_told(Mark.RACED):
+        elif self._agreement.is_announced(Mark.RACED):
             self._reason = StopReason.RACED_OUT
-        is_wanted = self._agreement.is_told(Mark.RESTART)
+        is_wanted = self._agreement.is_announced(Mark.RESTART)
         if is_wanted:
             self._measured(self._reason)
-            self.entered_at[Phase.RESTART] = time.monotonic()  # what the loader has ready is taken out before its clock
+            self.entered_at[Phase.RESTART] = time.monotonic()  # ready batches are taken before the phase's own clock
         num_watched = restart_micro_batches(self._plan.num_workers, self._plan.micro_batches_per_step)
         self.epoch_end_s = self._epochs.end_epoch(num_watched) if is_wanted and self._epochs is not None else None
         if self._epochs is None or self.epoch_end_s is None:
@@ -232,11 +233,11 @@ class Meter:
             return
         self._enter(Phase.RESTART)
         self._epochs.begin_epoch()
-        # The first step is a block of its own: it tells how long before the last worker the first one began.
+        # The first step is a separate block, and tells how long before the last worker the first worker began.
         self._num_restart_left = num_watched - self._plan.micro_batches_per_step
 
     def _end(self) -> None:
-        """All is measured: ends the trial, or lets it be looked at."""
+        """Ends the measurement: finishes the trial, or begins the observation."""
         if self._watcher is None:
             self._finish(self._reason)
             return
@@ -249,11 +250,11 @@ class Meter:
         )
 
     def _is_open(self, mark: Mark) -> bool:
-        """Whether its step is still to be found: what is told later may come too late for other ranks."""
+        """Whether the step of the change is still open; a later announcement might reach other ranks too late."""
         return not self._agreement.is_agreed(mark, since=self._entered_step)
 
     def _is_over(self) -> bool:
-        """Whether the phase before the window is."""
+        """Whether the running phase before the window is over."""
         blocks, plan = self._recorder.blocks(self.phase), self._plan
         elapsed_s = time.monotonic() - self._phase_began
         if self.phase is Phase.WARMUP:
@@ -278,7 +279,7 @@ class Meter:
     def _leave_compute(self) -> None:
         self._recorder.finish()
         self.compute_samples_per_second = phase_rules.ceiling(self._recorder.blocks(Phase.COMPUTE))
-        if self._agreement.is_told(Mark.RACED) or self._plan.is_compute_only:
+        if self._agreement.is_announced(Mark.RACED) or self._plan.is_compute_only:
             self._finish(StopReason.RACED_OUT)
             return
         self._begin_real_batches()
@@ -288,9 +289,9 @@ class Meter:
         self._enter(Phase.RAMP)
 
     def _enter_window(self) -> None:
-        # The whole ramp: its first batch takes a worker's full time and the others then come at once, so that its last
-        # ones alone look like a loader that is many times as fast. On another rank than the first the decision may come
-        # before a block has ended here.
+        # The whole ramp counts: the first batch takes a worker's full time and the next batches come at once, so the
+        # last steps alone would suggest a far faster loader. On ranks above 0 the decision may come before the first
+        # block of the ramp has ended.
         self._recorder.finish()
         plan = self._plan
         last = self._recorder.blocks(Phase.RAMP) or self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:]

@@ -1,4 +1,4 @@
-"""When a phase of a trial is over: rules on its blocks and its time alone."""
+"""Decides from blocks and time alone when a phase of a trial is over."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from autotune.trial.meter.measuring_plan import Plan
 
 MIN_WARMUP_STEPS = 3
 MAX_WARMUP_S = 10.0
-"""A warm-up that does not settle ends here: the job is unsteady by nature."""
+"""Longest warm-up; a job that has not settled by then is unsteady by nature."""
 STEADY_WARMUP_S = 1.5
 STEADY_WARMUP_STEPS = 10
-"""After so long and so many steps nothing is left to warm; the noise of a shared host alone keeps it from settling."""
+"""Steps and seconds after which nothing is left to warm, and only the noise of a shared host hides the steadiness."""
 LAST_WARMUP_STEPS = 6
-"""Steps of the warm-up that tell whether it has settled, and how long a step takes."""
+"""Last steps of the warm-up, for the test of steadiness and the time of a step."""
 COMPUTE_BLOCK_S = 0.02
-"""Shortest block of the compute-only rate: ended after every step, the meter's own work would slow down small steps."""
+"""Shortest block of the compute-only rate; the meter's work at the end of a block would slow down small steps."""
 MIN_COMPUTE_BLOCKS = 5
 MIN_COMPUTE_S = 0.4
 MAX_COMPUTE_S = 3.0
 DRAIN_QUEUES = 2
-"""Without a gate the queue is drained this many times over before the clock starts, and the result is `primed`."""
+"""Number of queue lengths to drain before the clock starts when there is no gate; the result is marked `primed`."""
 WARM_UP_SHARE, EARLY_SHARE = 0.125, 0.25
-"""Of the steps of a script that ends by itself: what the warm-up, and all before the real batches, may take."""
+"""Shares of the steps of a script that ends by itself, for the warm-up and for all phases before the window."""
 LEAST_QUEUED = 4
-"""Batches taken for the queue of a script that reads its loader ahead by itself."""
+"""Assumed queue length of a script that reads the loader ahead by itself."""
 
 
 def is_warm(blocks: Sequence[Block], elapsed_s: float, plan: Plan, num_updates: int) -> bool:
-    """Whether the warm-up is over, after so many seconds and optimizer steps of the script; blocks are single steps."""
+    """Whether the warm-up is over; the blocks of a warm-up are single steps."""
     if len(blocks) < MIN_WARMUP_STEPS:
         return False
     is_long = elapsed_s >= STEADY_WARMUP_S and len(blocks) >= STEADY_WARMUP_STEPS
@@ -47,14 +47,14 @@ def has_ceiling(num_blocks: int, elapsed_s: float, plan: Plan, num_updates: int)
 
 
 def ceiling(blocks: Sequence[Block]) -> float | None:
-    """Samples per second of blocks on the cached batch: the rate if no loader were needed; None without blocks."""
+    """Samples per second on the cached batch, the rate of training without a loader; None without blocks."""
     if not blocks:
         return None
     return sum(block.num_samples for block in blocks) / sum(block.busy_s for block in blocks)
 
 
 def is_compute_too_slow(blocks: Sequence[Block], plan: Plan) -> bool:
-    """Whether even the fastest block on the cached batch loses its race: the loader can only make it slower."""
+    """Whether even the fastest block on the cached batch loses the race; a loader can only slow the trial down."""
     to_beat = plan.incumbent_samples_per_second
     if to_beat is None or not blocks:
         return False
@@ -62,10 +62,10 @@ def is_compute_too_slow(blocks: Sequence[Block], plan: Plan) -> bool:
 
 
 def is_steady(blocks: Sequence[Block], plan: Plan, num_updates: int, *, is_queue_empty: bool) -> bool:
-    """Whether the ramp is over: every worker has begun, or a queue that was full has been emptied.
+    """Whether the ramp is over: every worker has begun, or a full queue was drained.
 
-    And it is as long as a block, so that one slow step does not make those of the window many times too short: then the
-    meter's work at their ends would be a part of every step.
+    The ramp also lasts at least one block of the window. After a shorter ramp a single slow step could make the
+    window's blocks far too short, and the meter's work at the ends of blocks would slow every step.
     """
     num_micro_batches = sum(block.num_micro_batches for block in blocks)
     if is_queue_empty:
@@ -79,7 +79,7 @@ def is_steady(blocks: Sequence[Block], plan: Plan, num_updates: int, *, is_queue
 
 
 def is_restart_of_use(window: Sequence[Block], plan: Plan) -> bool:
-    """Whether the cost of an epoch's start is worth a look after the window."""
+    """Whether a restart of the epoch is worth measuring after the window."""
     if not window:
         return False
     return is_worth_restarting(
@@ -93,15 +93,15 @@ def is_restart_of_use(window: Sequence[Block], plan: Plan) -> bool:
 
 
 def micro_step_s(blocks: Sequence[Block]) -> float:
-    """Mean time of a micro-step, with the wait for its batch."""
+    """Mean seconds of a micro-step, with the wait for the batch."""
     return sum(block.duration_s for block in blocks) / sum(block.num_micro_batches for block in blocks)
 
 
 def busy_micro_step_s(blocks: Sequence[Block]) -> float:
-    """Mean time of a micro-step, without the wait for its batch."""
+    """Mean seconds of a micro-step, without the wait for the batch."""
     return sum(block.busy_s for block in blocks) / sum(block.num_micro_batches for block in blocks)
 
 
 def _has_taken(share: float, plan: Plan, num_updates: int) -> bool:
-    """Whether that share of the steps that the script makes is spent."""
+    """Whether the script has made `share` of its steps; False when the script outlasts the trial."""
     return plan.script_steps is not None and num_updates >= share * plan.script_steps

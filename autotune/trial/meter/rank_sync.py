@@ -1,8 +1,8 @@
-"""How the ranks of one trial change phase at the same step, without a message between them.
+"""Changes the phase of all ranks of a trial at the same step, without messages between ranks.
 
-Ranks that synchronise gradients run in lockstep, so none is more than one optimizer step ahead. Rank 0 decides and
-writes, into a small file that all have mapped, the step at which the change happens: a little in the future. Every
-rank, rank 0 included, acts when its own count reaches that number.
+Ranks that synchronise gradients run in lockstep, at most one optimizer step apart. Rank 0 decides on a change, and
+writes a step in the near future into a small file mapped by all ranks. Every rank changes at this step of its own
+count.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from enum import IntEnum
 from pathlib import Path
 
 MAX_STEPS_AHEAD = 2
-"""Steps that a rank's host may have queued beyond what its device has done. Without a bound a rank that waits for
-nothing queues collectives far beyond the step at which the others stop, and its device waits for them for ever."""
+"""Steps that a rank's host may be ahead of its device. Without a bound a rank could queue collectives far beyond the
+last step of the other ranks, and its device would wait for ever."""
 LEAD_STEPS = MAX_STEPS_AHEAD + 2
-"""Optimizer steps between decision and change: what a host may be ahead, one for lockstep, one for a rank that already
-looked."""
+"""Optimizer steps between decision and change: the steps that a host may be ahead, one step for lockstep, and one step
+for a rank that has just read the file."""
 
 _SLOT_BYTES = 8
 
 
 class Mark(IntEnum):
-    """What is agreed on, and what the tuner may look at; each is one slot of eight bytes."""
+    """Slots of eight bytes in the shared file: agreements of the ranks, and progress for the tuner."""
 
     STEPS = 0
     """Optimizer steps that rank 0 has done."""
@@ -32,23 +32,23 @@ class Mark(IntEnum):
     WINDOW = 3
     STOP = 4
     CONVERGED = 5
-    """1 when the window ends because it is narrow enough."""
+    """1 when the window ends with a narrow enough interval."""
     RESTART = 6
     """1 when the window's end is followed by the start of a new epoch."""
     SAMPLES = 7
-    """Samples of rank 0 up to its last block's end, for whoever watches."""
+    """Samples of rank 0 up to the end of its last block, for progress displays."""
     WAIT_US = 8
-    """Microseconds for which rank 0 has waited for data until then."""
+    """Microseconds that rank 0 has waited for data up to the end of its last block."""
     OBSERVED = 9
-    """Step at which the look at the loop is over."""
+    """Step at which the observation of the loop is over."""
     RACED = 10
     """1 when the trial ends because it cannot be the fastest."""
     REPORTED = 11
-    """1 when a process that trained has said its last word: nobody waits long for its end."""
+    """1 when a training process has written its report, and its end need not be waited for."""
 
 
 class Progress:
-    """The shared file. A slot of 0 means that nothing is written there yet."""
+    """The shared file; a slot of 0 is not written yet."""
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -68,14 +68,14 @@ class Progress:
 
 
 class Agreement:
-    """Whether a phase change happens now, the same answer at the same step on every rank."""
+    """Answers whether a phase change happens now, alike at the same step on every rank."""
 
     def __init__(self, progress: Progress, rank: int, world_size: int) -> None:
         self._progress = progress
         self._leads = rank == 0
         self._lead_steps = LEAD_STEPS if world_size > 1 else 0
         self.is_shared = world_size > 1
-        """Whether there are other ranks."""
+        """Whether the trial has more than one rank."""
 
     def reached(self, mark: Mark, *, wanted: bool, num_steps: int, since: int) -> bool:
         """Whether the change to `mark` happens at this step.
@@ -84,7 +84,7 @@ class Agreement:
             mark: The change.
             wanted: Whether this rank would change now; only rank 0's wish counts.
             num_steps: Optimizer steps that this rank has done.
-            since: Steps at the begin of the running phase: what was agreed for an earlier one does not count.
+            since: Steps at the beginning of the running phase; earlier agreements do not count.
         """
         at = self._progress.get(mark)
         if at <= since and self._leads and wanted:
@@ -93,20 +93,20 @@ class Agreement:
         return since < at <= num_steps
 
     def is_agreed(self, mark: Mark, *, since: int) -> bool:
-        """Whether the step of the change to `mark` is known: what goes with it must have been told before."""
+        """Whether the step of the change to `mark` is known; announcements about the change come before."""
         return self._progress.get(mark) > since
 
-    def tell(self, mark: Mark) -> None:
-        """Tells the other ranks something that holds from the next change on."""
+    def announce(self, mark: Mark) -> None:
+        """Announces `mark` to the other ranks when called on rank 0; must precede the agreement on a change."""
         if self._leads:
             self._progress.put(mark, 1)
 
-    def is_told(self, mark: Mark) -> bool:
-        """Whether rank 0 has told it."""
+    def is_announced(self, mark: Mark) -> bool:
+        """Whether rank 0 has announced `mark`."""
         return self._progress.get(mark) != 0
 
     def done(self, num_steps: int, *, num_samples: float = 0.0, wait_s: float = 0.0) -> None:
-        """Tells the tuner how far the trial is, all counted from its beginning."""
+        """Writes the progress since the beginning of the trial for the tuner."""
         if self._leads:
             self._progress.put(Mark.STEPS, num_steps)
             self._progress.put(Mark.SAMPLES, round(num_samples))
