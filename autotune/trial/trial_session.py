@@ -235,7 +235,7 @@ class MeasuredSession:
             # The script may do much before it asks for its next batch: it has started, whatever comes now.
             Progress(self._paths.progress).put(Mark.STEPS, 1)
         if self._has_loader:
-            if self._batch_source.has_fed:
+            if self._batch_source.has_delivered:
                 self._steps.forget(self._stepped)
             elif self._steps.num_steps >= NUM_BLIND_STEPS:
                 self._end_blind()

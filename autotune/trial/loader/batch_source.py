@@ -1,4 +1,4 @@
-"""What the training loader gives the script during a trial: one cached batch while compute warms up, then real ones."""
+"""Gives the script its batches during a trial: a cached batch while compute warms up, then real batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import SampleCount, clone_batch, lengthen
 
 MAX_AHEAD = 2
-"""Batches that a script that trains takes before it uses the first: one more than it needs, to know the last one."""
+"""Batches that a training script takes before the first is used; some scripts take the next batch to see the end."""
 
 
 class BatchSource:
@@ -28,9 +28,9 @@ class BatchSource:
 
     Args:
         steps: Counts of backward passes and steps.
-        start_meter: Makes the meter after the first optimizer step, for so many workers and batches ahead.
-        num_passes_before_training: How often the script is known to begin an iteration over its loader before the
-            one it trains in: a look at the first batch, or a run for statistics.
+        start_meter: Builds the meter after the first optimizer step, given the numbers of workers and queued batches.
+        num_passes_before_training: Iterations over the loader before the training iteration, as counted in the probe,
+            for instance to read the first batch or to compute statistics.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class BatchSource:
         self.is_primed = False
         """Whether workers may have filled their queues before the clock started."""
         self.is_read_ahead = False
-        """Whether the script reads its loader in a thread of its own, and so has a queue of its own."""
-        self.has_fed = False
-        """Whether the training loader has given a batch."""
+        """Whether a separate thread of the script reads the loader into a queue."""
+        self.has_delivered = False
+        """Whether the training loader has delivered a batch."""
         self.first_batch_s = 0.0
-        """From asking for the iteration that trains first until its first batch: the workers were started in it."""
+        """Seconds from the start of the first training iteration to the first batch, with the start of the workers."""
         self._pass_began = 0.0
         self.epoch, self._read_passes = RunningEpoch(), ReadPasses(steps)
         self._steps = steps
@@ -53,20 +53,20 @@ class BatchSource:
         self._meter: Meter | None = None
         self._gates = WorkerGates()
         self._counters: Counters | None = None
-        """The meter's, while nothing but real batches is given: then they are counted there and then."""
-        self._given: Any = None
-        """A batch that takes the place of all others."""
-        self.given_s = 0.0
-        """Time that handing that one out took."""
+        """The meter's counters while all batches are real, for the short path; else None."""
+        self._substitute: Any = None
+        """A batch in place of all others; None for real batches."""
+        self.substitute_s = 0.0
+        """Seconds spent on handing out the substitute."""
         self.batch_factor = 1
-        """Samples of the cached batch, as a multiple of a real one's."""
+        """Samples of the cached batch as a multiple of a real batch's samples."""
         self._cached_batch: Any = None
         self._cached_samples = 0.0
         self._num_backwards = 0
         self._num_ahead = 0
-        """Batches that the script has taken since the pass began, or since the last backward pass."""
+        """Batches taken since the beginning of the pass, or since the last backward pass."""
         self._num_owed = 0
-        """Of these, cached ones that took the place of real ones."""
+        """Cached batches among the batches ahead; each took the place of a real batch."""
         self._num_workers = self._num_queued = 0
         self._samples = SampleCount()
         self._on_next: list[Callable[[], None]] = []
@@ -74,7 +74,7 @@ class BatchSource:
         self._on_first_batch: list[Callable[[Any], None]] = []
 
     def install(self) -> None:
-        """Attaches to torch, beyond what the loaders' seam is attached to."""
+        """Attaches the gates to torch; the seam of the loaders is attached elsewhere."""
         self._gates.install()
 
     def before_next(self, *actions: Callable[[], None]) -> None:
@@ -82,15 +82,15 @@ class BatchSource:
         self._on_next.extend(actions)
 
     def at_epoch_end(self, action: Callable[[], None]) -> None:
-        """Runs an action when the training loader has no more batches."""
+        """Runs an action at the end of the training loader's epoch."""
         self._on_epoch_end.append(action)
 
     def at_first_batch(self, action: Callable[[Any], None]) -> None:
-        """Runs an action with the batch that the first step is made with, before the script has it."""
+        """Runs an action with the batch of the first step, before the script gets the batch."""
         self._on_first_batch.append(action)
 
     def lengthen(self, loader: Any, least_batches: int) -> None:
-        """Makes the epoch of a built loader so many batches long at least, and `len(loader)` with it."""
+        """Lengthens the epoch of a built loader, and `len(loader)`, to at least `least_batches` batches."""
         lengthen(
             loader,
             least_batches=least_batches,
@@ -99,11 +99,11 @@ class BatchSource:
         )
 
     def iterates(self, record: LoaderRecord, loader: Any) -> None:
-        """Prepares the gate for the workers of an iteration that begins."""
+        """Prepares the gate for the workers of a new iteration."""
         self._pass_began = perf_counter()
         self._num_passes += 1
         if self._meter is not None:
-            if self._meter.phase is not Phase.RESTART:  # which begins an iteration in place of the script
+            if self._meter.phase is not Phase.RESTART:  # in RESTART the meter begins the iteration, not the script
                 self._read_passes.begins(self.epoch, self._meter.counters)
                 self.epoch.left()
             self._meter.pass_begins()
@@ -116,7 +116,7 @@ class BatchSource:
         )
 
     def iterated(self, _: LoaderRecord, loader: Any, iterator: Any) -> None:
-        """Notes what belongs to an iteration that has begun."""
+        """Notes the workers, queue length and batch size of a new iteration."""
         self._gates.iteration_began(iterator, is_closed=self._holds_back)
         self._num_workers = loader.num_workers
         self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
@@ -127,17 +127,17 @@ class BatchSource:
             self.phase_began(self._meter.phase)
 
     def phase_began(self, phase: Phase) -> None:
-        """Takes the short way while nothing but real batches is given."""
+        """Takes the short path while all batches are real."""
         is_real = phase in (Phase.RAMP, Phase.WINDOW)
         is_plain = is_real and not self._on_next and self._read_passes.waiting is None
         self._counters = self._meter.counters if is_plain and self._meter is not None else None
 
     def next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """The next batch of the training loader; in the window the path of every step, hence short and in one piece."""
+        """The next batch for the script; runs in every step of the window, hence short and in one function."""
         counters = self._counters
         if counters is not None:
             counters.arrive()
-            counters = self._counters  # with the step a phase may have ended, of several ranks within a block, too
+            counters = self._counters  # the step may have ended the phase
         if counters is None or self.epoch.num_given >= self.epoch.num_until_end:
             return self._next_of_any(iterator, original)
         began = perf_counter()
@@ -147,7 +147,7 @@ class BatchSource:
             self._epoch_ends()
             raise
         except Exception:
-            self._comes_not(iterator)
+            self._batch_failed(iterator)
             raise
         counters.wait_s += perf_counter() - began
         sizes = iterator._autotune_sizes
@@ -158,11 +158,11 @@ class BatchSource:
         return batch
 
     def give(self, batch: Any) -> None:
-        """Gives the script this batch from now on, at the end of a diagnosis; None = real ones again."""
-        self._given = batch
+        """Gives the script this batch from now on, at the end of a diagnosis; None returns to real batches."""
+        self._substitute = batch
 
     def open_gate(self) -> bool:
-        """Lets the workers build: the window is near; whether nothing was built before but what is being built now."""
+        """Lets the workers build, before the window; returns True when no queue was filled before."""
         gate = self._gates.gate
         self.is_read_ahead = self._steps.thread != threading.get_ident()
         has_queue = self._num_workers > 0 or self.is_read_ahead
@@ -173,39 +173,40 @@ class BatchSource:
         return not self.is_primed
 
     def built(self) -> Built | None:
-        """What the running iteration's workers have built; None where nobody sees them."""
+        """What the workers of the running iteration have built; None without a gate."""
         gate = self._gates.gate
         return gate.log.built() if gate is not None else None
 
     def end_epoch(self, num_needed: int) -> float | None:
-        """Ends the running epoch here; seconds that the end itself took, None where it cannot be done from outside.
+        """Ends the running epoch; returns the seconds of the end itself, None when the epoch cannot be ended here.
 
         Args:
-            num_needed: Batches of the next epoch that the script will take for more of this one.
+            num_needed: Batches of the next epoch to give to the script within the script's current loop.
         """
         return None if self.is_read_ahead else self.epoch.end(num_needed)
 
     @property
     def _is_early(self) -> bool:
-        """Whether the clock may not start yet."""
+        """Whether the phase is before the first real batches."""
         return self._meter is None or self._meter.uses_cached_batch
 
     @property
     def _holds_back(self) -> bool:
-        """Whether the script is given the cached batch, while the workers wait."""
+        """Whether the workers wait while the script gets the cached batch."""
         return self._num_passes > self._num_passes_before_training and self._is_early
 
     def _may_repeat(self, num_backwards_before: int) -> bool:
-        """Whether a pass that came to its end goes on: while it trains, and not where it only reads.
+        """Whether a pass goes on at the end of the script's own epoch: True for training, False for reading only.
 
-        Workers ask for batches long before the script has the first of them in hand.
+        Workers ask for batches long before the script gets the first batch, so an end before the third batch counts as
+        training.
         """
         is_read_ahead = self._steps.thread not in (0, threading.get_ident())
         has_trained = self._steps.num_backwards > num_backwards_before
         return has_trained or is_read_ahead or self.epoch.num_taken <= MAX_AHEAD
 
     def _next_of_any(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """The next batch of whatever kind the phase wants: the cached one, a real one, or what takes their place."""
+        """The next batch of any kind: cached, real or substitute."""
         for action in self._on_next:
             action()
         meter = self._meter
@@ -219,7 +220,7 @@ class BatchSource:
             if meter is None or meter.uses_cached_batch:
                 return self._early(iterator, original)
             meter.arrive()
-            if self._given is not None:
+            if self._substitute is not None:
                 return self._give()
             began = perf_counter()
             batch, num_samples = self._taken(iterator if epoch.successor is None else epoch.successor, original)
@@ -231,7 +232,7 @@ class BatchSource:
             raise
 
     def _early(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """A batch before the clock may start: the cached one for training, real ones for everything else."""
+        """A batch before the window: the cached batch for training, real batches for all other uses."""
         if self._meter is not None:
             self._meter.arrive()
         elif self._steps.num_updates:
@@ -250,7 +251,7 @@ class BatchSource:
         self._num_ahead += 1
         self.epoch.num_given += 1
         if self._cached_batch is None and self._is_early:
-            self.has_fed = True
+            self.has_delivered = True
             self.first_batch_s = perf_counter() - self._pass_began
             self._cached_batch = clone_batch(repeated(batch, self.batch_factor))
             self._cached_samples = num_samples * self.batch_factor
@@ -263,21 +264,21 @@ class BatchSource:
     def _give(self) -> Any:
         assert self._meter is not None
         began = perf_counter()
-        batch = clone_batch(self._given)
-        self.given_s += (elapsed_s := perf_counter() - began)
+        batch = clone_batch(self._substitute)
+        self.substitute_s += (elapsed_s := perf_counter() - began)
         self._meter.counters.delivered(self._samples.of(batch), elapsed_s)
         return batch
 
     def _cached(self) -> Any:
         gate = self._gates.gate
         if gate is not None and gate.is_open:
-            # Some batches of this very pass were only read, so the workers are ahead by now.
+            # The script only read some batches of this pass, so the workers are ahead by now.
             self.is_primed = True
         self._num_owed += 1
         return clone_batch(self._cached_batch)
 
     def _let_through(self, iterator: Any, original: Callable[[Any], Any]) -> None:
-        """Opens the gate for a script that only reads, and makes up for the cached batches that it was given."""
+        """Opens the gate for a script that only reads, and skips one real batch per cached batch given before."""
         if self._gates.gate is not None:
             self._gates.gate.open()
         while self._num_owed:
@@ -285,19 +286,19 @@ class BatchSource:
             self._taken(iterator, original)
 
     def _taken(self, iterator: Any, original: Callable[[Any], Any]) -> tuple[Any, float]:
-        """The loader's next batch, and its samples: as many as indices were asked for, or its leading size."""
+        """The loader's next batch, and its samples: the number of requested indices, or the leading size."""
         sizes = iterator._autotune_sizes
         try:
             batch = original(iterator)
         except StopIteration:
             raise
         except Exception:
-            self._comes_not(iterator)
+            self._batch_failed(iterator)
             raise
         return batch, sizes.popleft() if sizes else self._samples.of(batch)
 
-    def _comes_not(self, iterator: Any) -> None:
-        """A script that leaves such a batch out asks for the next one, which may be of a worker that waits."""
+    def _batch_failed(self, iterator: Any) -> None:
+        """Opens the gate after a failed batch: the script may ask for the next batch, from a worker at the gate."""
         if self._gates.gate is not None:
             self._gates.gate.open()
         if iterator._autotune_sizes:

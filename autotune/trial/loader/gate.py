@@ -1,7 +1,7 @@
-"""Workers start and import while compute warms up, but build nothing until the clock may start.
+"""Holds a loader's workers back at a gate: workers start and import during the warm-up, and build batches later.
 
-A queue that was full before the clock started makes the settings with the most workers look up to nine times too fast,
-and discarding batches until it has drained costs a thousand steps (measured); so it is never filled.
+A full queue at the start of the clock makes settings with many workers look up to nine times too fast, and draining a
+full queue costs a thousand steps (measured). Hence the queue is never filled before the clock starts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotune.trial.torch.patching import wrap
 
 
 class Gate:
-    """An event that the workers of one iteration wait for before they build a batch, and what they built after it."""
+    """The event that the workers of an iteration await before they build, and the log of the batches built after."""
 
     def __init__(self, context: Any, num_workers: int, prefetch_factor: int) -> None:
         self.is_open = False
@@ -37,12 +37,12 @@ class Gate:
 
 
 class GatedWorkerInit:
-    """A `worker_init_fn` that closes the gate in its worker, then runs the user's own; can be pickled.
+    """A `worker_init_fn` that makes a worker wait at the gate, then runs the script's own function; can be pickled.
 
     Args:
-        gate: What to wait at, and to note batches in.
+        gate: The gate, with the log of batches.
         user_init: The script's own `worker_init_fn`.
-        is_sharded: Whether each worker has a share of the data of its own, so that the first may have none.
+        is_sharded: Whether each worker has a separate share of the data; the first worker may then have none.
     """
 
     def __init__(self, gate: Gate, user_init: Callable[[int], None] | None, *, is_sharded: bool) -> None:
@@ -51,7 +51,7 @@ class GatedWorkerInit:
         self.is_sharded = is_sharded
 
     def __call__(self, worker_id: int) -> None:
-        """Wraps the fetchers of this process, then initialises as the user asked."""
+        """Wraps the fetchers of this process, then runs the script's own function."""
         passage = _Passage(self.gate, worker_id, num_free=1 if worker_id == 0 or self.is_sharded else 0)
         for cls in torch_names.fetchers():
             wrap(cls, "fetch", passage.through)
@@ -65,16 +65,16 @@ class _Passage:
     def __init__(self, gate: Gate, worker_id: int, *, num_free: int) -> None:
         self._gate, self._worker_id = gate, worker_id
         self._num_free = num_free
-        """Batches that need not wait: the one that warms the compute up."""
+        """Batches that may pass the closed gate: the batch for the compute warm-up."""
         self._is_building = False
 
     def through(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
-        """A `fetch` that waits at the gate and is noted."""
+        """A `fetch` that waits at the gate and logs each batch."""
         event, log = self._gate.event, self._gate.log
 
         def gated(fetcher: Any, index: Any) -> Any:
             if self._is_building:
-                return fetch(fetcher, index)  # a dataset that reads a loader of its own
+                return fetch(fetcher, index)  # a dataset that reads an inner loader
             self._is_building = True
             try:
                 if self._num_free > 0:
@@ -92,32 +92,32 @@ class _Passage:
 class WorkerGates:
     """The gate of the training loader's running iteration.
 
-    Every iteration has a gate of its own: workers of one that the script has left, after a look at its first batch for
-    instance, must neither be waited for nor let those of the next one through.
+    Every iteration has a new gate. The script may leave an iteration early, for instance after reading the first batch.
+    The workers of such an iteration must end without opening the gate of the next.
     """
 
     def __init__(self) -> None:
         self.gate: Gate | None = None
-        """None where the workers of the running iteration may build as they like, or there are none."""
+        """None when the running iteration has no workers, or workers without a gate."""
         self._has_lasting_workers = False
 
     def install(self) -> None:
-        """Attaches to the end of workers: those that wait at a gate cannot be told otherwise that they are to end."""
+        """Attaches to the shutdown of workers, since a worker at a closed gate would never see the request to end."""
         if torch_names.WORKERS_ITERATOR is not None:
             wrap(torch_names.WORKERS_ITERATOR, torch_names.SHUTDOWN_WORKERS, _opening)
 
     def iteration_begins(self, loader: Any, *, is_early: bool, is_closed: bool, has_workers: bool) -> None:
-        """Prepares a loader for the workers that it is about to start.
+        """Prepares a loader before the start of its workers.
 
         Args:
             loader: The training loader.
-            is_early: Whether the clock may not start yet.
-            is_closed: Whether its workers are to wait from the beginning.
-            has_workers: Whether it goes on with the persistent workers that it has.
+            is_early: Whether the phase is before the first real batches.
+            is_closed: Whether workers wait at the gate from the beginning.
+            has_workers: Whether the loader goes on with existing persistent workers.
         """
         self._has_lasting_workers = has_workers and loader.num_workers > 0
         if self.gate is not None:
-            # Workers that go on finish what they were asked for before; others fill a queue that nobody reads.
+            # Persistent workers finish earlier requests; the queue of other workers is read no more.
             self.gate.open()
         if self._has_lasting_workers:
             return
@@ -132,7 +132,7 @@ class WorkerGates:
                 self.gate.open()
 
     def iteration_began(self, iterator: Any, *, is_closed: bool) -> None:
-        """Notes the iterator whose workers wait here; closes the gate again for persistent ones."""
+        """Notes the gate on the new iterator; closes the gate again for persistent workers."""
         iterator._autotune_gate = self.gate
         if self.gate is not None and is_closed and self._has_lasting_workers:
             self.gate.close()

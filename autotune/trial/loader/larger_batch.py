@@ -1,4 +1,4 @@
-"""A batch as if the loader had made a larger one, for the compute-only rate of larger effective batches."""
+"""Repeats the samples of a batch, for the compute-only rate of larger effective batches."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from autotune.trial.torch.batch_structure import leading_size
 
 
 class UnrepeatableError(ValueError):
-    """Part of the batch is not one entry per sample, so nobody can say what a larger batch would look like."""
+    """A part of the batch does not have an entry per sample, and a larger batch cannot be built."""
 
 
 def repeated(batch: Any, factor: int) -> Any:
-    """The batch with all of its samples so many times over; the batch itself for a factor of 1.
+    """The batch with all samples repeated `factor` times; the batch itself for a factor of 1.
 
     Raises:
-        UnrepeatableError: The batch has parts that do not go by samples, as of graphs or packed sequences.
+        UnrepeatableError: A part does not have an entry per sample, as in graphs or packed sequences.
     """
     size = leading_size(batch)
     if factor == 1:
         return batch
     if size is None:
-        raise UnrepeatableError("there is no tensor in it")
+        raise UnrepeatableError("the batch holds no tensor")
     return _repeated(batch, factor, size)
 
 
@@ -37,7 +37,7 @@ def _repeated(value: Any, factor: int, size: int) -> Any:
         return type(value)(*(_repeated(item, factor, size) for item in value))
     if type(value) in (list, tuple):
         if len(value) == size and not any(isinstance(item, torch.Tensor) for item in value):
-            return value * factor  # Names or other things that are no tensors, one for each sample.
+            return value * factor  # One name or other value without tensors per sample.
         return type(value)(_repeated(item, factor, size) for item in value)
     if type(value) is dict:
         return {name: _repeated(item, factor, size) for name, item in value.items()}

@@ -1,7 +1,7 @@
-"""Finding the training loader, and building it with other arguments.
+"""Finds the training loader, and builds the loader with other arguments.
 
-A loader's role is unknown when it is built. The probe watches which loader has a backward pass between two of its
-batches and learns where it was built; later trials override by that place.
+A new loader's role is unknown. The probe watches for the loader with a backward pass between two batches, and notes
+where the script built this loader. Later trials override the arguments of the loader built at the same place.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from autotune.trial.torch.batch_structure import LongBatchSampler, length_of
 from autotune.trial.torch.patching import unwrap_all, wrap
 
 CHAIN_FRAMES = 8
-"""Callers that tell two loaders of one helper function apart."""
+"""Number of callers in a key, to distinguish two loaders built by the same helper function."""
 UNKNOWN_WORKERS = "unknown, since no loader was built where the training one was in the probe"
-"""Observed in place of the workers when the loader that trained in the probe does not appear."""
+"""Reported in place of the workers when the training loader of the probe does not appear."""
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 _STANDARD_LIBRARY = str(Path(inspect.__file__).resolve().parent) + os.sep
 
 
 NextBatch = Callable[[Any, Callable[[Any], Any]], Any]
-"""The next batch of an iterator: (iterator, original `__next__`)."""
+"""Gives the next batch, called with the iterator and the original `__next__`."""
 
 
 class LoaderRecord:
-    """One DataLoader of the script: where it was built. Never holds the loader, which scripts may drop at any time."""
+    """The construction site of a DataLoader, without a reference to the loader, which a script may drop at any time."""
 
     __slots__ = ("_place", "is_iterated", "key")
 
     def __init__(self, key: str, place: _Place) -> None:
         self.key = key
         self.is_iterated = False
-        """Whether the script has begun to iterate over it."""
+        """Whether the script has begun to iterate over the loader."""
         self._place = place
 
     def iterated(self) -> None:
-        """Notes that the loader is in use: a later one like it takes its place."""
+        """Notes that the loader is in use; a later loader with the same likeness may take over the place."""
         self.is_iterated = self._place.is_used = True
 
 
 class _Place:
-    """One dataset that a construction site builds loaders over."""
+    """A dataset at a construction site of loaders."""
 
     __slots__ = ("dataset_id", "is_used", "last_built", "likeness")
 
@@ -62,25 +62,25 @@ class _Place:
         self.likeness = likeness
         self.is_used = False
         self.last_built = 0
-        """Number of the last loader of this place among all that were built."""
+        """Running number, over all loaders, of the last loader at this place."""
 
 
 class Loaders:
-    """All DataLoaders of this process, and what happens at each batch of one."""
+    """Watches the construction, iteration and batches of all DataLoaders of this process."""
 
     def __init__(self) -> None:
         self.override: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
-        """Given key and bound arguments, the arguments to build with."""
+        """Called with a key and the bound arguments; returns the arguments for the construction."""
         self.built: Callable[[LoaderRecord, Any], None] | None = None
-        """Told of every loader that was built: (record, loader)."""
+        """Called with record and loader after each construction."""
         self.iterates: Callable[[LoaderRecord, Any], None] | None = None
-        """Told that a loader is about to be iterated: (record, loader)."""
+        """Called with record and loader before each iteration."""
         self.iterated: Callable[[LoaderRecord, Any, Any], None] | None = None
-        """Told of what it gave, a new iterator or that of its persistent workers again: (record, loader, iterator)."""
+        """Called with record, loader and iterator after `__iter__`; persistent workers keep the same iterator."""
         self.taker: Callable[[LoaderRecord], NextBatch | None] | None = None
-        """Asked once per iteration for what takes the place of its `__next__`; None for nothing."""
+        """Called once per iteration; returns a replacement of `__next__`, or None to keep the original."""
         self.length_asked: Callable[[LoaderRecord], None] | None = None
-        """Told that somebody asked for a loader's length."""
+        """Called when code asks for a loader's length."""
         self._places: dict[str, list[_Place]] = {}
         self._num_built = 0
         self._signature = inspect.signature(DataLoader.__init__)
@@ -94,7 +94,7 @@ class Loaders:
         if self.length_asked is not None:
             wrap(DataLoader, "__len__", self._wrap_len)
         if torch_names.WORKER_MODULE is not None:
-            wrap(torch_names.WORKER_MODULE, torch_names.WORKER_LOOP, _standing_down)
+            wrap(torch_names.WORKER_MODULE, torch_names.WORKER_LOOP, _without_seams)
 
     def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -145,13 +145,13 @@ class Loaders:
         return length
 
     def _key(self, dataset: Any) -> tuple[str, _Place]:
-        """`file:line~callers#ordinal`, and what the ordinal stands for.
+        """The key `file:line~callers#ordinal` of a new loader, and the place of the ordinal.
 
-        The ordinal counts distinct datasets, so a loader per epoch keeps its key. A dataset that is built anew each
-        time is taken for the one before when it is of the same class and length, and that one was in use; of several,
-        as of two loaders side by side, for the one that was built longest ago.
+        The ordinal counts distinct datasets, so a new loader in every epoch keeps the same key. A new dataset takes
+        over the place of a used dataset with the same class and length. Among several such places, as with two loaders
+        side by side, the place built longest ago is taken.
         """
-        nearest, chain = _site()
+        nearest, chain = _construction_site()
         target = f"{nearest}~{zlib.crc32(chain.encode()):08x}"
         places = self._places.setdefault(target, [])
         likeness = (type(dataset), length_of(dataset))
@@ -166,11 +166,11 @@ class Loaders:
         return f"{target}#{ordinal}", places[ordinal]
 
 
-def _standing_down(worker_loop: Callable[..., Any]) -> Callable[..., Any]:
-    """The loop of a worker in which nothing of ours is attached; spawned workers find it by its name.
+def _without_seams(worker_loop: Callable[..., Any]) -> Callable[..., Any]:
+    """A worker's loop that first removes all seams; spawned workers find the loop by its name.
 
-    A dataset converts tensors and calls modules that no setting is meant for, and a forked worker cannot ask CUDA. What
-    a trial watches in workers it attaches later, in their `worker_init_fn`.
+    A dataset may convert tensors and call modules without concern for any setting, and a forked worker cannot ask CUDA.
+    The trial attaches its own watches in a worker later, in `worker_init_fn`.
     """
 
     def loop(*args: Any, **kwargs: Any) -> Any:
@@ -181,7 +181,7 @@ def _standing_down(worker_loop: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def user_frames() -> Iterator[FrameType]:
-    """Frames that are neither ours, nor torch's, nor the standard library's, the nearest first."""
+    """Frames of the user's code, the nearest first, without frames of autotune, torch and the standard library."""
     current: FrameType | None = sys._getframe(1)
     while current is not None:
         if is_users(current.f_code.co_filename):
@@ -190,12 +190,12 @@ def user_frames() -> Iterator[FrameType]:
 
 
 def is_users(name: str) -> bool:
-    """Whether a file is neither ours, nor torch's, nor the standard library's."""
+    """Whether a file belongs to the user: not to autotune, torch or the standard library."""
     return not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name)
 
 
-def _site() -> tuple[str, str]:
-    """The place in the user's code where something is built, and the chain of its callers."""
+def _construction_site() -> tuple[str, str]:
+    """The place in the user's code that builds a loader, and the chain of callers."""
     frames = islice(user_frames(), CHAIN_FRAMES)
     places = [f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" for frame in frames]
     return (places[0] if places else "unknown:0"), "<".join(places)
@@ -206,7 +206,7 @@ def _is_standard_library(name: str) -> bool:
 
 
 def override_arguments(arguments: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A loader's arguments with our changes: what torch refuses without workers is dropped.
+    """A loader's arguments after the changes, without the arguments that torch refuses for a loader without workers.
 
     Args:
         arguments: Bound arguments of `DataLoader.__init__`, by name, without defaults.
@@ -230,8 +230,8 @@ def override_arguments(arguments: dict[str, Any], changes: dict[str, Any]) -> di
 def resized_batch_sampler(sampler: Any, batch_size: int) -> Any:
     """A torch BatchSampler over the same indices with another size.
 
-    Any other class is left as it is: a framework's shard of a sampler whose size was changed already, or one of the
-    script's own, whose size is compared with what was asked at the end.
+    A sampler of any other class is returned unchanged. A framework's shard wraps a sampler with a size changed before;
+    the size of the script's own class is compared with the requested size after the trial.
     """
     inner = sampler.inner if isinstance(sampler, LongBatchSampler) else sampler
     if type(inner) is not BatchSampler:

@@ -1,4 +1,4 @@
-"""Iterations over the training loader that only read it while an older one waits: an evaluation in mid-epoch."""
+"""Recognises iterations that only read the training loader while a training iteration waits: a mid-epoch evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TRAINED_ON = -1
 
 
 class ReadPasses:
-    """Tells iterations that are trained on from those that are not, and knows which one goes on after these.
+    """Distinguishes training iterations from iterations that only read, and keeps the waiting training iteration.
 
     Args:
         steps: Counts of backward passes.
@@ -21,40 +21,40 @@ class ReadPasses:
 
     def __init__(self, steps: Steps) -> None:
         self.waiting: RunningEpoch | None = None
-        """The iteration before the latest one, until that is trained on."""
+        """The iteration before the latest iteration, until the script trains on the latest."""
         self._was_trained_on = False
-        """Whether the one that waits was."""
+        """Whether the script trained on the waiting iteration."""
         self._steps = steps
         self._num_backwards = _TRAINED_ON
-        """Backward passes when the latest iteration began."""
+        """Number of backward passes at the beginning of the latest iteration."""
         self._is_over = False
-        """Whether that has come to its end."""
+        """Whether the latest iteration has ended."""
 
     @property
-    def is_look(self) -> bool:
-        """Whether the latest iteration was only read until now, by the thread that trains.
+    def is_only_read(self) -> bool:
+        """Whether the training thread has only read the latest iteration so far.
 
-        What another thread reads is used later.
+        Batches read by another thread are used later, and count as training.
         """
         return self._steps.num_backwards == self._num_backwards and self._steps.thread == get_ident()
 
     def begins(self, latest: RunningEpoch, counters: Counters) -> None:
-        """Notes that the script begins an iteration, while this one is the latest."""
-        if self.is_look and (self._is_over or not latest.is_held):
+        """Notes that the script begins an iteration after `latest`."""
+        if self.is_only_read and (self._is_over or not latest.is_held):
             counters.end_read_pass()
         else:
-            # One that nothing was trained on yet may have its first batch in hand.
-            self.waiting, self._was_trained_on = copy.copy(latest), not self.is_look
+            # The script may hold the first batch of `latest`, and train on the batch later.
+            self.waiting, self._was_trained_on = copy.copy(latest), not self.is_only_read
         self._num_backwards, self._is_over = self._steps.num_backwards, False
 
     def end(self, counters: Counters) -> None:
-        """Notes that the latest iteration is over: it came to its end, or the one that waits goes on."""
+        """Notes that the latest iteration has ended, or that the waiting iteration goes on."""
         self._is_over = True
-        if self.is_look:
+        if self.is_only_read:
             counters.end_read_pass()
 
     def taken_from(self, iterator: object, latest: RunningEpoch, counters: Counters) -> RunningEpoch:
-        """The iteration that a batch is asked of: the latest one, or that which waited for it."""
+        """The iteration of an iterator that is asked for a batch: the latest or the waiting iteration."""
         waiting = self.waiting
         if waiting is not None and waiting.is_of(iterator) and not latest.is_of(iterator):
             if self._was_trained_on:

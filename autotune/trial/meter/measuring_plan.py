@@ -31,7 +31,7 @@ class Plan:
     first_batch_s: float = 0.0
     """Seconds from the start of an iteration to the first batch."""
     script_steps: int | None = None
-    """Optimizer steps of the whole script; None for a number above the trial's."""
+    """Optimizer steps after which the script ends by itself; None when the script outlasts the trial."""
 
 
 class Watcher(Protocol):

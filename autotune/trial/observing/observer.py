@@ -263,7 +263,7 @@ class Observer:
         self._factor, self._build_s = factor, self._loading.build_s_by_size(factor)
         clock = clock_for(self._job.device)
         return LargerBatchStage(
-            self._batch_source.give, self._first_batch, batch, clock.finish, lambda: self._batch_source.given_s
+            self._batch_source.give, self._first_batch, batch, clock.finish, lambda: self._batch_source.substitute_s
         )
 
     def _larger_batch(self) -> LargerBatch | None:
