@@ -1,1 +1,1 @@
-"""What a diagnosis looks at once the window of its trial is over, and nothing else ever is."""
+"""Observes the training loop of a diagnosis after the window of its trial; loaded by diagnoses alone."""

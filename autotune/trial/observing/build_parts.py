@@ -1,4 +1,4 @@
-"""The building of batches in one process: every other one split into its parts, and what a larger one would take."""
+"""Times the building of batches in one process: splits every second batch into parts, and times larger batches."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from autotune.trial.torch.patching import wrap
 
 SPLIT_FIELDS = ("batches", "samples", "busy", "cpu", "open", "read", "decode", "files", "bytes", *DECODERS)
 PLAIN_FIELDS = ("plain_samples", "plain_busy", "plain_cpu")
-"""Of the batches between them, which nothing is attached to."""
+"""Figures of every other batch, built without timing of single files."""
 MAX_FACTOR = 8
 LARGER_LIMIT_S = 0.2
-"""Longest building of so many batches; it is done up to ten times."""
+"""Longest building of the last `factor` batches in seconds, since the building is repeated several times."""
 LEAST_TURNS, LEAST_S = 3, 0.1
 
 
 class BuildingLog(Protocol):
-    """Where the figures of this process are noted."""
+    """A log of building times, shared by all processes."""
 
     @property
     def is_on(self) -> bool:
@@ -35,36 +35,36 @@ class BuildingLog(Protocol):
 
 
 class TimedBuilding:
-    """The building of batches in this process, one place of the log.
+    """Times the building of batches in this process.
 
     Args:
-        log: Where it is noted.
-        process: Which one this is.
+        log: The log of building times.
+        process: Number of this process in the log.
     """
 
     def __init__(self, log: BuildingLog, process: int) -> None:
         self._log, self._process = log, process
         self._is_building = False
         self._is_split = True
-        """Whether the next batch is split; the one after it is not."""
+        """Whether the next batch is split into parts; batches take turns."""
         self._fetcher: Any = None
         self._indices: deque[list[Any]] = deque(maxlen=MAX_FACTOR)
-        """Of the last batches."""
+        """Sample indices of the last batches."""
         self._restore: list[Callable[[], None]] = []
 
     def attach(self) -> None:
-        """Wraps what builds a batch out of its samples."""
+        """Wraps the functions that build a batch from samples."""
         self._restore = [wrap(cls, "fetch", self._timed) for cls in torch_names.fetchers()]
 
     def detach(self) -> None:
-        """Puts everything back."""
+        """Restores the wrapped functions."""
         while self._restore:
             self._restore.pop()()
 
     def build_s_by_size(self, factor: int) -> tuple[float, float] | None:
-        """Seconds of building a batch like the last ones, and one of so many of them together, in turns.
+        """Seconds of building a batch like the last batches, and a batch `factor` times as large, in turns.
 
-        None where that cannot be repeated, as with a stream, or takes too long; it is asked after `detach`.
+        None when building takes too long or cannot be repeated, as with a stream. To be called after `detach`.
         """
         indices = list(self._indices)[-factor:]
         if len(indices) < factor or not torch_names.is_map_fetcher(self._fetcher):
@@ -73,14 +73,14 @@ class TimedBuilding:
         own_s = larger_s = 0.0
         num_turns = 0
         try:
-            own_once_s = self._seconds_of(indices)  # which may find its files in no cache, and is not counted
+            own_once_s = self._seconds_of(indices)  # not counted: the files may be in no cache yet
             if own_once_s > LARGER_LIMIT_S:
                 return None
             while num_turns < LEAST_TURNS or own_s + larger_s < LEAST_S:
                 larger_s += self._seconds_of([together])
                 own_s += self._seconds_of(indices)
                 num_turns += 1
-        except Exception:  # the script's own dataset, asked for what its loader would not ask
+        except Exception:  # the script's dataset may refuse a request that its loader would never make
             return None
         return own_s / num_turns / factor, larger_s / num_turns
 
@@ -142,9 +142,9 @@ def _parts(times: FileTimes) -> dict[str, float]:
 
 
 def processor_s() -> float:
-    """Time for which this thread ran, or could have if others had left it a processor: more workers bring no more."""
+    """Seconds that this thread ran or waited for a processor: work that more workers would not speed up."""
     try:
-        # The kernel counts the first figure, of running, up to the last tick alone: too coarse for a small batch.
+        # The kernel updates the first figure, the time of running, at ticks alone: too coarse for a small batch.
         _, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
     except (OSError, ValueError):
         return time.thread_time()

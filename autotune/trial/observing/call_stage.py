@@ -1,4 +1,4 @@
-"""The part of an observation that times the parts of a step: waiting, forward, backward, optimizer and the rest."""
+"""Times the parts of a step: waiting, forward, backward, optimizer and the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import wrap
 
 MAX_PLACES = 64
-"""Calls of which the place in the user's code is noted: a loop comes back to the same ones."""
+"""Number of calls with a note of the place in the user's code; a loop repeats the same places."""
 
 
 class _Part(StrEnum):
@@ -33,13 +33,13 @@ class _Part(StrEnum):
 
 
 class CallStage:
-    """The parts of a step, the calls that read a tensor's value, and the building of batches.
+    """The stage that times the parts of a step, calls that read a tensor's value, and the building of batches.
 
     Args:
-        steps: Of the script.
-        roots: Of the script.
+        steps: The script's backward passes and steps.
+        roots: The script's root modules.
         loading: Times the building of batches.
-        device: Type of the device that trains.
+        device: Type of the training device.
     """
 
     least_steps, least_s, longest_s = 4, 1.0, 8.0
@@ -48,13 +48,13 @@ class CallStage:
         self._steps, self._roots, self._loading = steps, roots, loading
         self.calls = SyncCalls(device)
         self.training: set[Place] = set()
-        """Lines of the user's code that training was called from, or that called those."""
+        """Lines of the user's code on the stack of a training call."""
         self.loading: set[Place] = set()
-        """Of these, the ones that asked a loader for a batch."""
+        """The training lines that asked a loader for a batch."""
         self.step_place: Place | None = None
-        """Where the script steps its optimizer."""
+        """The line that steps the optimizer."""
         self.forward_place: Place | None = None
-        """Where it calls its model."""
+        """The line that calls the model."""
         self.times: StepTimes | None = None
         self.loading_times: LoadingTimes | None = None
         self._watch = Stopwatch()
@@ -79,7 +79,7 @@ class CallStage:
         self._watch.enter(_Part.REST)
 
     def end(self, num_steps: int, wall_s: float) -> None:
-        """Takes all of it off."""
+        """Detaches everything, and computes the times."""
         while self._watch.is_running:
             self._watch.leave()
         self.loading_times = self._loading.end()

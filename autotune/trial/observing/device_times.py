@@ -1,4 +1,4 @@
-"""What a CUDA device does in a few steps, from torch's profiler; and the profiles that a person asked for."""
+"""Times the work of a CUDA device in a few steps with torch's profiler, and records the profiles for a person."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from autotune.protocol.job import PROFILE_FILES
 
 TRACE, FUNCTIONS = PROFILE_FILES
 COPY, ON_DEVICE, NAMED = "Memcpy", "CUDA", ".step#"
-"""As torch's profiler names copies, what ran on the device, and the spans of optimizers."""
+"""Names in torch's profiler: of copies, of the device's events, and of the spans of optimizers."""
 
 
 class DeviceWatch:
-    """Kernels and copies while it runs."""
+    """Times kernels and copies between `begin` and `end`."""
 
     def __init__(self) -> None:
         self._profile: Any = profile(activities=[ProfilerActivity.CUDA])
 
     def begin(self) -> None:
-        """Begins, with nothing queued before."""
+        """Begins once the device has finished all earlier work."""
         torch.cuda.synchronize()
         self._profile.__enter__()
 
     def end(self, num_steps: int) -> DeviceTimes | None:
-        """Ends it; None where the driver lets nobody look."""
+        """Ends the profile; None when the driver permits no profiling."""
         torch.cuda.synchronize()
         self._profile.__exit__(None, None, None)
         events: Any = self._profile.events()
@@ -49,13 +49,13 @@ class DeviceWatch:
 
 
 def _is_work(event: Any) -> bool:
-    """Whether an event is a kernel or a copy, and no span that somebody named, which shows on the device as well."""
+    """Whether an event is a kernel or a copy; False for named spans, although the profiler shows them on the device."""
     is_named = getattr(event, "is_user_annotation", False) or NAMED in event.name
     return event.device_type.name == ON_DEVICE and not is_named
 
 
 def covered_s(spans: list[tuple[float, float]]) -> float:
-    """Time that spans cover together, each moment once."""
+    """Seconds covered by at least one span."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))
@@ -64,7 +64,7 @@ def covered_s(spans: list[tuple[float, float]]) -> float:
 
 
 class TraceRecording:
-    """torch's profiler over some steps, written as a trace."""
+    """Records some steps with torch's profiler, and writes a trace."""
 
     def __init__(self, folder: Path, *, is_cuda: bool) -> None:
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])]
@@ -76,14 +76,14 @@ class TraceRecording:
         self._profile.__enter__()
 
     def end(self) -> None:
-        """Ends it, and writes the file."""
+        """Ends the recording, and writes the file."""
         self._profile.__exit__(None, None, None)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._profile.export_chrome_trace(str(self._path))
 
 
 class FunctionRecording:
-    """Python's own profiler over some steps, in the thread that trains."""
+    """Records some steps with Python's own profiler, in the training thread."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FUNCTIONS
@@ -94,7 +94,7 @@ class FunctionRecording:
         self._profile.enable()
 
     def end(self) -> None:
-        """Ends it, and writes the file."""
+        """Ends the recording, and writes the file."""
         self._profile.disable()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._profile.dump_stats(self._path)

@@ -1,8 +1,8 @@
-"""Opening, reading and decoding of files within the building of a batch, timed at the functions that do it.
+"""Times the opening, reading and decoding of files while a batch is built.
 
-Files opened for reading through Python's `open` are objects of the usual class whose reads are timed; `os.open` and
-`os.read`, numpy's `fromfile` and the decoders of PIL, torchvision and OpenCV are wrapped. What a library reads with
-code of its own counts with its decoder, or as the rest.
+Python's `open` returns a file of a subclass with timed reads. `os.open` and `os.read`, numpy's `fromfile` and the
+decoders of PIL, torchvision and OpenCV are wrapped. Reads by a library's own code count with the library's decoder, or
+as the rest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DECODER_CALLS = (
 
 
 class FileTimes:
-    """Times the building of batches in this process, one thread at a time; other threads pass through untimed."""
+    """Times the building of batches in this process, in the building thread alone."""
 
     def __init__(self) -> None:
         self.watch = Stopwatch()
@@ -53,7 +53,7 @@ class FileTimes:
         self._restore: list[Callable[[], None]] = []
 
     def attach(self) -> None:
-        """Wraps what opens, reads and decodes; only libraries that are imported by now."""
+        """Wraps the functions that open, read and decode, in the libraries imported so far."""
         self._restore += [
             wrap(builtins, "open", self._wrap_open),
             wrap(io, "open", self._wrap_open),
@@ -69,17 +69,17 @@ class FileTimes:
                 self._restore.append(wrap(found, name, self._decoding(decoder)))
 
     def detach(self) -> None:
-        """Puts everything back."""
+        """Restores the wrapped functions."""
         while self._restore:
             self._restore.pop()()
 
     def begin(self) -> None:
-        """The building of a batch begins in this thread."""
+        """Begins the building of a batch in this thread."""
         self._thread = threading.get_ident()
         self.watch.enter(Part.REST)
 
     def end(self) -> None:
-        """It ends."""
+        """Ends the building of a batch."""
         self.watch.leave()
         self._thread = 0
 
@@ -88,7 +88,7 @@ class FileTimes:
         return self._thread == threading.get_ident()
 
     def timed(self, part: Part, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What the call gives, its time under that part where a batch is being built in this thread."""
+        """The result of a call; the time counts under `part` while this thread builds a batch."""
         if not self._is_timed:
             return call(*args, **kwargs)
         self.watch.enter(part)
@@ -164,7 +164,7 @@ class FileTimes:
 
 
 class _TimedFile(io.BufferedReader):
-    """An open file whose reads are timed."""
+    """An open file with timed reads."""
 
     times: FileTimes
 

@@ -1,4 +1,4 @@
-"""From samples and counted calls to the statements that hold the training process up. Pure but for reading sources."""
+"""Finds the statements that hold the training process up, from samples and counted calls; reads only source files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.model.observation import HostPlace
 from autotune.trial.observing.user_code import Place, Stack, statement_around
 
 LEAST_SHARE = 0.005
-"""Of a step; less is of no interest to anybody."""
+"""Smallest share of a step worth reporting."""
 MAX_PLACES = 8
 MAX_SOURCE_BYTES = 4 << 20
 
@@ -20,36 +20,36 @@ Span = tuple[str, int, int]
 
 
 @dataclass(slots=True)
-class Seen:
-    """What was seen of a training loop."""
+class LoopSamples:
+    """Samples and counted calls of a training loop."""
 
     training: Collection[Place]
-    """Lines that training was called from, and the lines that called those."""
+    """Lines of the user's code on the stack of a training call."""
     loading: Collection[Place]
-    """Of these, the ones that asked a loader for a batch."""
+    """The training lines that asked a loader for a batch."""
     num_steps: int
-    """Over which calls were counted."""
+    """Number of steps with counted calls."""
     wall_s: float
-    """Of these steps."""
+    """Seconds of these steps."""
     call_counts: Mapping[tuple[Stack, str], int]
     call_seconds: Mapping[tuple[Stack, str], float]
     sampled: Mapping[Stack, float] = field(default_factory=dict)
-    """Seconds by stack; empty where nothing could be sampled."""
+    """Seconds by stack; empty when sampling was impossible."""
     sampled_in_torch: Mapping[Stack, float] = field(default_factory=dict)
 
 
-def host_places(seen: Seen) -> tuple[HostPlace, ...]:
-    """The statements beside training itself that take the largest shares of a step, the largest first."""
-    spans = _Spans(seen.training, seen.loading)
-    with_calls = _places_with_calls(seen, spans)
+def host_places(loop: LoopSamples) -> tuple[HostPlace, ...]:
+    """The statements outside training itself with the largest shares of a step, the largest first."""
+    spans = _Spans(loop.training, loop.loading)
+    with_calls = _places_with_calls(loop, spans)
     taken = {(place.file, place.first_line, place.last_line) for place in with_calls}
-    others = [place for place in _places_without(seen, spans) if _span_of(place) not in taken]
+    others = [place for place in _places_without(loop, spans) if _span_of(place) not in taken]
     found = [place for place in (*with_calls, *others) if max(place.share, place.blocked_share) >= LEAST_SHARE]
     return tuple(sorted(found, key=lambda place: place.share, reverse=True)[:MAX_PLACES])
 
 
 class _Spans:
-    """The statement that each stack of lines is spent in."""
+    """Finds the statement responsible for the time of a stack."""
 
     def __init__(self, training: Collection[Place], loading: Collection[Place]) -> None:
         self._training, self._loading = training, loading
@@ -57,7 +57,7 @@ class _Spans:
         self._spans: dict[Place, Span] = {}
 
     def of(self, stack: Stack) -> Span | None:
-        """The outermost statement that is no part of training; None within loading, or where there is none."""
+        """The outermost statement outside training; None within loading, or without such a statement."""
         for place in reversed(stack):
             if place in self._loading:
                 return None
@@ -86,18 +86,18 @@ def _span_of(place: HostPlace) -> Span:
     return place.file, place.first_line, place.last_line
 
 
-def _places_with_calls(seen: Seen, spans: _Spans) -> list[HostPlace]:
+def _places_with_calls(loop: LoopSamples, spans: _Spans) -> list[HostPlace]:
     by_span: dict[Span, list[tuple[Stack, str]]] = defaultdict(list)
-    for key in seen.call_counts:
+    for key in loop.call_counts:
         span = spans.of(key[0])
         if span is not None:
             by_span[span].append(key)
-    total_s = sum(seen.sampled.values())
+    total_s = sum(loop.sampled.values())
     places = []
     for span, keys in by_span.items():
-        blocked = min(1.0, sum(seen.call_seconds[key] for key in keys) / seen.wall_s)
-        share = _within(seen.sampled, span) / total_s if total_s > 0 else blocked
-        heaviest = max(keys, key=lambda key: seen.call_seconds[key])
+        blocked = min(1.0, sum(loop.call_seconds[key] for key in keys) / loop.wall_s)
+        share = _within(loop.sampled, span) / total_s if total_s > 0 else blocked
+        heaviest = max(keys, key=lambda key: loop.call_seconds[key])
         places.append(
             HostPlace(
                 file=span[0],
@@ -106,21 +106,21 @@ def _places_with_calls(seen: Seen, spans: _Spans) -> list[HostPlace]:
                 last_line=span[2],
                 share=min(1.0, share),
                 call=heaviest[1],
-                calls_per_step=sum(seen.call_counts[key] for key in keys) / seen.num_steps,
+                calls_per_step=sum(loop.call_counts[key] for key in keys) / loop.num_steps,
                 blocked_share=blocked,
             )
         )
     return places
 
 
-def _places_without(seen: Seen, spans: _Spans) -> list[HostPlace]:
-    total_s = sum(seen.sampled.values())
+def _places_without(loop: LoopSamples, spans: _Spans) -> list[HostPlace]:
+    total_s = sum(loop.sampled.values())
     by_span: dict[Span, float] = defaultdict(float)
-    for stack, seconds in seen.sampled.items():
+    for stack, seconds in loop.sampled.items():
         span = spans.of(stack)
         if span is not None:
-            # What torch does there is probably a loss: no more the script's own work than a model's layer is.
-            by_span[span] += seconds - seen.sampled_in_torch.get(stack, 0.0)
+            # Time inside torch is probably a loss: no more the script's own work than a layer of the model.
+            by_span[span] += seconds - loop.sampled_in_torch.get(stack, 0.0)
     return [
         HostPlace(
             file=span[0],

@@ -1,4 +1,4 @@
-"""The part of an observation that trains on a batch many times as large, in turns with the script's own."""
+"""Times steps on a larger batch, in turns with a batch of the script's own size."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 
 class LargerBatchStage:
-    """The step on one batch again and again, and on the same so many times over, in turns: a loaded machine slows both.
+    """Times steps on one batch of the script's size and on a larger batch, in turns: a busy machine slows both.
 
     Args:
-        give: Makes the loader give that batch, or real ones again for None.
+        give: Makes the loader give a batch from now on; None returns to real batches.
         own: A batch of the script's size.
-        larger: The larger one.
+        larger: The larger batch.
         finish_device: Waits for the device.
-        waited_s: Time that handing out batches took so far.
+        waited_s: Gives the seconds spent on handing out batches so far.
     """
 
     least_steps, least_s, longest_s = 1, 0.0, 6.0
     num_turns = 6
     turn_steps, turn_s = 3, 0.15
-    """Least length of a turn; its first step is not counted."""
+    """Shortest turn in steps and seconds; the first step of a turn is not counted."""
 
     def __init__(
         self,
@@ -35,17 +35,17 @@ class LargerBatchStage:
         self._finish_device, self._waited_s = finish_device, waited_s
         self._seconds, self._num_timed = [0.0, 0.0], [0, 0]
         self._turn = 0
-        self._num_seen = 0
+        self._num_steps = 0
         self._began = self._waited_before = 0.0
 
     @property
     def is_larger(self) -> bool:
-        """Whether the script is given a batch that is not of its own size."""
+        """Whether the script gets the larger batch now."""
         return self._turn % 2 == 1
 
     @property
     def step_s(self) -> tuple[float, float] | None:
-        """Seconds of a step on the own and on the larger batch; None where one was not seen."""
+        """Seconds of a step on the own and on the larger batch; None before a turn of each."""
         if not all(self._num_timed):
             return None
         own_s, larger_s = (s / n for s, n in zip(self._seconds, self._num_timed, strict=True))
@@ -53,24 +53,24 @@ class LargerBatchStage:
 
     @property
     def is_over(self) -> bool:
-        """Whether both have had their turns."""
+        """Whether both batches have had their turns."""
         return self._turn >= self.num_turns
 
     def begin(self) -> None:
-        """The next batch is the first one's."""
+        """Gives the script its own batch for the first turn."""
         self._give(self._batches[0])
 
     def stepped(self) -> None:
-        """A step was made."""
-        self._num_seen += 1
-        if self._num_seen == 1:
+        """Notes a step, and may begin the next turn."""
+        self._num_steps += 1
+        if self._num_steps == 1:
             self._finish_device()
             self._began, self._waited_before = time.perf_counter(), self._waited_s()
-        elif self._num_seen >= self.turn_steps and time.perf_counter() - self._began >= self.turn_s:
+        elif self._num_steps >= self.turn_steps and time.perf_counter() - self._began >= self.turn_s:
             self._end_turn()
 
     def end(self, num_steps: int, wall_s: float) -> None:
-        """Ends it."""
+        """Returns to real batches."""
         self._give(None)
 
     def _end_turn(self) -> None:
@@ -78,7 +78,7 @@ class LargerBatchStage:
         which = self._turn % 2
         waited_s = self._waited_s() - self._waited_before
         self._seconds[which] += max(time.perf_counter() - self._began - waited_s, 1e-9)
-        self._num_timed[which] += self._num_seen - 1
+        self._num_timed[which] += self._num_steps - 1
         self._turn += 1
-        self._num_seen = 0
+        self._num_steps = 0
         self._give(self._batches[self._turn % 2])

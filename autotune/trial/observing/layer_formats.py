@@ -1,4 +1,4 @@
-"""How much faster the heaviest layers would be in another number format, on copies of the sizes in use."""
+"""Times copies of the heaviest layers in other number formats, on inputs of the same sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.trial.torch.device_clock import Clock
 
 NUM_LAYERS = 3
 LIMIT_S = 0.25
-"""For one layer in one format."""
+"""Seconds for one layer in one format."""
 LEAST_RUNS = 3
 LAYERS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 TF32_CAPABILITY, BF16_CAPABILITY = (8, 0), (8, 0)
@@ -25,7 +25,7 @@ TF32_CAPABILITY, BF16_CAPABILITY = (8, 0), (8, 0)
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """How a layer is used."""
+    """A layer with the shape of its input and the cost of a call."""
 
     layer: torch.nn.Module
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class _Use:
 
 
 class LayerUses:
-    """Notes the sizes of the inputs of layers with matrix products, until it is taken off."""
+    """Notes the input sizes of layers with matrix products, until `detach`."""
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
         self._uses: dict[int, _Use] = {}
@@ -42,7 +42,7 @@ class LayerUses:
         self._handles = [layer.register_forward_hook(self._note) for layer in layers.values()]
 
     def detach(self) -> None:
-        """Takes all hooks off."""
+        """Removes all hooks."""
         while self._handles:
             self._handles.pop().remove()
 
@@ -54,18 +54,18 @@ class LayerUses:
             self._uses[id(layer)] = _Use(layer, tuple(given.shape), weight.dtype, float(cost))
 
     def heaviest(self) -> list[_Use]:
-        """Those that multiply most."""
+        """The layers with the most multiplications, the largest first."""
         return sorted(self._uses.values(), key=lambda use: use.multiplications, reverse=True)[:NUM_LAYERS]
 
 
 def format_ratios(uses: LayerUses, clock: Clock, *, is_cuda: bool, is_autocast: bool) -> tuple[FormatRatio, ...]:
-    """Time in the script's format over time in others.
+    """The time in the script's format over the time in each other format; empty when no comparison is possible.
 
     Args:
-        uses: What was noted.
+        uses: The layers and their inputs.
         clock: The clock of the device.
-        is_cuda: Whether it trains on CUDA.
-        is_autocast: Whether the script has an autocast of its own, so that it is in another format already.
+        is_cuda: Whether the script trains on CUDA.
+        is_autocast: Whether the script runs its own autocast; no format is compared then.
     """
     heaviest = uses.heaviest()
     if not heaviest or is_autocast:
@@ -81,7 +81,7 @@ def format_ratios(uses: LayerUses, clock: Clock, *, is_cuda: bool, is_autocast: 
         for precision in candidates:
             then_s = sum(_time_in(use, clock, precision) for use in heaviest)
             ratios.append(FormatRatio(precision=precision, ratio=own_s / then_s, num_layers=len(heaviest)))
-    except Exception:  # a layer that cannot be copied, as one whose weights are spread over processes, or no kernel
+    except Exception:  # no kernel, or a layer without copies, such as a layer with weights spread over processes
         return ()
     return tuple(ratios)
 
@@ -127,7 +127,7 @@ def _time(use: _Use, clock: Clock, dtype: torch.dtype, *, autocast: torch.dtype 
 
 
 def shortest_s(run: Callable[[], Any], clock: Clock, *, limit_s: float) -> float:
-    """The shortest of some runs, in seconds: what disturbs can only lengthen one. The first is not counted."""
+    """Seconds of the shortest of several runs after a first, uncounted run; a disturbance only lengthens runs."""
     run()
     clock.finish()
     times: list[float] = []

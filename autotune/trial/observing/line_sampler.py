@@ -1,7 +1,7 @@
-"""Which lines of the user's code the training thread spends its time in, looked at a thousand times a second.
+"""Samples the current line of the user's code in the training thread, a thousand times a second.
 
-A timer's signal is handled between two byte codes, so a call into C delays it: each look counts for the time since the
-one before, which by then was spent in that call, at the line that is still the current one.
+Python handles a timer's signal between two byte codes, so a call into C delays the signal. Each sample therefore counts
+for the whole time since the last sample: a delayed sample still finds the line of the long call.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 from autotune.trial.observing.user_code import Stack, is_torchs, users_stack
 
 INTERVAL_S = 0.001
-"""A look takes some 10 us: about 1 % of the time, and hundreds of looks in a second."""
+"""Seconds between samples; a sample takes about 10 us, 1 % of the time."""
 
 
 class LineSampler:
-    """Seconds by stack of the user's lines. Only in the main thread, and only where nobody else uses the timer."""
+    """Seconds by stack of the user's lines; works in the main thread alone, and needs the process's timer."""
 
     def __init__(self) -> None:
         self.seconds: dict[Stack, float] = defaultdict(float)
         self.torch_seconds: dict[Stack, float] = defaultdict(float)
-        """Of these, those in which torch's own Python ran innermost."""
+        """The part of `seconds` with torch's own Python code innermost."""
         self.is_on = False
         self._before: Any = None
         self._since = 0.0
 
     def begin(self) -> bool:
-        """Begins to look; False where that cannot be done."""
+        """Begins to sample; False when sampling is impossible here."""
         is_taken = signal.getsignal(signal.SIGALRM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
         if (
             threading.current_thread() is not threading.main_thread()
@@ -39,21 +39,21 @@ class LineSampler:
             or any(signal.getitimer(signal.ITIMER_REAL))
         ):
             return False
-        self._before = signal.signal(signal.SIGALRM, self._look)
+        self._before = signal.signal(signal.SIGALRM, self._sample)
         self._since = time.perf_counter()
         signal.setitimer(signal.ITIMER_REAL, INTERVAL_S, INTERVAL_S)
         self.is_on = True
         return True
 
     def end(self) -> None:
-        """Looks no more."""
+        """Stops the samples."""
         if self.is_on:
             self.is_on = False
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-            # A last signal may be on its way, whose own action would end the process.
+            # A last signal may be on its way; the default action would end the process.
             signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
-    def _look(self, _: int, frame: FrameType | None) -> None:
+    def _sample(self, _: int, frame: FrameType | None) -> None:
         now = time.perf_counter()
         elapsed_s, self._since = now - self._since, now
         is_in_torch = frame is not None and is_torchs(frame.f_code)

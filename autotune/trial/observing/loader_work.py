@@ -1,4 +1,4 @@
-"""What building the batches takes: in the loader's workers, or in the process that trains where it has none."""
+"""Times the building of batches, in the loader's workers or in the training process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _AT = {name: index for index, name in enumerate(FIELDS)}
 
 
 class LoadingLog:
-    """Totals of every process that builds, in memory that they share; can be pickled for a worker.
+    """Totals of every building process, in shared memory; can be pickled for a worker.
 
-    Each process writes fields of its own, so nothing is locked. Nothing is timed until it is switched on.
+    No lock is needed: each process writes only its own fields. Timing begins with `switch`.
 
     Args:
-        context: Of multiprocessing, as the loader's; None for the default one.
-        num_processes: That build: the workers, or 1 for the process that trains.
+        context: The loader's multiprocessing context; None for the default context.
+        num_processes: Number of building processes: the workers, or 1 for the training process.
     """
 
     def __init__(self, context: Any, num_processes: int) -> None:
@@ -43,10 +43,10 @@ class LoadingLog:
             self._fields[base + _AT[name]] += figure
 
     def times(self) -> LoadingTimes | None:
-        """All processes together, of the batches that were split; None where no batch was built.
+        """Totals of all processes over the split batches; None when no batch was built.
 
-        How long they took is what as many samples took in the batches between them, which nothing was attached to: what
-        timing itself takes, file by file, is then no part of the building.
+        The total time is the time of as many samples in the batches without file timing, so that the cost of timing
+        each file stays out of the total.
         """
         fields = self._fields[1:]
         total = {name: sum(fields[index :: len(FIELDS)]) for name, index in _AT.items()}
@@ -73,20 +73,20 @@ class LoadingLog:
 
 
 class TimedWorkerInit:
-    """A `worker_init_fn` that lets its worker be timed, then runs the one before it; can be pickled."""
+    """A `worker_init_fn` that attaches the timing, then runs the loader's earlier function; can be pickled."""
 
     def __init__(self, log: LoadingLog, before: Callable[[int], None] | None) -> None:
         self.log, self.before = log, before
 
     def __call__(self, worker_id: int) -> None:
-        """Wraps the building of this process, then initialises as before."""
+        """Attaches the timing in this worker, then runs the earlier function."""
         TimedBuilding(self.log, worker_id).attach()
         if self.before is not None:
             self.before(worker_id)
 
 
 class LoadingWatch:
-    """Times the building of the training loader's batches, wherever it happens."""
+    """Times the building of the training loader's batches, in workers or in the training process."""
 
     def __init__(self) -> None:
         self._log: LoadingLog | None = None
@@ -94,12 +94,12 @@ class LoadingWatch:
         self._in_process: TimedBuilding | None = None
 
     def iteration_ends(self, loader: Any) -> None:
-        """Takes the watch off the loader, before others look at its `worker_init_fn`."""
+        """Removes the timing from the loader, before other code reads the `worker_init_fn`."""
         if isinstance(loader.worker_init_fn, TimedWorkerInit):
             loader.worker_init_fn = loader.worker_init_fn.before
 
     def iteration_begins(self, loader: Any) -> None:
-        """Lets the workers that an iteration is about to start be timed; persistent ones that go on are already."""
+        """Adds the timing to the workers about to start; running persistent workers have the timing already."""
         if self._log is None or self._num_workers != loader.num_workers:
             self._num_workers = loader.num_workers
             self._log = LoadingLog(loader.multiprocessing_context, max(1, loader.num_workers))
@@ -116,7 +116,7 @@ class LoadingWatch:
         self._log.switch(is_on=True)
 
     def end(self) -> LoadingTimes | None:
-        """Ends it; what was seen, None where no batch was built."""
+        """Ends the timing; returns the totals, None when no batch was built."""
         if self._log is None:
             return None
         self._log.switch(is_on=False)
@@ -125,5 +125,5 @@ class LoadingWatch:
         return self._log.times()
 
     def build_s_by_size(self, factor: int) -> tuple[float, float] | None:
-        """Seconds of building a batch, and one so many times as large; None where that was not to be seen here."""
+        """Seconds of building a batch, and a batch `factor` times as large; None when workers build the batches."""
         return self._in_process.build_s_by_size(factor) if self._in_process is not None else None

@@ -1,4 +1,4 @@
-"""Bytes that training keeps, by kind, and what autograd holds for one backward pass."""
+"""Measures the bytes that training keeps, by kind, with the tensors that autograd saves for a backward pass."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from autotune.model.observation import MemoryKinds
 
 
 class ActivationWatch:
-    """Adds up what autograd keeps between two steps; begun and ended in the thread that trains."""
+    """Adds up the tensors that autograd saves between two steps; begun and ended in the training thread."""
 
     def __init__(self, known: Iterable[torch.Tensor]) -> None:
         self._known = {_storage_of(tensor) for tensor in known}
         self._held: dict[int, int] = {}
-        self._hooks: Any = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda kept: kept)
+        self._hooks: Any = torch.autograd.graph.saved_tensors_hooks(self._note, lambda saved: saved)
 
     def begin(self) -> None:
-        """Begins to look at what is saved."""
+        """Begins to note saved tensors."""
         self._hooks.__enter__()
 
     def end(self) -> int:
-        """Ends it; the bytes."""
+        """Ends the notes, and returns the total bytes of the saved tensors."""
         self._hooks.__exit__(None, None, None)
         return sum(self._held.values())
 
-    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _note(self, tensor: torch.Tensor) -> torch.Tensor:
         place = _storage_of(tensor)
         if place and place not in self._known:
             self._held[place] = _storage_bytes(tensor)
@@ -42,13 +42,13 @@ def memory_kinds(
     activations_bytes: int | None,
     batch_bytes: int,
 ) -> MemoryKinds:
-    """The kinds as they are now; gradients are there between a backward pass and the next clearing alone.
+    """Bytes by kind as of now; gradients exist only between a backward pass and the next clearing.
 
     Args:
         modules: The script's root modules.
         optimizers: The script's optimizers.
-        activations_bytes: What autograd held for a backward pass.
-        batch_bytes: Of one micro-batch.
+        activations_bytes: Bytes of the tensors that autograd saved for a backward pass.
+        batch_bytes: Bytes of one micro-batch.
     """
     modules, optimizers = list(modules), list(optimizers)
     of_optimizers = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
@@ -65,12 +65,12 @@ def memory_kinds(
 
 
 def total_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of the memory behind tensors; memory that several share counts once."""
+    """Bytes of the memory behind tensors; shared memory counts once."""
     return sum({_storage_of(tensor): _storage_bytes(tensor) for tensor in tensors}.values())
 
 
 def _storage_of(tensor: torch.Tensor) -> int:
-    """Where its memory begins; 0 for a kind of tensor that has none of its own, or none yet."""
+    """Address of a tensor's memory; 0 for a tensor without memory."""
     try:
         return 0 if is_lazy(tensor) else tensor.untyped_storage().data_ptr()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""The observation of one training process: its stages in order, each for some steps after the window."""
+"""Observes one training process in stages after the window, each stage for some steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.trial.loader.larger_batch import UnrepeatableError, repeated
 from autotune.trial.meter.host_memory import held_bytes
 from autotune.trial.observing.call_stage import CallStage
 from autotune.trial.observing.device_times import FunctionRecording, TraceRecording
-from autotune.trial.observing.host_places import Seen, host_places
+from autotune.trial.observing.host_places import LoopSamples, host_places
 from autotune.trial.observing.larger_batch_stage import LargerBatchStage
 from autotune.trial.observing.layer_formats import LayerUses, format_ratios
 from autotune.trial.observing.loader_work import LoadingWatch
@@ -33,26 +33,26 @@ from autotune.trial.torch.device_clock import clock_for
 from autotune.trial.torch.patching import wrap
 
 FACTORS = (8, 4, 2)
-"""Sizes of the larger batch, as multiples; the largest that fits is taken."""
+"""Sizes of the larger batch as multiples of the script's batch; the largest size with enough room is taken."""
 LARGER_LIMIT_S = 0.4
-"""Longest step of it, were it to take as many times as long: nine of them are made."""
+"""Longest step on the larger batch in seconds, estimated as `factor` times the script's step; nine steps follow."""
 ACTIVATION_SLACK = 2.0
-"""Forward and backward hold more for a moment than what is kept between them."""
+"""Peak memory of forward and backward, as a multiple of the memory kept between them."""
 COPIES_OF_PARAMETERS = 8
-"""What two optimizers with their states, gradients and parameters hold, as a multiple of the parameters."""
+"""Memory of two optimizers with states, gradients and parameters, as a multiple of the parameters' memory."""
 TRACE_STEPS, FUNCTION_STEPS, FUNCTION_S = 5, 10, 1.0
 
 
 class Observer:
-    """Looks at a training loop once its window is over; changes nothing before.
+    """Observes a training loop after its window; measures nothing before.
 
     Args:
         job: The diagnosis.
-        paths: Where profiles go.
-        steps: Of the script.
-        roots: Of the script.
+        paths: The trial's files, with the folder of profiles.
+        steps: The script's backward passes and steps.
+        roots: The script's root modules.
         batch_source: Gives the script its batches.
-        at_begin: Called before anything is looked at: what looking takes is no memory of the script's.
+        at_begin: Called first, to read the memory before the observer takes any.
     """
 
     def __init__(
@@ -90,16 +90,16 @@ class Observer:
     # Before the window ------------------------------------------------------------------------------------------
 
     def install(self) -> None:
-        """Notes where optimizers are built, and the first batch, for later."""
+        """Notes the construction sites of optimizers, and the first batch."""
         self._batch_source.at_first_batch(self._keep_batch)
         wrap(torch.optim.Optimizer, "__init__", self._noting_place)
 
     def before_iteration(self, loader: Any) -> None:
-        """The training loader is about to be iterated, and the gate will look at it."""
+        """Prepares the training loader for the gate, before an iteration."""
         self._loading.iteration_ends(loader)
 
     def after_gate(self, loader: Any) -> None:
-        """The gate has prepared it."""
+        """Adds the timing to the training loader's workers, after the gate has prepared the loader."""
         self._loading.iteration_begins(loader)
 
     def _keep_batch(self, batch: Any) -> None:
@@ -113,17 +113,17 @@ class Observer:
 
         return init
 
-    # After it ---------------------------------------------------------------------------------------------------
+    # After the window -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The window is over: begins with the first stage."""
+        """Begins the first stage."""
         self._at_begin()
         self._note_model()
         self._stages = self._all_stages()
         self._next()
 
     def stepped(self) -> bool:
-        """A step was made; whether all was seen."""
+        """Notes a step, and may begin the next stage; True when all stages are over."""
         if self._stage is None:
             return True
         self._num_steps += 1
@@ -140,13 +140,13 @@ class Observer:
 
     @property
     def may_fail(self) -> bool:
-        """Whether an error of the script is the observation's doing: it was given a batch that is not its own."""
+        """Whether an error of the script may come from the observer's larger batch."""
         return isinstance(self._stage, LargerBatchStage) and self._stage.is_larger
 
     def observation(self) -> Observation | None:
-        """What was seen; None where the script ended before its calls were."""
+        """The finished observation; None when the script ended before the stage of calls was over."""
         if self._stage is not None:
-            # The script ended, or failed, in the middle of it.
+            # The script ended or failed during this stage.
             stage, self._stage = self._stage, None
             stage.end(self._num_steps, max(time.perf_counter() - self._began, 1e-9))
         steps = self._calls.times
@@ -156,7 +156,7 @@ class Observer:
             steps=steps,
             main_cpu_s=self._lines.cpu_s,
             cpu_wall_s=self._lines.wall_s,
-            host_places=host_places(self._seen()),
+            host_places=host_places(self._loop_samples()),
             is_sampled=self._lines.is_sampled,
             loading=self._calls.loading_times,
             memory=self._memory_kinds(),
@@ -205,7 +205,7 @@ class Observer:
             yield larger
 
     def _note_model(self) -> None:
-        """Now, and not at the end: a script that ends meanwhile takes its model with it."""
+        """Notes facts about the model early, since a script that ends takes the model along."""
         modules = [module for root in self._roots.modules for module in root.modules()]
         parameters = weights_of(self._roots.modules)
         dtypes = [str(p.dtype).removeprefix("torch.") for p in parameters]
@@ -232,7 +232,7 @@ class Observer:
         )
 
     def _time_copies(self) -> None:
-        """Number formats and forms of the optimizer, on copies, where there is room for them."""
+        """Times number formats and forms of the optimizer on copies, if there is room for copies."""
         optimizer = self._steps.primary
         size = total_bytes(self._steps.parameters())
         if COPIES_OF_PARAMETERS * size > self._room_bytes():
@@ -276,7 +276,7 @@ class Observer:
         )
 
     def _room_bytes(self) -> float:
-        """Memory that may still be taken under the cap."""
+        """Bytes of memory still free under the cap."""
         if not torch_names.is_cuda_on():
             return self._job.cap_bytes - (held_bytes() or 0)
         free, total = torch.cuda.mem_get_info()
@@ -284,10 +284,10 @@ class Observer:
         allowed = self._job.cap_fraction * total - torch.cuda.max_memory_allocated()
         return min(free + unused, allowed)
 
-    def _seen(self) -> Seen:
+    def _loop_samples(self) -> LoopSamples:
         calls, sampler, times = self._calls, self._lines.sampler, self._calls.times
         assert times is not None
-        return Seen(
+        return LoopSamples(
             training=calls.training,
             loading=calls.loading,
             num_steps=times.num_steps,

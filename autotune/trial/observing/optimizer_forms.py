@@ -1,4 +1,4 @@
-"""What a step of the script's optimizer takes, and of its fused form, on copies of its parameters."""
+"""Times a step of the script's optimizer and of the fused form, on copies of the parameters."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OF_TORCH = "torch.optim"
 
 
 def optimizer_times(optimizer: torch.optim.Optimizer, place: str, clock: Clock) -> OptimizerTimes | None:
-    """Times of both; None where torch has no fused form of it, or the script uses it already.
+    """Times of both forms; None when torch has no fused form, or when the script already uses the fused form.
 
     Args:
-        optimizer: The script's.
-        place: Of the user's code that builds it.
+        optimizer: The script's optimizer.
+        place: The line of the user's code that builds the optimizer.
         clock: The clock of the device.
     """
     cls: Any = type(optimizer)
@@ -33,7 +33,7 @@ def optimizer_times(optimizer: torch.optim.Optimizer, place: str, clock: Clock) 
     try:
         own = _step_s(cls, groups, clock, {})
         fused = _step_s(cls, groups, clock, {"fused": True, "foreach": None})
-    except Exception:  # a kind of parameter that it has no kernel for, or that cannot be copied
+    except Exception:  # a parameter without a fused kernel or without copies
         return None
     return OptimizerTimes(name=cls.__name__, place=place, own_s=own, fused_s=fused)
 
@@ -47,7 +47,7 @@ def _step_s(cls: Any, groups: list[dict[str, Any]], clock: Clock, changes: dict[
         copies.append({**options, **changes, "params": parameters})
     copied = cls(copies)
     step = cls.step
-    step = getattr(step, "__wrapped__", step)  # without what counts the script's own steps
+    step = getattr(step, "__wrapped__", step)  # beneath the wrapper that counts the script's steps
     return shortest_s(lambda: step(copied), clock, limit_s=LIMIT_S)
 
 

@@ -1,4 +1,4 @@
-"""The parts of an observation: each is attached for some steps of the script's own loop, one after the other."""
+"""Defines the stages of an observation, each attached for some steps of the script's loop."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from autotune.trial.torch import torch_names
 
 
 class Stage(Protocol):
-    """One part. It may end after so many steps, and must after so long."""
+    """A stage; may end after `least_steps` and `least_s`, and must end after `longest_s`."""
 
     least_steps: int
     least_s: float
     longest_s: float
 
     def begin(self) -> None:
-        """Attaches what looks."""
+        """Attaches the stage's instruments."""
 
     def end(self, num_steps: int, wall_s: float) -> None:
-        """Detaches it, after so many steps and seconds."""
+        """Detaches the instruments, after `num_steps` steps in `wall_s` seconds."""
 
 
 class LineStage:
-    """Where the training thread is; nothing but a timer is attached."""
+    """Samples the lines of the training thread; only a timer is attached."""
 
     least_steps, least_s, longest_s = 4, 1.5, 8.0
 
@@ -47,19 +47,19 @@ class LineStage:
         self.sampler.begin()
 
     def end(self, num_steps: int, wall_s: float) -> None:
-        """Stops it."""
+        """Stops the timer."""
         self.is_sampled = self.sampler.is_on
         self.sampler.end()
         self.cpu_s, self.wall_s = time.process_time() - self.cpu_s, wall_s
 
 
 class MemoryStage:
-    """What autograd holds for one step.
+    """Measures the tensors that autograd saves for one step.
 
     Args:
-        steps: Whose parameters are known.
-        roots: The same.
-        at_step: Called once, when a step has been made and its gradients are still there.
+        steps: Gives the parameters of the optimizers, for the tensors to leave out.
+        roots: Give the parameters of the models, for the tensors to leave out.
+        at_step: Called once after a step, while gradients still exist.
     """
 
     least_steps, least_s, longest_s = 1, 0.0, 8.0
@@ -70,7 +70,7 @@ class MemoryStage:
         self._watch: ActivationWatch | None = None
 
     def begin(self) -> None:
-        """Looks at what is saved from now on."""
+        """Begins to note saved tensors; does nothing for a compiled model."""
         known = [*self._steps.parameters(), *(p for root in self._roots.modules for p in root.parameters())]
         if not any(torch_names.is_compiled(root) for root in self._roots.modules):
             self._watch = ActivationWatch(known)
@@ -78,7 +78,7 @@ class MemoryStage:
         self._steps.on_step.append(self._stepped)
 
     def end(self, num_steps: int, wall_s: float) -> None:
-        """Ends it."""
+        """Ends the notes."""
         self._steps.forget(self._stepped)
         if self._watch is not None:
             self.activations_bytes = self._watch.end()
@@ -90,7 +90,7 @@ class MemoryStage:
 
 
 class DeviceStage:
-    """Kernels and copies of a CUDA device."""
+    """Times kernels and copies of a CUDA device."""
 
     least_steps, least_s, longest_s = 4, 0.3, 8.0
 
@@ -99,16 +99,16 @@ class DeviceStage:
         self._watch = DeviceWatch()
 
     def begin(self) -> None:
-        """Begins to look."""
+        """Begins the profile."""
         self._watch.begin()
 
     def end(self, num_steps: int, wall_s: float) -> None:
-        """Ends it."""
+        """Ends the profile."""
         self.times = self._watch.end(num_steps)
 
 
 class RecordingStage:
-    """A profile for a person."""
+    """Records a profile for a person to read."""
 
     def __init__(self, recording: Any, *, least_steps: int, least_s: float) -> None:
         self._recording = recording
@@ -119,5 +119,5 @@ class RecordingStage:
         self._recording.begin()
 
     def end(self, num_steps: int, wall_s: float) -> None:
-        """Writes it."""
+        """Writes the profile."""
         self._recording.end()

@@ -1,4 +1,4 @@
-"""Wall time by part, where parts lie within one another: each second counts for the innermost one alone."""
+"""Measures wall time by part; of nested parts each second counts for the innermost part alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Stopwatch:
     """Seconds by part, of one thread.
 
     Args:
-        now: The clock.
+        now: A clock in seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -22,16 +22,16 @@ class Stopwatch:
 
     @property
     def is_running(self) -> bool:
-        """Whether a part is entered."""
+        """Whether a part is running."""
         return bool(self._parts)
 
     def enter(self, part: Hashable) -> None:
-        """Begins a part within the one that runs."""
+        """Begins a part within the running part."""
         self._count()
         self._parts.append(part)
 
     def leave(self) -> None:
-        """Ends the innermost part; nothing where none runs, as for a call that began before the watch."""
+        """Ends the innermost part, if any; a call that began before the stopwatch has no part to end."""
         if self._parts:
             self._count()
             self._parts.pop()

@@ -1,7 +1,7 @@
-"""Calls that bring a tensor's value to Python: how many a step makes, where, and how long they take.
+"""Counts and times calls that bring a tensor's value to Python, by place in the user's code.
 
-On CUDA each waits until the device has done all that was asked of it, and the device then waits for the next order.
-On a CPU nothing is waited for; what counts there is the Python around them.
+On CUDA each call waits for all queued work, and the device then waits for new work. On a CPU nothing waits; only the
+Python code around the calls takes time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NAMES = (
     "__format__",
     "nonzero",
 )
-"""Methods of a tensor that need its value. `x.to('cpu')` comes as `cpu` in most scripts, and is left out otherwise: it
-may as well be a copy that does not wait."""
+"""Methods that need a tensor's value. `x.to('cpu')` is left out, since such a copy may not wait; most scripts write
+`x.cpu()`."""
 SHOWN = {
     "__bool__": "bool(tensor)",
     "__float__": "float(tensor)",
@@ -40,15 +40,15 @@ SHOWN = {
 
 
 class SyncCalls:
-    """Counts while it is attached.
+    """Counts and times calls between `attach` and `detach`.
 
     Args:
-        device: Type of the device that trains: on an accelerator calls on other tensors wait for nothing.
+        device: Type of the training device; with an accelerator, calls on CPU tensors are not counted.
     """
 
     def __init__(self, device: str) -> None:
         self.counts: dict[tuple[Stack, str], int] = defaultdict(int)
-        """By the user's lines that led there, and what was called."""
+        """Number of calls by stack of the user's lines and name of the method."""
         self.seconds: dict[tuple[Stack, str], float] = defaultdict(float)
         self._device = device
         self._is_inside = False
@@ -60,7 +60,7 @@ class SyncCalls:
             self._wrap(name)
 
     def detach(self) -> None:
-        """Puts everything back."""
+        """Restores the methods."""
         while self._restore:
             self._restore.pop()()
 
@@ -77,7 +77,7 @@ class SyncCalls:
                 return original(tensor, *args, **kwargs)
             caller = sys._getframe(1)
             if is_torchs(caller.f_code):
-                # torch's own need of a value, as an optimizer's of its count of steps, is no line of the user's.
+                # torch itself needs some values, such as an optimizer's count of steps; no user's line is to blame.
                 return original(tensor, *args, **kwargs)
             self._is_inside = True
             began = time.perf_counter()
@@ -94,7 +94,7 @@ class SyncCalls:
 
         def restore() -> None:
             if own is None:
-                delattr(cls, name)  # it came from the base class, and does again
+                delattr(cls, name)  # the method of the base class shows again
             else:
                 setattr(cls, name, own)
 

@@ -1,4 +1,4 @@
-"""Whose code a frame is: the user's, a library's, or ours; and the statement that a line belongs to."""
+"""Recognises the user's code among the frames of a stack, and finds the statement around a line."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _LIBRARIES = tuple(
     os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 MAX_DEPTH = 200
-"""Frames looked at: a deeper recursion is no training loop."""
+"""Deepest stack to read; a deeper recursion is no training loop."""
 
 Place = tuple[str, int]
 """File and line."""
 Stack = tuple[Place, ...]
-"""Of every frame of the user's code, innermost first."""
+"""Places of all frames of the user's code, innermost first."""
 
 _is_users: dict[CodeType, bool] = {}
 
 
 def is_users(code: CodeType) -> bool:
-    """Whether code was written by the user: it lies in a file, and in no package of the interpreter's, nor in ours."""
+    """Whether the user wrote the code: True for a file outside installed packages, standard library and autotune."""
     known = _is_users.get(code)
     if known is None:
         name = code.co_filename
@@ -50,7 +50,7 @@ def users_stack(frame: FrameType | None) -> Stack:
     depth = 0
     while frame is not None and depth < MAX_DEPTH:
         if is_users(frame.f_code):
-            # Between two statements a frame is at no line.
+            # Between two statements a frame has no line.
             lines.append((frame.f_code.co_filename, frame.f_lineno or frame.f_code.co_firstlineno))
         frame = frame.f_back
         depth += 1
@@ -63,15 +63,15 @@ def shown_place(place: Place | None) -> str:
 
 
 def statement_around(source: str, line: int, training_lines: Collection[int]) -> tuple[int, int]:
-    """First and last line of the largest statement around a line that holds none of the training itself.
+    """First and last line of the largest statement around a line without any training line.
 
-    It never reaches beyond the function that the line is in. A line of the training itself stands for itself, and so
-    does one in a file that is no Python.
+    The statement lies within the function of the line. For a training line, and in a file without Python code, the
+    result is the line alone.
 
     Args:
         source: Text of the file.
-        line: From 1.
-        training_lines: Lines of that file which load, run the model forward or backward, or step the optimizer.
+        line: Number of the line, from 1.
+        training_lines: Lines of the file that load, run the model forward or backward, or step the optimizer.
     """
     try:
         tree = ast.parse(source)
@@ -87,7 +87,7 @@ def statement_around(source: str, line: int, training_lines: Collection[int]) ->
                 continue
             is_scope = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda))
             if is_scope:
-                best = None  # What lies around a function does not run where its lines do.
+                best = None  # A statement around a function does not run when the function's lines run.
             elif isinstance(child, ast.stmt) and best is None:
                 holds_training = any(first <= other <= last for other in training_lines)
                 best = None if holds_training else (first, last)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.trial.observing.host_places import Seen, host_places
+from autotune.trial.observing.host_places import LoopSamples, host_places
 
 from .test_user_code import LOOP, TRAINING
 
@@ -23,7 +23,7 @@ def seen(script, **changes):
         "call_counts": {},
         "call_seconds": {},
     }
-    return Seen(**{**values, **changes})
+    return LoopSamples(**{**values, **changes})
 
 
 def test_the_readings_of_a_block_are_one_place_with_its_whole_share(script):

@@ -37,15 +37,15 @@ def frame_of(source, path, **names):
     return frames[0]
 
 
-def test_each_look_counts_for_the_time_since_the_one_before(clock, timers, tmp_path):
+def test_each_sample_counts_for_the_time_since_the_last_sample(clock, timers, tmp_path):
     script = tmp_path / "train.py"
     frame = frame_of("def f():\n    look()\n\n\nf()\n", script)
     sampler = LineSampler()
     assert sampler.begin()
     clock.now_s = 0.001
-    sampler._look(signal.SIGALRM, frame)
+    sampler._sample(signal.SIGALRM, frame)
     clock.now_s = 0.051  # a call into C held the signal up; another line of this test is current by now
-    sampler._look(signal.SIGALRM, frame)
+    sampler._sample(signal.SIGALRM, frame)
     assert {stack[0] for stack in sampler.seconds} == {(str(script), 2)}
     assert sorted(sampler.seconds.values()) == pytest.approx([0.001, 0.05])
     assert not sampler.torch_seconds
@@ -63,7 +63,7 @@ def test_time_within_torchs_own_python_is_told_apart(clock, timers, tmp_path):
     sampler = LineSampler()
     assert sampler.begin()
     clock.now_s = 1.0
-    sampler._look(signal.SIGALRM, frames[0])
+    sampler._sample(signal.SIGALRM, frames[0])
     assert sum(sampler.torch_seconds.values()) == pytest.approx(1.0)
 
 
