@@ -1,1 +1,1 @@
-"""What happens inside the user's process: settings applied at torch's seams, a meter attached, a report at the end."""
+"""Runs inside the user's process: applies settings at torch's seams, measures, and writes a report at the end."""

@@ -1,6 +1,6 @@
-"""Real training under a tuned config: the same seams as in a trial, and no meter.
+"""Applies a tuned config to real training, with the seams of a trial and without a meter.
 
-It is ended by us in one case alone: after two steps, when a setting turns out not to be in force.
+The session ends the training in a single case: when a setting is not in force after two steps.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from autotune.verdict.in_force import missed_settings
 
 CHECK_AFTER_STEPS = 2
 EXIT_CODE = 2
-"""Of a usage error: the config is not for this script."""
+"""Exit code of a usage error: the config does not fit the script."""
 
 
 class RunSession:
-    """Applies the settings, says once on stderr what is in force, and ends a training that is not what was asked for.
+    """Applies the settings, reports once on stderr what is in force, and ends a training under other settings.
 
-    A script that went on would train another effective batch, or in another number format, than its config says; and
-    one that was ended later, or by an exception, might save what it has over something better.
+    Such a training would use another effective batch or number format than its config says. A later end, or an end by
+    an exception, could make the script overwrite a better checkpoint.
     """
 
     def __init__(self, job: TrialJob) -> None:
@@ -66,7 +66,7 @@ class RunSession:
         self._applied.steps.forget(self._stepped)
         observed = self._observed()
         differences = missed_settings(self._job, observed).items()
-        missed = {name: (asked, seen) for name, (asked, seen) in differences if seen is not None}
+        missed = {name: (asked, found) for name, (asked, found) in differences if found is not None}
         if missed:
             self._refuse(missed)
         elif rank_report.identity()[0] == 0:
@@ -74,8 +74,8 @@ class RunSession:
             sys.stderr.write(f"autotune: in force: {in_force or 'the settings of the script itself'}\n")
 
     def _observed(self) -> dict[str, str]:
-        """Settings in force, by field, as far as they can be seen."""
-        # A script may have taken more batches than it trained on: to look at one, or to know which is the last.
+        """Observable settings in force, by field."""
+        # Accumulation comes from backward passes, since a script may take more batches than it trains on.
         observed = {**self._applied.counted(), **self._applied.observed()}
         facts, claims = self._job.facts, self._applied.claims
         of_loader = [n for n in self._changed if GROUP_OF_FIELD[n] in {Group.LOADER, Group.BATCH} - claims]
@@ -84,10 +84,10 @@ class RunSession:
         return observed
 
     def _refuse(self, missed: Mapping[str, tuple[object, str]]) -> None:
-        said = "; ".join(f"{name} {seen}, not {asked}" for name, (asked, seen) in missed.items())
+        listed = "; ".join(f"{name} {found}, not {asked}" for name, (asked, found) in missed.items())
         lines = own_lines((GROUP_OF_FIELD[name] for name in missed), self._job.config)
         sys.stderr.write(
-            f"autotune: NOT in force: {said}\n"
+            f"autotune: NOT in force: {listed}\n"
             "autotune: the training is ended after its first steps. Let the script apply its config itself, with these "
             "lines where they belong, and start it without autotune:\n" + "".join(f"  {line}\n" for line in lines)
         )

@@ -1,4 +1,4 @@
-"""One trial in this process: settings applied, batches fed, the window measured, the report written, and the end."""
+"""Runs one trial in this process: applies settings, gives batches, measures, reports, and ends the process."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
     from autotune.trial.observing.observer import Observer
 
 NUM_BLIND_STEPS = 24
-"""Optimizer steps without a batch of the training loader after which it will not come: the probe needed six."""
+"""Optimizer steps without a batch of the training loader after which the trial ends; the probe needed six steps."""
 
 FASTEST = 16
-"""Times the probe's pace for which an epoch of a trial is long enough. One that ends in spite of that is measured, too.
+"""Largest speed-up over the probe for which the long epoch of a trial suffices; a faster trial measures an epoch's end.
 """
 SHORT_EPOCH, BETWEEN_ENDS = 64, 64
-"""Batches of an epoch with ends within the probe, and how many times faster than the probe such a script may step: a
-validation of a third of a second after every third step of a millisecond is a factor of 100."""
+"""Batches of an epoch that ended within the probe, and a further speed-up of such a script between the ends of epochs.
+A validation of a third of a second after every third step of a millisecond slowed the probe by a factor of 100."""
 BESIDE_WINDOW_S, WINDOW_PATIENCE = 30.0, 4.0
-"""What a trial may train beside its window, warm-up and restart for instance, and in how many times the longest one."""
+"""Seconds of training outside the window, such as warm-up and restart, and a multiple of the longest window."""
 SHORTEST_STEP_S = 1e-4
 MAX_LEAST_EPOCH = 1 << 20
-"""Batches: scripts make tables of the rates of all their steps."""
+"""Most batches of a long epoch, since scripts make tables with a rate for every step."""
 
 
 class MeasuredSession:
-    """A trial: from the moment from which on its settings matter to the report.
+    """A trial, from the application of the settings to the report.
 
     Args:
-        job: What is measured.
-        paths: Its files.
-        times: Its parts until now.
-        prelude: What is attached already.
+        job: The settings, facts and limits of the trial.
+        paths: The trial's files.
+        times: Times of the trial's parts so far.
+        prelude: The seams attached before the settings were known.
     """
 
     def __init__(self, job: TrialJob, paths: TrialPaths, times: PartTimes, prelude: Prelude) -> None:
@@ -80,16 +80,16 @@ class MeasuredSession:
                 self._steps,
                 self._applied.roots,
                 self._batch_source,
-                at_begin=lambda: self._told.note_memory(),
+                at_begin=lambda: self._report.note_memory(),
             )
         self._meter: Meter | None = None
         self._is_measured = False
         """Whether the window is over and reported."""
         self._losses = LossWatch(self._steps, self._applied.roots)
-        self._told = TrialReport(
+        self._report = TrialReport(
             paths, times, self._applied, self._batch_source, self._losses, self._allocator, has_loader=self._has_loader
         )
-        self._told.observer = self._observer
+        self._report.observer = self._observer
 
     def install(self) -> None:
         """Attaches to torch, and puts the settings in force."""
@@ -107,7 +107,7 @@ class MeasuredSession:
         self._batch_source.before_next(*self._applied.before_batch)
         self._batch_source.at_epoch_end(self._applied.epoch_ends)
         self._losses.install()
-        self._batch_source.at_first_batch(lambda _: self._told.training_begins())
+        self._batch_source.at_first_batch(lambda _: self._report.training_begins())
         self._batch_source.at_first_batch(self._losses.first_batch)
         self._steps.on_step.append(self._stepped)
         self._prelude.session = self
@@ -120,17 +120,17 @@ class MeasuredSession:
         return None if self._job.settings == self._job.script_settings else self._job.settings
 
     def claim(self, group: Group) -> None:
-        """The script applies this group itself."""
+        """Notes that the script applies this group itself."""
         self._applied.claims.add(group)
 
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
-        """Known from the probe already."""
+        """Does nothing: the knobs are known from the probe."""
 
     def observe(self, field: str, value: str) -> None:
         """Notes a setting that the script put in force itself."""
-        self._told.said[field] = value
+        self._report.set_by_script[field] = value
 
-    # Feeding and metering --------------------------------------------------------------------------------------
+    # Batches and meter -----------------------------------------------------------------------------------------
 
     def _is_training(self, record: LoaderRecord) -> bool:
         return self._applied.is_training(record.key)
@@ -140,10 +140,10 @@ class MeasuredSession:
             self._batch_source.lengthen(loader, self._least_epoch(length_of(loader)))
 
     def _least_epoch(self, length: int | None) -> int:
-        """Batches that the trial may take; 0 for a script that reads a whole epoch before it trains.
+        """Least batches of the trial's long epoch; 0 for a script that reads a whole epoch before training.
 
         Args:
-            length: Batches of the script's own epoch; None where nobody knows.
+            length: Batches of the script's own epoch; None when unknown.
         """
         facts, settings = self._job.facts, self._job.settings
         assert facts is not None and settings is not None
@@ -172,7 +172,7 @@ class MeasuredSession:
 
     def _start_meter(self, num_workers: int, num_queued: int) -> Meter:
         forked_heap.settle()  # Only now: the first step does not wait for it.
-        rank, world_size = self._told.note_rank()
+        rank, world_size = self._report.note_rank()
         facts, settings = self._job.facts, self._job.settings
         assert facts is not None and settings is not None
         incumbent = self._job.incumbent_samples_per_second
@@ -204,12 +204,12 @@ class MeasuredSession:
             epochs=self if num_workers else None,
             watcher=self._observer,
         )
-        self._told.meter = self._meter
+        self._report.meter = self._meter
         return self._meter
 
     def end_epoch(self, num_needed: int) -> float | None:
-        """Ends the training loader's epoch after the window; what is held is read before, while the queues are full."""
-        self._told.note_held_memory()
+        """Reads the held memory while the queues are full, then ends the training loader's epoch."""
+        self._report.note_held_memory()
         return self._batch_source.end_epoch(num_needed + MAX_AHEAD)
 
     def begin_epoch(self) -> None:
@@ -228,11 +228,11 @@ class MeasuredSession:
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:
             return
-        self._told.training_begins()  # where no batch of the loader has said so
+        self._report.training_begins()  # for a script without a batch of the loader
         if optimizer is not None:
-            self._told.watch_parameters(optimizer)
+            self._report.watch_parameters(optimizer)
         if self._steps.num_steps == 1 and rank_report.identity()[0] == 0:
-            # The script may do much before it asks for its next batch: it has started, whatever comes now.
+            # The script has started, and may do much before it asks for the next batch.
             Progress(self._paths.progress).put(Mark.STEPS, 1)
         if self._has_loader:
             if self._batch_source.has_delivered:
@@ -240,44 +240,44 @@ class MeasuredSession:
             elif self._steps.num_steps >= NUM_BLIND_STEPS:
                 self._end_blind()
         elif self._meter is None:
-            self._told.has_unseen_queue = may_read_ahead()
-            self._start_meter(0, UNSEEN_QUEUE if self._told.has_unseen_queue else 0)
+            self._report.has_unseen_queue = may_read_ahead()
+            self._start_meter(0, UNSEEN_QUEUE if self._report.has_unseen_queue else 0)
         else:
             self._meter.arrive()
 
     # The end ---------------------------------------------------------------------------------------------------
 
     def _end_blind(self) -> None:
-        """The loader that trained in the probe does not train here: no setting of it is in force."""
-        self._told.said["num_workers"] = UNKNOWN_WORKERS
-        self._told.write(RankStatus.ENDED)
+        """Ends a trial without the training loader of the probe: no setting of the loader is in force."""
+        self._report.set_by_script["num_workers"] = UNKNOWN_WORKERS
+        self._report.write(RankStatus.ENDED)
         self._end_process()
 
     def _window_is_over(self, reason: StopReason) -> None:
-        """Reports what is measured already: whatever the script does from here on, that counts."""
-        self._is_measured = self._observer is None  # A diagnosis without its look at the loop is of no use.
+        """Writes the measurement before the restart, in case the script ends early."""
+        self._is_measured = self._observer is None  # A diagnosis without an observation is of no use.
         if self._is_measured:
-            self._told.write(RankStatus.MEASURED, is_converged=reason is StopReason.CONVERGED, is_final=False)
+            self._report.write(RankStatus.MEASURED, is_converged=reason is StopReason.CONVERGED, is_final=False)
 
     def _finish(self, reason: StopReason) -> None:
         status = RankStatus.RACED_OUT if reason is StopReason.RACED_OUT else RankStatus.MEASURED
-        self._told.write(status, is_converged=reason is StopReason.CONVERGED)
+        self._report.write(status, is_converged=reason is StopReason.CONVERGED)
         self._end_process()
 
     def _end_process(self) -> None:
-        rank_report.wait_for_others(self._paths, self._told.world_size)
+        rank_report.wait_for_others(self._paths, self._report.world_size)
         rank_report.end_process()
 
     def report_end(self) -> None:
-        """The script ended by itself: what was measured so far is reported, the tuner decides whether it is enough."""
-        if self._told.is_due and not self._is_measured:
-            self._told.write(RankStatus.ENDED)
+        """Reports the measurement so far when the script ends by itself; the tuner decides whether it suffices."""
+        if self._report.is_due and not self._is_measured:
+            self._report.write(RankStatus.ENDED)
 
     def report_error(self, error: BaseException) -> None:
-        """The script ended with an exception: that is the report, unless there is one."""
-        if not self._told.is_due or self._is_measured:
+        """Reports the exception that ended the script, unless a measurement is reported already."""
+        if not self._report.is_due or self._is_measured:
             return
         if self._observer is not None and self._observer.may_fail:
-            self._told.write(RankStatus.MEASURED)
+            self._report.write(RankStatus.MEASURED)
         else:
-            self._told.write_error(error)
+            self._report.write_error(error)

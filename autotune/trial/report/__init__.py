@@ -1,1 +1,1 @@
-"""The one file that a process of a trial leaves behind, and how a failure is described in it."""
+"""Writes the report file of a trial's process, and describes a failure."""

@@ -1,4 +1,4 @@
-"""What an exception that ends the script means: out of memory, or something else. Decided from the exception itself."""
+"""Decides from an exception that ends the script whether memory was refused."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ OUT_OF_MEMORY_TEXTS = (
     "out of shared memory",
     "Cannot allocate memory",
 )
-"""Texts of errors that torch and its libraries raise when memory is refused; read in their sources."""
+"""Texts of errors about refused memory, from the sources of torch and of torch's libraries."""
 HOST_MEMORY_TEXTS = (
     "can't allocate memory",
     "unable to allocate shared memory",
     "out of shared memory",
     "Cannot allocate memory",
 )
-"""Those of them that are about the host's memory, or its shared memory, and not the device's."""
+"""Texts about the host's memory or shared memory, not the device's memory."""
 OUT_OF_MEMORY_KINDS = ("OutOfMemoryError", "MemoryError")
 SUSPECT_TEXTS = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_SUPPORTED", "CUDNN_STATUS_INTERNAL_ERROR")
-"""Texts that in practice mean memory only when the device is nearly full."""
+"""Texts that mean refused memory only when the device is nearly full."""
 NEARLY_FULL = 0.9
 MAX_MESSAGE_CHARS = 2000
 _REQUESTED = re.compile(r"Tried to allocate ([0-9.]+) (KiB|MiB|GiB)|you tried to allocate ([0-9]+) bytes")
@@ -40,10 +40,10 @@ _UNIT_BYTES = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
 def describe(error: BaseException) -> RaisedError:
-    """The exception as data, with its kind, its message, and whether memory was refused."""
+    """The exception as data, with kind, message, place, and whether memory was refused."""
     kind, message = type(error).__name__, str(error)
     if isinstance(error, ProcessRaisedException):
-        # All that is left of the error of a rank that the script has spawned is its traceback as text.
+        # Of an error in a spawned rank only the text of the traceback is left.
         kind, _, message = message.strip().rpartition("\n")[2].partition(": ")
     message = message[:MAX_MESSAGE_CHARS]
     refusals = [cause for cause in _chain(error) if _is_out_of_memory(cause)]
@@ -58,9 +58,9 @@ def describe(error: BaseException) -> RaisedError:
 
 
 def _place(error: BaseException) -> str:
-    """`file:line` of the innermost frame of the script's or a library's code, torch's and the standard library's apart.
+    """`file:line` of the innermost frame outside autotune, torch and the standard library; empty without such a frame.
 
-    A file of a package is named from its package on, one of the script's own by its name below the working directory.
+    The path of a file begins at the package, or below the working directory for the script's own files.
     """
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     name, line = next(((name, line) for name, line in reversed(frames) if is_users(name)), ("", 0))

@@ -1,4 +1,4 @@
-"""What a trial reports of itself: put together from all that watched it, and written once."""
+"""Puts the report of a trial's rank together from all observers, and writes the report."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
     from autotune.trial.observing.observer import Observer
 
 NUM_WATCHED_PARAMETERS = 4
-"""Smallest parameters, and smallest matrices, that are compared at the end with their values after the first step:
-training must change one of them. Matrices have values near zero, which move under any learning rate; in half precision
-a norm's factors near one may stay what they are, and of some language models these are the smallest parameters."""
+"""Number of the smallest parameters, and of the smallest matrices, to compare after the first step and at the end.
+
+Training must change at least one. Matrices have values near zero that move under any learning rate. The smallest
+parameters of some language models are the factors of norms; in half precision factors near 1 may not move."""
 MAX_WATCHED_VALUES = 4096
-"""Of each, from all over it: a copy of the whole would show in the peak of memory."""
+"""Values of each watched parameter, spread over its rows; a copy of the whole would raise the peak of memory."""
 
 
 class TrialReport:
-    """This rank's report, as far as it is known.
+    """Collects and writes the report of this rank.
 
     Args:
         paths: The trial's files.
-        times: Its parts until now.
-        applied: Knows which settings are in force.
-        batch_source: Knows how the training loader was read.
-        losses: Saw the losses.
-        allocator: Saw the device's memory.
+        times: Times of the trial's parts so far.
+        applied: The settings in force.
+        batch_source: The source of the script's batches.
+        losses: The watch on the losses.
+        allocator: The watch on the device's memory.
         has_loader: Whether the script trains from a loader.
     """
 
@@ -58,10 +59,10 @@ class TrialReport:
     ) -> None:
         self.meter: Meter | None = None
         self.observer: Observer | None = None
-        self.said: dict[str, str] = {}
-        """Settings that the script put in force itself, by field; they count before what was seen."""
+        self.set_by_script: dict[str, str] = {}
+        """Settings that the script put in force itself, by field; these override observed values."""
         self.has_unseen_queue = False
-        """Whether the script, which has no loader, may have a queue of its own."""
+        """Whether a script without a loader may read ahead into its own queue."""
         self.world_size = 1
         self._rank = 0
         self._paths, self._times, self._applied, self._batch_source = paths, times, applied, batch_source
@@ -69,38 +70,38 @@ class TrialReport:
         self._has_loader = has_loader
         self._watched: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._allocated: dict[str, Any] | None = None
-        """The allocator's figures when the window ended; None where nothing was done after it."""
+        """The allocator's figures at the end of the window; None unless an observation follows."""
         self._host_memory: dict[str, Any] | None = None
-        """When the window ended; None while it has not."""
+        """Host memory at the end of the window; None before."""
         self._passing: PassingWatch | None = None
-        """Since training began; None while it has not."""
+        """Watch on the peak of host memory since training began; None before."""
         self._is_written = False
 
     @property
     def is_due(self) -> bool:
-        """Whether there is none yet, and this is no launcher, worker or helper of a process that trains."""
+        """Whether a report is still to be written; False in a launcher, worker or helper that never trains."""
         return not self._is_written and (self._has_trained or rank_report.is_main_process())
 
     def note_rank(self) -> tuple[int, int]:
-        """Rank and world size, while the process group stands."""
+        """Notes and returns rank and world size while the process group exists."""
         self._rank, self.world_size = rank_report.identity()
         return self._rank, self.world_size
 
     def training_begins(self) -> None:
-        """From here on what is held for a moment counts, too."""
+        """Begins to watch the peak of host memory."""
         self._passing = self._passing or PassingWatch()
 
     def note_held_memory(self) -> None:
-        """Reads what is held in host memory, while the queues are full."""
+        """Reads the held host memory while the loader's queues are full."""
         self._host_memory = self._read_host_memory()
 
     def note_memory(self) -> None:
-        """Reads what is held, unless that was done, and the allocator: what comes now is not the script's."""
+        """Reads the allocator, and the host memory if not read yet, before an observation takes memory."""
         self._host_memory = self._host_memory or self._read_host_memory()
         self._allocated = self._allocator.figures()
 
     def watch_parameters(self, optimizer: torch.optim.Optimizer) -> None:
-        """Remembers some of the parameters after the first step."""
+        """Copies parts of some parameters after the first step, for the comparison at the end."""
         if self._watched:
             return
         moving = [p for p in parameters_of(optimizer) if p.grad is not None and _part(p).numel()]
@@ -110,9 +111,9 @@ class TrialReport:
         self._watched = [(p, _part(p).clone()) for p in chosen.values()]
 
     def write_error(self, error: BaseException) -> None:
-        """Writes that the script ended with an exception."""
+        """Writes the report of a script that ended with an exception."""
         self._is_written = True
-        # A meter knows its rank from when the process group still stood.
+        # The meter's start noted the rank while the process group still existed.
         rank, world_size = rank_report.identity() if self.meter is None else (self._rank, self.world_size)
         result = RankResult(
             rank=rank,
@@ -126,12 +127,12 @@ class TrialReport:
         rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 
     def write(self, status: RankStatus, *, is_converged: bool = False, is_final: bool = True) -> None:
-        """Writes what was measured, whatever ended it; waits for the device.
+        """Writes the measurement so far; waits for the device.
 
         Args:
-            status: How far this rank came.
+            status: The stage that this rank has reached.
             is_converged: Whether the window's interval is narrow enough.
-            is_final: Whether this is the last word; otherwise another report may take its place.
+            is_final: True for the last report; after False a later report may replace this report.
         """
         self._is_written = is_final
         meter = self.meter
@@ -139,7 +140,7 @@ class TrialReport:
             self.note_rank()
         blocks = meter.blocks() if meter is not None else ()
         counted = self._applied.counted() if self._batch_source.is_read_ahead else _accumulation(blocks)
-        observed = {**counted, **self._applied.observed(), **self.said}
+        observed = {**counted, **self._applied.observed(), **self.set_by_script}
         result = RankResult(
             rank=self._rank,
             world_size=self.world_size,
@@ -169,7 +170,7 @@ class TrialReport:
 
     @property
     def has_changed_parameters(self) -> bool:
-        """Whether a watched parameter moved; a learning rate of 0 moves nothing, and that is the schedule's affair."""
+        """Whether a watched parameter changed; True also with a learning rate of 0, and when nothing was compared."""
         optimizer = self._steps.primary
         if optimizer is None or not self._watched or self._steps.num_steps < 2:
             return True
@@ -182,7 +183,7 @@ class TrialReport:
         return self._steps.num_backwards > 0
 
     def _durations(self) -> dict[str, float]:
-        """Seconds by part; the last one's is the time until now."""
+        """Seconds by part; the last part lasts until now."""
         return self._times.until_now(self.meter.entered_at if self.meter is not None else {})
 
     def _read_host_memory(self) -> dict[str, Any]:
@@ -191,9 +192,9 @@ class TrialReport:
 
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:
-    """Some of its rows from all over it, or all of it where it is small: a view, whatever its memory format.
+    """A view of some rows of a parameter, evenly spread, or of a whole small parameter, in any memory format.
 
-    Of one that is spread over ranks it is this rank's share: to ask for the others' would wait for them.
+    Of a parameter spread over ranks only this rank's share is taken, since a request for more would wait for all ranks.
     """
     values = parameter.detach()
     if hasattr(values, "to_local"):
@@ -205,7 +206,7 @@ def _part(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _accumulation(blocks: Iterable[Block]) -> dict[str, str]:
-    """Micro-batches per optimizer step, as counted."""
+    """Counted micro-batches per optimizer step, as the observed `grad_accum_steps`."""
     counted = [block for block in blocks if block.phase is Phase.WINDOW] or list(blocks)
     num_steps = sum(block.num_steps for block in counted)
     if num_steps == 0:
