@@ -1,1 +1,1 @@
-"""Advice on a diagnosis, with the expected gain. Pure: every rule is a function of the figures alone."""
+"""Gives advice on a diagnosis with the expected gain; every rule is a pure function of the figures."""

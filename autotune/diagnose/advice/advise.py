@@ -1,4 +1,4 @@
-"""All rules on one diagnosis, the most expected gain first. Pure."""
+"""Applies all rules to a diagnosis. Pure."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ RULES = (
 
 
 def advise(diagnosis: Diagnosis) -> tuple[Advice, ...]:
-    """What to do, by expected gain; what nobody can put a figure on comes last."""
+    """All advice on a diagnosis, the largest expected gain first and advice without a figure last."""
     found = [advice for advice in (rule(diagnosis) for rule in RULES) if advice is not None]
     return tuple(sorted(found, key=lambda advice: advice.expected_gain, reverse=True))

@@ -10,27 +10,27 @@ from autotune.settings import Group
 from autotune.units import MIB, format_bytes
 
 WORKERS_PER_CPU = 2
-"""Workers beyond this many per usable core only take turns."""
+"""Most workers per usable core; more workers would only take turns."""
 NUM_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 ENOUGH = 1.03
-"""A step that takes up to this much longer with fewer workers is as good, and holds less memory."""
+"""Ratio to the shortest step up to which fewer workers are as good, because fewer workers hold less memory."""
 SMALL_FILE_BYTES = MIB
-"""Files of less than this per open take longer to find and open than to read, on disks and far more over a network."""
+"""Bytes per open up to which finding and opening takes longer than reading, on disks and far more over a network."""
 FILES_PER_SAMPLE = 0.5
 LEAST_FILE_SHARE, LEAST_DECODE_SHARE = 0.25, 0.35
-"""Of the building of a batch."""
+"""Least shares of a batch's building time for advice on files and on decoding."""
 PACKED_BYTES_PER_S = 1e9
-"""At which a packed file is read in order: what one NVMe disk, or a memory map of cached pages, gives a process."""
+"""Rate of reading a packed file in order: the rate of a process on an NVMe disk, or on a memory map of cached pages."""
 
 
 def more_workers(diagnosis: Diagnosis) -> Advice | None:
-    """More workers, where the loader holds training up."""
+    """Advises more workers when the loader holds training up."""
     facts, script_settings = diagnosis.facts, diagnosis.natural
     loader = facts.loader
     if loader is None or not _is_loader_slow(diagnosis):
         return None
     if loader.is_iterable and loader.num_workers == 0:
-        return None  # It shards itself among its workers, or gives every sample several times over.
+        return None  # Without code to shard the stream, every worker would give every sample.
     most = max(1, round(WORKERS_PER_CPU * diagnosis.usable_cpus))
     times = {n: with_workers(diagnosis, n) for n in NUM_WORKERS if script_settings.num_workers < n <= most}
     known = {n: seconds for n, seconds in times.items() if seconds is not None}
@@ -56,10 +56,10 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
 
 
 def pack_small_files(diagnosis: Diagnosis) -> Advice | None:
-    """One packed file instead of many small ones.
+    """Advises one packed file instead of many small files.
 
-    The promise is of opening and reading alone. Where a sample then is one read, Python's own work per file (a loop, a
-    path, a `with`) goes with them, so that more may come; it cannot be told from work that stays.
+    The promised gain comes from opening and reading alone. Packing may also save Python's own work per file (a loop, a
+    path, a `with`), but the figures cannot separate this work from the rest.
     """
     loading = diagnosis.observation.loading
     if loading is None or not loading.num_files or not _is_loader_slow(diagnosis):
@@ -92,7 +92,7 @@ def pack_small_files(diagnosis: Diagnosis) -> Advice | None:
 
 
 def decode_elsewhere(diagnosis: Diagnosis) -> Advice | None:
-    """Decoding on the device, or none at all."""
+    """Advises decoding on the device, or stored samples without decoding."""
     loading = diagnosis.observation.loading
     if loading is None or not _is_loader_slow(diagnosis):
         return None
@@ -117,7 +117,7 @@ def decode_elsewhere(diagnosis: Diagnosis) -> Advice | None:
 
 
 def keep_workers(diagnosis: Diagnosis) -> Advice | None:
-    """Workers that live on between epochs."""
+    """Advises persistent workers when the start of an epoch takes long."""
     script_settings, restart_s, epoch_s = diagnosis.natural, diagnosis.restart_s, diagnosis.epoch_s
     if not script_settings.num_workers or script_settings.persistent_workers or restart_s is None or not epoch_s:
         return None
@@ -137,7 +137,7 @@ def keep_workers(diagnosis: Diagnosis) -> Advice | None:
 
 
 def copy_while_training(diagnosis: Diagnosis) -> Advice | None:
-    """Pinned memory, and copies that do not wait."""
+    """Advises pinned memory and non-blocking copies."""
     share = diagnosis.copy_share
     if share is None or (diagnosis.natural.pin_memory and diagnosis.natural.non_blocking):
         return None
@@ -156,7 +156,7 @@ def copy_while_training(diagnosis: Diagnosis) -> Advice | None:
 
 
 def share_processors(diagnosis: Diagnosis) -> Advice | None:
-    """Fewer threads, where workers and the training step take the processors from each other."""
+    """Advises fewer threads when workers and the training step compete for processors."""
     if diagnosis.bottleneck is not BottleneckKind.CPU_CONTENTION or not diagnosis.natural.num_workers:
         return None
     if diagnosis.natural.intra_op_threads == 1:
@@ -170,13 +170,13 @@ def share_processors(diagnosis: Diagnosis) -> Advice | None:
         where="torch.set_num_threads(1), or OMP_NUM_THREADS=1, and OMP_WAIT_POLICY=PASSIVE",
         gain=gain,
         is_bound=True,
-        source="training on one batch again and again is faster by that much than what is waited for explains",
+        source="training on one cached batch is faster by more than the wait for data explains",
         settings={"intra_op_threads": 1, "omp_wait_policy": "passive"},
     )
 
 
 def place_of_loader(diagnosis: Diagnosis) -> str:
-    """`file:line` of where the training loader is built."""
+    """`file:line` of the construction of the training loader."""
     loader = diagnosis.facts.loader
     return loader.keys[0].partition("~")[0] if loader is not None and loader.keys else "an unknown place"
 
@@ -186,7 +186,7 @@ def _is_loader_slow(diagnosis: Diagnosis) -> bool:
 
 
 def _split_text(loading: LoadingTimes) -> str:
-    """The split of the building of a batch in words."""
+    """The shares of a batch's building time in words."""
     parts = {
         "opening files": loading.open_s,
         "reading": loading.read_s,

@@ -1,4 +1,4 @@
-"""What a step would take if one thing about it were changed: the few formulas that all rules share. Pure."""
+"""Predicts the time of a step after a single change, with formulas shared by all rules. Pure."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from autotune.model.diagnosis import Diagnosis
 from autotune.model.observation import LargerBatch
 
 HAND_OVER_S = 0.0005
-"""What taking a batch from a worker costs the process that trains: a queue, a pickle and a mapping of shared memory.
-Seen between 0.2 and 0.6 ms; it is what makes small steps slower with any worker."""
+"""Seconds that the training process needs to take a batch from a worker: a queue, a pickle, a map of shared memory.
+Measured between 0.2 and 0.6 ms; this cost makes small steps slower with any number of workers."""
 HAND_OVER_BYTES_PER_S = 4e9
 LEAST_GAIN, MAX_GAIN = 1.05, 50.0
-"""Less is within what a single run can be off; and nothing that was measured in one supports a promise of more."""
+"""Least and largest gain to promise: a smaller gain is within the error of a single run, and a single run cannot
+support a larger promise."""
 
 
 def load_s(diagnosis: Diagnosis) -> float | None:
-    """Seconds of building the batches of one step, in one process; None where nobody saw."""
+    """Seconds of building the batches of one step in one process; None when the loading was not observed."""
     loading = diagnosis.observation.loading
     if loading is None:
         return None
     if diagnosis.natural.num_workers == 0:
-        return wait_s(diagnosis)  # nobody was looking then
+        return wait_s(diagnosis)  # measured without the cost of observation
     return loading.busy_s / loading.num_batches * diagnosis.facts.num_micro_batches_per_step
 
 
 def load_cpu_s(diagnosis: Diagnosis) -> float:
-    """Processor seconds of it, 0 where nobody saw."""
+    """Processor seconds of building the batches of one step; 0 when the loading was not observed."""
     loading = diagnosis.observation.loading
     if loading is None:
         return 0.0
@@ -32,7 +33,7 @@ def load_cpu_s(diagnosis: Diagnosis) -> float:
 
 
 def train_cpu_s(diagnosis: Diagnosis) -> float:
-    """Processor seconds that the process that trains takes for a step, all of its threads, its own loading left out."""
+    """Processor seconds of a step in all threads of the training process, without the building of batches."""
     observed = diagnosis.observation
     if observed.cpu_wall_s <= 0:
         return 0.0
@@ -46,10 +47,10 @@ def wait_s(diagnosis: Diagnosis) -> float:
 
 
 def wait_with_larger_batch(diagnosis: Diagnosis, larger: LargerBatch) -> float:
-    """Seconds of waiting for as many samples as a step has now, with a batch so many times as large.
+    """Seconds of waiting for the samples of one step when batches are `larger.factor` times as large.
 
-    Where the process that trains builds its batches, some of the work is once per batch. Time without work, as in
-    waiting for a disk, goes with the samples; so does what workers build.
+    Without workers a part of the building work is per batch, and shrinks. Time without work, such as waiting for a
+    disk, is per sample and stays. Batches built by workers are also taken to cost their time per sample.
     """
     waited_s, loading = wait_s(diagnosis), diagnosis.observation.loading
     if loading is None or larger.own_build_s is None or larger.build_s is None:
@@ -60,10 +61,10 @@ def wait_with_larger_batch(diagnosis: Diagnosis, larger: LargerBatch) -> float:
 
 
 def with_workers(diagnosis: Diagnosis, num_workers: int) -> float | None:
-    """Seconds of a step with so many workers: the slowest of workers, training step, and all processors together.
+    """Seconds of a step with `num_workers` workers: the slowest of workers, training step, and all processors together.
 
-    What is not waited for stays: the compute-only rate was taken at another moment, which may have been a quieter one.
-    None where the loading is not known.
+    The time of the training step is the step's time without the wait. The compute-only rate is not used, since the
+    machine may have been quieter at the time. None when the loading was not observed.
     """
     built_s = load_s(diagnosis)
     if built_s is None or num_workers < 1:
@@ -77,11 +78,11 @@ def with_workers(diagnosis: Diagnosis, num_workers: int) -> float | None:
 
 
 def with_faster_loading(diagnosis: Diagnosis, factor: float) -> float | None:
-    """Seconds of a step when building a batch takes so many times as long as now; None where nobody saw it.
+    """Seconds of a step when building a batch takes `factor` times as long; None when the loading was not observed.
 
     Args:
         diagnosis: The figures.
-        factor: At most 1.
+        factor: New building time over the present building time, at most 1.
     """
     built_s = load_s(diagnosis)
     if built_s is None:
@@ -89,12 +90,12 @@ def with_faster_loading(diagnosis: Diagnosis, factor: float) -> float | None:
     step_s, waited_s = diagnosis.step_s, wait_s(diagnosis)
     if diagnosis.natural.num_workers == 0:
         return step_s - waited_s * (1 - factor)
-    # With workers the step waits for them: as long as it does, it takes what they take.
+    # A step that waits for workers takes as long as the workers.
     return max(step_s - waited_s, step_s * factor)
 
 
 def gain_of(diagnosis: Diagnosis, then_s: float | None) -> float | None:
-    """The gain of a step that takes so long instead; None where it is not known or not worth a word."""
+    """The gain of a step that takes `then_s` seconds; None for an unknown time or a gain below LEAST_GAIN."""
     if then_s is None or then_s <= 0:
         return None
     gain = min(MAX_GAIN, diagnosis.step_s / then_s)

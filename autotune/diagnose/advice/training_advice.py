@@ -11,15 +11,15 @@ from autotune.model.observation import HostPlace
 from autotune.settings import Precision
 
 OVERHEAD_GAIN = 1.5
-"""A batch that is several times as large and trains so much faster: most of a step was no arithmetic."""
+"""Gain in samples per second of a larger batch from which most of a step was not arithmetic."""
 LEAST_OWN_SHARE = 0.1
-"""Of a step, for statements that read no tensor's value: what they are for, only their author knows."""
+"""Least share of a step for statements without a read of a tensor's value; only the author knows their purpose."""
 LEAST_HOST_GAIN = 1.1
-"""For what only bounds: a host that is 10 % slower than the device can be hidden by a queue."""
+"""Least gain that is only an upper bound; a queue can hide a host that is 10 % slower than the device."""
 
 
 def leave_values_on_device(diagnosis: Diagnosis) -> Advice | None:
-    """No reading of tensors' values in every step."""
+    """Advises against reading tensors' values in every step."""
     places = [place for place in diagnosis.observation.host_places if place.call]
     if not places:
         return None
@@ -32,14 +32,14 @@ def leave_values_on_device(diagnosis: Diagnosis) -> Advice | None:
     what_for = (
         "each waits for the device, which then waits for the script"
         if not diagnosis.is_cpu
-        else "the work around them is done by Python, one value after the other"
+        else "Python does the work around the calls, one value after the other"
     )
     source = f"{_share_text(places)} of a step, with {calls:.3g} calls such as {heaviest.call}; {what_for}"
     return Advice(
         sickness=Sickness.HOST,
         action=(
             "Do not read tensors' values in every step: add up on tensors (total += loss.detach()), compute metrics on "
-            "whole batches, and read or print them every hundred steps."
+            "whole batches, and read or print the results every hundred steps."
         ),
         where=named,
         gain=gain,
@@ -48,7 +48,7 @@ def leave_values_on_device(diagnosis: Diagnosis) -> Advice | None:
 
 
 def do_less_between_steps(diagnosis: Diagnosis) -> Advice | None:
-    """Less of the script's own work in every step."""
+    """Advises less of the script's own work in every step."""
     places = [p for p in diagnosis.observation.host_places if not p.call and p.share >= LEAST_OWN_SHARE]
     if not places:
         return None
@@ -57,21 +57,21 @@ def do_less_between_steps(diagnosis: Diagnosis) -> Advice | None:
         return None
     return Advice(
         sickness=Sickness.HOST,
-        action="See whether this must be done in every step; what training does not need can be done less often.",
+        action="Check whether every step needs this work; work that training does not need can be done less often.",
         where=", ".join(_place_text(place) for place in places[:3]),
         gain=gain,
         is_bound=True,
-        source=f"{_share_text(places)} of a step, beside loading, model and optimizer",
+        source=f"{_share_text(places)} of a step, in addition to loading, model and optimizer",
     )
 
 
 def larger_batch(diagnosis: Diagnosis) -> Advice | None:
-    """A larger batch, measured on the script's own step."""
+    """Advises a larger batch, measured on the script's own step."""
     larger = diagnosis.observation.larger_batch
     if larger is None:
         return None
     factor = larger.factor
-    # What is not waited for changes as it did in turns on one batch.
+    # The time without the wait changes by the ratio measured on repeated batches.
     training_s = (diagnosis.step_s - wait_s(diagnosis)) * larger.step_s / larger.own_step_s / factor
     then_s = wait_with_larger_batch(diagnosis, larger) + training_s
     gain = gain_of(diagnosis, then_s)
@@ -86,8 +86,8 @@ def larger_batch(diagnosis: Diagnosis) -> Advice | None:
     elif batch is not None:
         settings = {"batch_size": factor * batch}
         action = (
-            f"Train on batches of {factor * batch} instead of {batch}, if training allows it: what is trained changes "
-            "with the batch, and the learning rate must go with it."
+            f"Train on batches of {factor * batch} instead of {batch}, if training allows it: the result of training "
+            "depends on the batch size, and the learning rate must be adapted."
         )
     else:
         settings, action = {}, f"Train on batches {factor} times as large, if training allows it."
@@ -107,7 +107,7 @@ def larger_batch(diagnosis: Diagnosis) -> Advice | None:
 
 
 def fused_optimizer(diagnosis: Diagnosis) -> Advice | None:
-    """The optimizer's fused form, measured on copies."""
+    """Advises the optimizer's fused form, measured on copies of the parameters."""
     optimizer = diagnosis.observation.optimizer
     if optimizer is None:
         return None
@@ -127,7 +127,7 @@ def fused_optimizer(diagnosis: Diagnosis) -> Advice | None:
 
 
 def fewer_launches(diagnosis: Diagnosis) -> Advice | None:
-    """Compiled steps, where a device waits for its orders."""
+    """Advises a compiled model when the device waits for the host."""
     share = diagnosis.device_share
     if share is None or diagnosis.natural.compile:
         return None
@@ -143,13 +143,13 @@ def fewer_launches(diagnosis: Diagnosis) -> Advice | None:
         where=_place_of_model(diagnosis),
         gain=gain,
         is_bound=True,
-        source=f"the device works in {share:.0%} of a step, by torch's profiler, and waits for orders otherwise",
+        source=f"the device works in {share:.0%} of a step, by torch's profiler, and waits for the host otherwise",
         settings={"compile": True},
     )
 
 
 def faster_format(diagnosis: Diagnosis) -> Advice | None:
-    """Another number format, measured on the heaviest layers."""
+    """Advises another number format, measured on copies of the heaviest layers."""
     ratios = [ratio for ratio in diagnosis.observation.formats if ratio.ratio > 1]
     if not ratios or diagnosis.compute_s is None:
         return None
@@ -180,7 +180,7 @@ def faster_format(diagnosis: Diagnosis) -> Advice | None:
 
 
 def one_process_per_device(diagnosis: Diagnosis) -> Advice | None:
-    """DistributedDataParallel instead of DataParallel."""
+    """Advises DistributedDataParallel instead of DataParallel."""
     if not diagnosis.observation.data_parallel:
         return None
     return Advice(
@@ -188,12 +188,12 @@ def one_process_per_device(diagnosis: Diagnosis) -> Advice | None:
         action="Train with DistributedDataParallel, one process per device, instead of DataParallel.",
         where=f"{_place_of_model(diagnosis)}; start it with torchrun",
         gain=None,
-        source="DataParallel copies the model to every device in every step, and one process drives all of them",
+        source="DataParallel copies the model to every device in every step, and one process drives all devices",
     )
 
 
 def _share_text(places: list[HostPlace]) -> str:
-    """What statements take of a step, in words."""
+    """The statements' share of a step in words."""
     return f"these lines take {min(1.0, sum(place.share for place in places)):.0%}"
 
 
@@ -210,14 +210,14 @@ def _place_of_model(diagnosis: Diagnosis) -> str:
 
 
 def _without(diagnosis: Diagnosis, places: list[HostPlace]) -> float:
-    """Seconds of a step without these statements; a device still has its work to do."""
+    """Seconds of a step without these statements, and at least the device's own time."""
     left_s = diagnosis.step_s * max(0.0, 1 - sum(place.share for place in places))
     device_s = (diagnosis.device_share or 0.0) * diagnosis.step_s
     return max(left_s, device_s, 1e-9)
 
 
 def _arithmetic_share(diagnosis: Diagnosis) -> float:
-    """Share of a step in which layers compute: on CUDA that in which the device works."""
+    """Share of a step in which layers compute; on CUDA the share in which the device works without copies."""
     if diagnosis.device_share is not None:
         return max(0.0, diagnosis.device_share - (diagnosis.copy_share or 0.0))
     steps = diagnosis.observation.steps
