@@ -19,11 +19,10 @@ from autotune.trial.observing.call_stage import CallStage
 from autotune.trial.observing.device_times import FunctionRecording, TraceRecording
 from autotune.trial.observing.host_places import LoopSamples, host_places
 from autotune.trial.observing.larger_batch_stage import LargerBatchStage
-from autotune.trial.observing.layer_formats import LayerUses, format_ratios
 from autotune.trial.observing.loader_work import LoadingWatch
 from autotune.trial.observing.memory_kinds import memory_kinds, total_bytes
-from autotune.trial.observing.optimizer_forms import optimizer_times
 from autotune.trial.observing.stages import DeviceStage, LineStage, MemoryStage, RecordingStage, Stage
+from autotune.trial.observing.timed_copies import LayerUses, format_ratios, optimizer_times
 from autotune.trial.observing.user_code import shown_place, users_stack
 from autotune.trial.step.roots import Roots, weights_of
 from autotune.trial.step.steps import Steps

@@ -1,8 +1,9 @@
-"""Times copies of the heaviest layers in other number formats, on inputs of the same sizes."""
+"""Times copies: of the heaviest layers in other number formats, and of the script's optimizer in its fused form."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,16 +11,17 @@ from typing import Any
 
 import torch
 
-from autotune.model.observation import FormatRatio
+from autotune.model.observation import FormatRatio, OptimizerTimes
 from autotune.settings import Precision
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.device_clock import Clock
 
 NUM_LAYERS = 3
 LIMIT_S = 0.25
-"""Seconds for one layer in one format."""
+"""Seconds for one layer in one format, and for one form of the optimizer."""
 LEAST_RUNS = 3
 LAYERS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+OF_TORCH = "torch.optim"
 TF32_CAPABILITY, BF16_CAPABILITY = (8, 0), (8, 0)
 
 
@@ -123,16 +125,60 @@ def _time(use: _Use, clock: Clock, dtype: torch.dtype, *, autocast: torch.dtype 
             result = layer(given)
         result.backward(torch.ones_like(result))
 
-    return shortest_s(run, clock, limit_s=LIMIT_S)
+    return _shortest_s(run, clock)
 
 
-def shortest_s(run: Callable[[], Any], clock: Clock, *, limit_s: float) -> float:
+def optimizer_times(optimizer: torch.optim.Optimizer, place: str, clock: Clock) -> OptimizerTimes | None:
+    """Seconds of a step in the optimizer's own and in the fused form, on copies of the parameters.
+
+    None when torch has no fused form, or when the script already uses the fused form.
+
+    Args:
+        optimizer: The script's optimizer.
+        place: The line of the user's code that builds the optimizer.
+        clock: The clock of the device.
+    """
+    cls: Any = type(optimizer)
+    knows_fused = cls.__module__.startswith(OF_TORCH) and "fused" in inspect.signature(cls.__init__).parameters
+    groups = optimizer.param_groups
+    if not knows_fused or any(group.get("fused") for group in groups):
+        return None
+    if any(group.get(name) for group in groups for name in ("capturable", "differentiable")):
+        return None
+    try:
+        own = _step_s(cls, groups, clock, {})
+        fused = _step_s(cls, groups, clock, {"fused": True, "foreach": None})
+    except Exception:  # a parameter without a fused kernel or without copies
+        return None
+    return OptimizerTimes(name=cls.__name__, place=place, own_s=own, fused_s=fused)
+
+
+def _step_s(cls: Any, groups: list[dict[str, Any]], clock: Clock, changes: dict[str, Any]) -> float:
+    known = inspect.signature(cls.__init__).parameters
+    copies = []
+    for group in groups:
+        parameters = [_copy(parameter) for parameter in group["params"] if parameter.requires_grad]
+        options = {name: value for name, value in group.items() if name in known and name != "params"}
+        copies.append({**options, **changes, "params": parameters})
+    copied = cls(copies)
+    step = cls.step
+    step = getattr(step, "__wrapped__", step)  # beneath the wrapper that counts the script's steps
+    return _shortest_s(lambda: step(copied), clock)
+
+
+def _copy(parameter: torch.Tensor) -> torch.Tensor:
+    copied = parameter.detach().clone().requires_grad_()
+    copied.grad = torch.zeros_like(copied)
+    return copied
+
+
+def _shortest_s(run: Callable[[], Any], clock: Clock) -> float:
     """Seconds of the shortest of several runs after a first, uncounted run; a disturbance only lengthens runs."""
     run()
     clock.finish()
     times: list[float] = []
     began = time.perf_counter()
-    while len(times) < LEAST_RUNS or time.perf_counter() - began < limit_s:
+    while len(times) < LEAST_RUNS or time.perf_counter() - began < LIMIT_S:
         start = clock.mark()
         run()
         end = clock.mark()
