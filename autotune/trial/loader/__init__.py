@@ -1,1 +1,1 @@
-"""The training DataLoader: found, rebuilt with other arguments, and fed to the script batch by batch."""
+"""Finds the training DataLoader, rebuilds it with other arguments, and gives the script its batches."""

@@ -15,7 +15,7 @@ from autotune.trial.torch.batch_structure import LongBatchSampler, length_of, sh
 
 MIN_BATCHES_LEFT = 8
 """Least number of batches for which an iteration left by the script counts as an epoch. With fewer batches, the script
-may only have had a look; and the ends of such short epochs come often enough to be a part of every window."""
+may only have inspected the data; and the ends of such short epochs come often enough to be a part of every window."""
 
 
 class RunningEpoch:

@@ -49,7 +49,7 @@ class Uneven(BatchSampler):
 
 
 class Window:
-    """A feed in a trial's window."""
+    """A batch source in the window of a trial."""
 
     def __init__(self, dataset: Dataset[torch.Tensor]) -> None:
         self.steps = Steps()
@@ -61,7 +61,7 @@ class Window:
             end_step=None,
             end_block=lambda: self.counters.begin_block(2),
         )
-        self.feed = BatchSource(self.steps, lambda *_: self.meter, num_passes_before_training=0)
+        self.batch_source = BatchSource(self.steps, lambda *_: self.meter, num_passes_before_training=0)
         self.meter: Any = SimpleNamespace(
             counters=self.counters,
             phase=Phase.WINDOW,
@@ -70,10 +70,10 @@ class Window:
             pass_begins=self.pass_begins,
             epoch_ended=lambda: None,
         )
-        self.feed._meter = self.meter
+        self.batch_source._meter = self.meter
         self.steps.thread = threading.get_ident()
         self.loader = DataLoader(dataset, batch_sampler=Uneven())
-        self.feed.lengthen(self.loader, least_batches=1000)
+        self.batch_source.lengthen(self.loader, least_batches=1000)
         self.iterator = self.begin()
 
     def pass_begins(self) -> None:
@@ -82,13 +82,13 @@ class Window:
 
     def begin(self) -> Any:
         record: Any = SimpleNamespace(is_iterated=False)
-        self.feed.iterates(record, self.loader)
+        self.batch_source.iterates(record, self.loader)
         iterator = iter(self.loader)
-        self.feed.iterated(record, self.loader, iterator)
+        self.batch_source.iterated(record, self.loader, iterator)
         return iterator
 
     def read(self, iterator: Any) -> None:
-        self.feed.next_batch(iterator, type(iterator).__next__)
+        self.batch_source.next_batch(iterator, type(iterator).__next__)
 
     def train(self) -> None:
         self.steps.num_backwards += 1
@@ -120,7 +120,7 @@ def test_samples_are_those_of_the_batches_whatever_their_sizes() -> None:
         window.step()
         taken.append(window.counters.latest_num_samples)
     assert taken == [3, 1, 4, 2, 3, 1, 4, 2]
-    assert window.feed.epoch.num_given == 8
+    assert window.batch_source.epoch.num_given == 8
 
 
 def test_a_batch_that_cannot_be_read_is_left_out_of_the_samples() -> None:
@@ -136,8 +136,8 @@ def test_a_batch_that_cannot_be_read_is_left_out_of_the_samples() -> None:
 def test_what_a_diagnosis_gives_takes_the_place_of_real_batches_and_is_counted() -> None:
     window = Window(Rows())
     window.step()
-    window.feed.phase_began(Phase.OBSERVED)
-    window.feed.give(torch.zeros(7, 2))
+    window.batch_source.phase_began(Phase.OBSERVED)
+    window.batch_source.give(torch.zeros(7, 2))
     window.step()
     assert window.counters.latest_num_samples == 7
 
@@ -149,8 +149,8 @@ def test_a_phase_that_ends_within_a_block_ends_the_short_way_at_once() -> None:
     successor._autotune_sizes = None  # type: ignore[attr-defined]
 
     def restart() -> None:
-        window.feed.phase_began(Phase.RESTART)
-        window.feed.epoch.successor = successor
+        window.batch_source.phase_began(Phase.RESTART)
+        window.batch_source.epoch.successor = successor
 
     window.counters.begin_block(100)
     window.counters._end_step = restart
@@ -170,8 +170,8 @@ def test_what_is_only_read_while_an_iteration_waits_is_not_taken_for_trained_on(
     window.step()
     window.step()
     assert window.samples_used == sum(SIZES)
-    assert window.feed.epoch.num_given == 4
-    assert window.feed._counters is not None, "the short way is not taken again"
+    assert window.batch_source.epoch.num_given == 4
+    assert window.batch_source._counters is not None, "the short way is not taken again"
 
 
 @pytest.mark.parametrize("num_before", [0, 1])
@@ -188,7 +188,7 @@ def test_a_batch_in_hand_is_counted_though_all_was_read_before_it_was_trained_on
     window.train()
     window.step()
     assert window.samples_used == SIZES[0] + sum(SIZES[: num_before + 2])
-    assert window.feed.epoch.num_given == num_before + 2
+    assert window.batch_source.epoch.num_given == num_before + 2
 
 
 def test_two_iterations_that_are_trained_on_in_turns_are_both_counted() -> None:
@@ -213,5 +213,5 @@ def test_what_another_thread_reads_before_anything_is_trained_on_is_used_later()
 def test_what_only_reads_before_anything_was_trained_on_comes_to_its_end() -> None:
     """As an evaluation before the first step of an epoch that has begun: as many iterations as the probe saw."""
     window = Window(Rows())
-    window.feed._meter = None
+    window.batch_source._meter = None
     window.look(len(SIZES))

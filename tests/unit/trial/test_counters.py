@@ -12,7 +12,7 @@ from autotune.trial.step.steps import Steps
 
 
 class Loop:
-    """A training loop as the tally sees it."""
+    """A training loop as the counters see it."""
 
     def __init__(self, **values: Any) -> None:
         self.steps = Steps()
