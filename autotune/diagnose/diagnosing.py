@@ -15,7 +15,8 @@ from autotune.model.events import Event, Notice, ProbeStarted, TrialStarted
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import PAST_ITS_EPOCH, TrialResult
-from autotune.protocol.job import PROFILE_FILES, TrialJob
+from autotune.protocol.job import TrialJob
+from autotune.protocol.paths import PROFILE_FILES
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.quiet_wait import QuietWait
 from autotune.sandbox.workspace import Workspace

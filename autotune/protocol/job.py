@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from autotune.measure.loss_parity import LossReference
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
 from autotune.settings import Settings
-
-PROFILE_FILES = ("trace.json", "functions.prof")
-"""Of a diagnosis: torch's profiler, for chrome://tracing and Perfetto; Python's own, for snakeviz and pstats."""
 
 
 class Mode(StrEnum):
@@ -98,49 +94,3 @@ class TrialJob:
             raise ValueError("a cap on the host's memory must be positive")
         if self.mode in (Mode.TRIAL, Mode.RUN) and (self.settings is None or self.facts is None):
             raise ValueError(f"a {self.mode} needs settings and facts")
-
-
-@dataclass(frozen=True, slots=True)
-class TrialPaths:
-    """The only place that knows file names in a trial's folder."""
-
-    folder: Path
-
-    @property
-    def job(self) -> Path:
-        """The TrialJob as JSON."""
-        return self.folder / "job.json"
-
-    @property
-    def log(self) -> Path:
-        """Standard output and error of the script, bounded."""
-        return self.folder / "output.log"
-
-    @property
-    def results(self) -> Path:
-        """Folder with one result file per rank."""
-        return self.folder / "results"
-
-    def result(self, rank: int) -> Path:
-        """The RankResult of one rank as JSON."""
-        return self.results / f"rank-{rank}.json"
-
-    @property
-    def profiles(self) -> Path:
-        """Folder of the profiles of a diagnosis."""
-        return self.folder / "profiles"
-
-    @property
-    def progress(self) -> Path:
-        """Small shared file: the phase that the trial is in, and the marks on which its ranks agree."""
-        return self.folder / "progress.bin"
-
-    @property
-    def layer(self) -> Path:
-        """What the trial wrote: upper and work directories of its copy-on-write layer."""
-        return self.folder / "layer"
-
-    @property
-    def temporary(self) -> Path:
-        """TMPDIR of the trial."""
-        return self.folder / "tmp"

@@ -14,7 +14,8 @@ from urllib.parse import quote
 from autotune.errors import HostError
 from autotune.host import DeviceInfo
 from autotune.protocol.codec import to_plain
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.runner.handle import Handle
 from autotune.runner.start_record import Start, Supervisor
 from autotune.sandbox.overlay import PACKAGE_PARENT

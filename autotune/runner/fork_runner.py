@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import Self
 
 from autotune.model.facts import ScriptFacts
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, ForkServerGoneError
 from autotune.runner.handle import Handle

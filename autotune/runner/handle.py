@@ -14,7 +14,8 @@ from autotune.host import DeviceInfo
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, RankResult, TrialResult
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.runner.gauge_reader import GaugeReader
 from autotune.runner.landlock_refusal import refusal
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks

@@ -15,7 +15,8 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.gauges import Gauges
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, TrialResult
-from autotune.protocol.job import TrialJob, TrialPaths
+from autotune.protocol.job import TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, answer, ask_for_supervisor
 from autotune.runner.handle import POLL_S, Handle

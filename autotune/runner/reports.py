@@ -15,7 +15,7 @@ from typing import Any
 from autotune.model.gauges import TrialPhase
 from autotune.model.result import RankResult
 from autotune.protocol.codec import from_plain
-from autotune.protocol.job import PROFILE_FILES, TrialPaths
+from autotune.protocol.paths import PROFILE_FILES, TrialPaths
 
 MAX_RESULT_BYTES = 16 << 20
 """A larger report is not ours."""

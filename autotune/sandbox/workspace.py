@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import HostError, UsageError
-from autotune.protocol.job import TrialPaths
+from autotune.protocol.paths import TrialPaths
 from autotune.protocol.protection import Protection, ProtectionWish
 from autotune.sandbox import landlock, overlay
 from autotune.sandbox.changed_files import Scan

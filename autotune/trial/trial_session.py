@@ -11,7 +11,8 @@ import torch
 from autotune.measure.block import Phase
 from autotune.measure.window_stopping import StopReason
 from autotune.model.result import RankStatus
-from autotune.protocol.job import TrialJob, TrialPaths
+from autotune.protocol.job import TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.settings import Group, Settings
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource

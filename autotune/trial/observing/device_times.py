@@ -10,7 +10,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from autotune.model.observation import DeviceTimes
-from autotune.protocol.job import PROFILE_FILES
+from autotune.protocol.paths import PROFILE_FILES
 
 TRACE, FUNCTIONS = PROFILE_FILES
 COPY, ON_DEVICE, NAMED = "Memcpy", "CUDA", ".step#"

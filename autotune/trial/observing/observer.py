@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from autotune.model.observation import FormatRatio, LargerBatch, MemoryKinds, Observation, OptimizerTimes
-from autotune.protocol.job import TrialJob, TrialPaths
+from autotune.protocol.job import TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.trial.loader.batch_source import BatchSource
 from autotune.trial.loader.larger_batch import UnrepeatableError, repeated
 from autotune.trial.meter.host_memory import held_bytes

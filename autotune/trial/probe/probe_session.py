@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from autotune.model.result import EMPTY_LOADER, RankResult, RankStatus
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.settings import Group, Settings
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.loaders import Loaders

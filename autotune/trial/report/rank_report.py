@@ -16,7 +16,7 @@ import torch
 
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import to_plain
-from autotune.protocol.job import TrialPaths
+from autotune.protocol.paths import TrialPaths
 from autotune.trial.meter.rank_sync import Mark, Progress
 
 MAX_WAIT_S = 5.0

@@ -9,7 +9,7 @@ import torch
 
 from autotune.measure.block import Block, Phase
 from autotune.model.result import PAST_ITS_EPOCH, RankResult, RankStatus
-from autotune.protocol.job import TrialPaths
+from autotune.protocol.paths import TrialPaths
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.batch_source import BatchSource
 from autotune.trial.meter.durations import PartTimes

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 from autotune.protocol.codec import from_plain
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.sandbox.redirection import folder_renames
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.probe.probe_session import ProbeSession

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from autotune.protocol.codec import from_plain
-from autotune.protocol.job import TrialJob, TrialPaths
+from autotune.protocol.job import TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.settings import Group, Settings
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.probe.thread_detector import ThreadDetector

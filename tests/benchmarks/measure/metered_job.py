@@ -22,7 +22,7 @@ from types import FunctionType, SimpleNamespace
 import torch
 from torch.utils.data import DataLoader, Sampler, TensorDataset, dataloader
 
-from autotune.protocol.job import TrialPaths
+from autotune.protocol.paths import TrialPaths
 from autotune.runner.reports import read_progress
 
 LEAD_IN_STEPS = 2

@@ -32,7 +32,8 @@ from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import RankResult
 from autotune.protocol.codec import from_plain, to_plain
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.settings import Precision
 from autotune.space.script_settings import script_settings_of
 from tests.benchmarks.measure.rows import Row, Rows

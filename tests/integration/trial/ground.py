@@ -18,7 +18,8 @@ from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult
 from autotune.protocol.codec import from_plain, to_plain
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.space.derive import derive_space
 from autotune.space.script_settings import script_settings_of
 from autotune.space.search_space import SearchSpace

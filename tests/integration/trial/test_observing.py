@@ -10,7 +10,7 @@ import pytest
 
 from autotune.measure.block import Phase
 from autotune.model.observation import Observation
-from autotune.protocol.job import PROFILE_FILES
+from autotune.protocol.paths import PROFILE_FILES
 from tests.integration.trial.ground import Ground, Run
 
 TRAINS = """

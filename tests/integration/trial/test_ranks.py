@@ -21,7 +21,8 @@ from autotune.model.facts import LossReduction
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import from_plain, to_plain
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.space.script_settings import script_settings_of
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter

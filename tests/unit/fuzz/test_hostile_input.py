@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from autotune.emit.tuned_config import read_config
 from autotune.errors import AutotuneError
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.runner.reports import read_log_tail, read_progress, read_ranks
 from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.space.derive import derive_space

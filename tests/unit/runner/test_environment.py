@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotune.measure.window_stopping import WindowRule
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.devices import choose_device
 from autotune.sandbox.workspace import Workspace

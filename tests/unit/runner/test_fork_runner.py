@@ -13,7 +13,8 @@ import pytest
 
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
-from autotune.protocol.job import Mode, TrialJob, TrialPaths
+from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.paths import TrialPaths
 from autotune.runner import fork_runner
 from autotune.runner.fork_runner import MAX_SERVERS, ForkRunner, why_cold
 from autotune.runner.fork_server import ForkServerError

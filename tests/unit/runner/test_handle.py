@@ -10,7 +10,7 @@ import pytest
 
 from autotune.model.result import RankResult
 from autotune.model.surroundings import Surroundings
-from autotune.protocol.job import TrialPaths
+from autotune.protocol.paths import TrialPaths
 from autotune.runner.handle import Handle
 from autotune.units import GIB
 from tests.unit.runner.samples import ending, job, rank

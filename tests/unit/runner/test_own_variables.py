@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.protocol.job import Mode, TrialPaths
+from autotune.protocol.job import Mode
+from autotune.protocol.paths import TrialPaths
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.devices import choose_device
 from autotune.sandbox.workspace import Workspace

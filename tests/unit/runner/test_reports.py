@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.model.gauges import TrialPhase
-from autotune.protocol.job import PROFILE_FILES, TrialPaths
+from autotune.protocol.paths import PROFILE_FILES, TrialPaths
 from autotune.runner.reports import (
     LOG_TAIL_CHARS,
     MAX_RANKS,

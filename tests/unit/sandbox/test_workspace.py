@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import HostError
-from autotune.protocol.job import TrialPaths
+from autotune.protocol.paths import TrialPaths
 from autotune.protocol.protection import Protection
 from autotune.sandbox.workspace import Covered, Workspace, _folder_in, _new_folder
 

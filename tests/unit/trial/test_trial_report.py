@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.protocol.job import TrialPaths
+from autotune.protocol.paths import TrialPaths
 from autotune.trial.report.trial_report import MAX_WATCHED_VALUES, NUM_WATCHED_PARAMETERS, TrialReport, _part
 from autotune.trial.step.steps import Steps
 

@@ -1,0 +1,55 @@
+"""Files of one trial: the single place with the names in a trial's folder. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PROFILE_FILES = ("trace.json", "functions.prof")
+"""Of a diagnosis: torch's profiler, for chrome://tracing and Perfetto; Python's own, for snakeviz and pstats."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPaths:
+    """Paths of the files in a trial's folder."""
+
+    folder: Path
+
+    @property
+    def job(self) -> Path:
+        """The TrialJob as JSON."""
+        return self.folder / "job.json"
+
+    @property
+    def log(self) -> Path:
+        """Standard output and error of the script, bounded."""
+        return self.folder / "output.log"
+
+    @property
+    def results(self) -> Path:
+        """Folder with one result file per rank."""
+        return self.folder / "results"
+
+    def result(self, rank: int) -> Path:
+        """The RankResult of one rank as JSON."""
+        return self.results / f"rank-{rank}.json"
+
+    @property
+    def profiles(self) -> Path:
+        """Folder of the profiles of a diagnosis."""
+        return self.folder / "profiles"
+
+    @property
+    def progress(self) -> Path:
+        """Small shared file: the phase that the trial is in, and the marks on which its ranks agree."""
+        return self.folder / "progress.bin"
+
+    @property
+    def layer(self) -> Path:
+        """What the trial wrote: upper and work directories of its copy-on-write layer."""
+        return self.folder / "layer"
+
+    @property
+    def temporary(self) -> Path:
+        """TMPDIR of the trial."""
+        return self.folder / "tmp"
