@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.options import Json, flags_of
+from autotune.cli.options import Flags, Json
 from autotune.cli.place import working_directory
 from autotune.cli.search_verb import search
 from autotune.cli.tail import TailCommand, tail_of
+from autotune.study_file.search_options import BY_NAME, KEYS, OPTIONS, VARIABLES, flag_of
 
 if TYPE_CHECKING:
     from autotune.study_file.resolve import Resolved
@@ -22,16 +23,8 @@ Examples:
   autotune config show --origin
   autotune config show --origin train.py --memory-cap 16GiB -- --data photos
 """
-DEFAULTS = {
-    "args": "none",
-    "memory_cap": "90% of what is free; on a CPU 80%",
-    "trials": "at most 40",
-    "samples_per_step": "counted",
-    "take_over": "none",
-    "nproc_per_node": "1",
-    "writable": "none",
-}
-"""What holds where nobody says anything, of keys whose default is not one value."""
+DEFAULTS = {option.name: option.unsaid for option in OPTIONS if option.unsaid}
+"""Words for absent values, by key, where the default is not a single value."""
 
 app = typer.Typer(help="Show what a search would be asked.", rich_markup_mode=None)
 _parser = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -73,10 +66,10 @@ def show(
     return 0
 
 
-def _flags(context: typer.Context) -> dict[str, Any]:
-    """What the options of a search say, read by its own parser."""
+def _flags(context: typer.Context) -> Flags:
+    """The flags of a search, read by the parser of `autotune search`."""
     with typer.main.get_command(_parser).make_context(context.command_path, list(context.args)) as inner:
-        return flags_of(inner.params)
+        return Flags((name, value) for name, value in inner.params.items() if name in BY_NAME)
 
 
 def _command(asked: Resolved) -> tuple[str, ...]:
@@ -95,7 +88,8 @@ def _value(asked: Resolved, key: str) -> Any:
     if key in asked.values:
         value = asked.values[key]
         return list(mask_arguments(value)) if key in ("args", "command") else mask_plain(value)
-    return getattr(asked.spec, "budget_s" if key == "time" else key, None)
+    spec_field = BY_NAME[key].spec_field
+    return getattr(asked.spec, spec_field) if spec_field is not None else None
 
 
 def _words(asked: Resolved, key: str) -> str:
@@ -120,15 +114,12 @@ def _where_command(asked: Resolved) -> str:
 def _where(asked: Resolved, key: str) -> str:
     """The option, the variable or the file that says it."""
     from autotune.study_file.sources import Origin
-    from autotune.study_file.study_toml import PREFIX
 
-    table, _, name = key.partition(".")
     match asked.origins[key]:
         case Origin.FLAG:
-            special = {"script": "SCRIPT", "args": "after --"}
-            return special.get(key) or f"--{table.replace('_', '-')} {name}".rstrip()
+            return flag_of(key)
         case Origin.ENVIRONMENT:
-            return f"{PREFIX}{key.upper()}"
+            return VARIABLES[key]
         case Origin.FILE:
             folder = working_directory()
             path = asked.file.path if asked.file is not None else folder
@@ -138,8 +129,6 @@ def _where(asked: Resolved, key: str) -> str:
 
 
 def _position(key: str) -> tuple[int, str]:
-    from autotune.study_file.study_schema import KEYS
-
     return KEYS.index(key.partition(".")[0]), key
 
 

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from autotune.cli.options import (
-    Device,
-    Json,
-    MemoryCap,
-    Module,
-    NumProcesses,
-    ProtectionMode,
-    Quiet,
-    SamplesPerStep,
-    Script,
-    ShareGpu,
-    StudyFile,
-    Unprotected,
-    Writable,
-)
+from autotune.cli.options import Flags, Json, Quiet, takes_options
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
 from autotune.errors import UsageError
@@ -36,19 +22,10 @@ DEFAULT_FOLDER = "autotune-profile"
 INTERRUPTED = 130
 
 
+@takes_options("diagnose")
 def diagnose(
     context: typer.Context,
-    script: Script = None,
-    module: Module = None,
-    nproc_per_node: NumProcesses = None,
-    study_file: StudyFile = None,
-    memory_cap: MemoryCap = None,
-    samples_per_step: SamplesPerStep = None,
-    device: Device = None,
-    share_gpu: ShareGpu = False,
-    protection: ProtectionMode = None,
-    unprotected: Unprotected = False,
-    writable: Writable = None,
+    flags: Flags,
     profile: Annotated[
         bool,
         typer.Option(
@@ -70,32 +47,19 @@ def diagnose(
     """
     if out is not None and not profile:
         raise UsageError("--out goes with --profile.", "It is where profiles are written.")
-    flags = {
-        "script": script,
-        "module": module,
-        "nproc_per_node": nproc_per_node,
-        "study_file": study_file,
-        "memory_cap": memory_cap,
-        "samples_per_step": samples_per_step,
-        "device": device,
-        "share_gpu": share_gpu,
-        "protection": protection,
-        "unprotected": unprotected,
-        "writable": writable,
-    }
     folder = Path(out or DEFAULT_FOLDER) if profile else None
     return _diagnose(flags, tail_of(context), folder, as_json=as_json, quiet=quiet)
 
 
 def _diagnose(
-    flags: dict[str, Any], tail: tuple[str, ...] | None, profiles_to: Path | None, *, as_json: bool, quiet: bool
+    flags: Flags, tail: tuple[str, ...] | None, profiles_to: Path | None, *, as_json: bool, quiet: bool
 ) -> int:
     from autotune.study_file import asked as study_file
 
     asked = study_file.asked(flags, tail, working_directory())
 
     from autotune.cli.interrupts import stops_on_signal
-    from autotune.diagnose import diagnosing as tuner
+    from autotune.diagnose import diagnosing
     from autotune.report.diagnosis_text import diagnosis_text
     from autotune.report.document import write_document
     from autotune.report.streams import say, write_result
@@ -105,7 +69,7 @@ def _diagnose(
     stop = StopRequest(saves=False)
     try:
         with stops_on_signal(stop), Terminal(quiet=quiet) as talk:
-            diagnosis = tuner.diagnose(asked.spec, profiles_to=profiles_to, on_event=talk, stop=stop)
+            diagnosis = diagnosing.diagnose(asked.spec, profiles_to=profiles_to, on_event=talk, stop=stop)
     except InterruptedError:
         say("Interrupted; nothing was measured.")
         return INTERRUPTED

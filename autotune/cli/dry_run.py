@@ -16,8 +16,7 @@ from autotune.report.words import changes_text, clean, refused_words, value_text
 from autotune.space.search_space import SPLIT, Value
 from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments
-from autotune.study import preview as tuner
-from autotune.study.preview import Preview
+from autotune.study.preview import Preview, preview
 from autotune.units import format_bytes, format_seconds
 
 SCHEMA = 1
@@ -32,7 +31,7 @@ def dry_run(spec: SearchSpec, *, run_probe: bool, as_json: bool, quiet: bool) ->
     stop = StopRequest(saves=False)
     try:
         with told(stop, quiet=quiet) as tell:
-            plan = tuner.preview(spec, run_probe=run_probe, on_event=tell, stop=stop)
+            plan = preview(spec, run_probe=run_probe, on_event=tell, stop=stop)
     except InterruptedError:
         say("Interrupted; nothing was stored.")
         return INTERRUPTED

@@ -1,46 +1,33 @@
-"""Options that several verbs have."""
+"""Turns the options of a search into parameters of typer, and holds the parameters that many verbs share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from autotune.cli.completion_verb import complete_device, complete_study
 from autotune.errors import UsageError
 from autotune.study_file.name import study_name
+from autotune.study_file.search_options import BY_NAME, OPTIONS, Kind, SearchOption
+
+COMPLETIONS: dict[str, Callable[..., Any]] = {"device": complete_device, "take_over": complete_study}
+"""What the shell offers after TAB, by option."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Output:
-    """What goes to standard output, and how much is said beside it."""
-
-    as_json: bool = False
-    as_jsonl: bool = False
-    quiet: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuses two forms at once.
-
-        Raises:
-            UsageError: One document and a stream are asked for.
-        """
-        if self.as_json and self.as_jsonl:
-            hint = "The last line of --jsonl holds what --json prints."
-            raise UsageError("--json and --jsonl exclude each other.", hint)
+def typer_parameter(option: SearchOption, verb: str = "search") -> Any:
+    """The flag of a verb as typer describes flags; for the script an argument."""
+    if option.name == "script":
+        return typer.Argument(metavar=option.metavar, help=option.help_text(verb), show_default=False)
+    names = [option.flag] if option.short is None else [option.short, option.flag]
+    completion = COMPLETIONS.get(option.name)
+    return typer.Option(*names, metavar=option.metavar, help=option.help_text(verb), autocompletion=completion)
 
 
-Storage = Annotated[
-    str | None,
-    typer.Option(
-        "--storage",
-        metavar="URL",
-        help="Database: a path, or a URL such as postgresql://user@host/database. [AUTOTUNE_STORAGE; default: "
-        "studies/autotune.db]",
-    ),
-]
+Storage = Annotated[str | None, typer_parameter(BY_NAME["storage"])]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, all talk on standard error.")]
 JsonLines = Annotated[
     bool,
@@ -56,88 +43,79 @@ Study = Annotated[
         help="Name of the study; `autotune studies` lists them.",
     ),
 ]
-Script = Annotated[
-    str | None,
-    typer.Argument(metavar="SCRIPT", help="The training script; its own arguments follow --.", show_default=False),
-]
-Module = Annotated[
-    str | None, typer.Option("-m", "--module", metavar="MODULE", help="The script as a module, as after `python -m`.")
-]
-NumProcesses = Annotated[
-    str | None,
-    typer.Option("--nproc-per-node", metavar="N", help="Processes that train together on this machine, by torchrun."),
-]
-StudyFile = Annotated[
-    str | None, typer.Option("--study-file", metavar="PATH", help="Read this instead of ./study.toml.")
-]
-MemoryCap = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-cap",
-        metavar="16GiB|80%",
-        help="Most device memory that training may take. [default: 90% of what is free; CPU: 80%]",
-    ),
-]
-EffectiveBatch = Annotated[
-    str | None,
-    typer.Option(
-        "--effective-batch",
-        metavar="fixed|free|LOW..HIGH",
-        help="Samples per optimizer step; another batch trains differently. [default: fixed]",
-    ),
-]
-Map = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="KEY=TEMPLATE",
-        help="Give a setting, or a knob of yours, to the script as an argument: num_workers=--workers={}. Repeatable.",
-    ),
-]
-SamplesPerStep = Annotated[
-    str | None,
-    typer.Option("--samples-per-step", metavar="N", help="Samples per optimizer step, where they cannot be counted."),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="auto|cpu|cuda[:N]",
-        autocompletion=complete_device,
-        help="Where it trains. [default: auto]",
-    ),
-]
-ShareGpu = Annotated[bool, typer.Option("--share-gpu", help="Measure although other processes use the device.")]
-AllowBatchnorm = Annotated[
-    bool,
-    typer.Option("--allow-batchnorm-accumulation", help="Split batches although BatchNorm then sees smaller ones."),
-]
-Writable = Annotated[
-    list[str] | None,
-    typer.Option("--writable", metavar="PATH", help="Let trials write there for real, and overwrite. Repeatable."),
-]
-
-ProtectionMode = Annotated[
-    str | None,
-    typer.Option(
-        "--protection",
-        metavar="auto|layers|landlock|none",
-        help="What keeps your files from what trials write. [default: auto, the best that the system permits]",
-    ),
-]
-Unprotected = Annotated[
-    bool,
-    typer.Option("--unprotected", help="Go on where nothing protects your files; what trials change there is named."),
-]
 
 
-def flags_of(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options of a search say, by key of a study file, and which study file they name.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """The form of the result on standard output, and how much is said on standard error."""
 
-    Args:
-        params: The parameters of the command, as the parser read them.
+    as_json: Json = False
+    as_jsonl: JsonLines = False
+    quiet: Quiet = False
+
+    def __post_init__(self) -> None:
+        """Refuses two forms at once.
+
+        Raises:
+            UsageError: The user asks for a document and for a stream.
+        """
+        if self.as_json and self.as_jsonl:
+            hint = "The last line of --jsonl holds what --json prints."
+            raise UsageError("--json and --jsonl exclude each other.", hint)
+
+
+class Flags(dict[str, Any]):
+    """Flags of a verb by name of the option, as text; None, False and an empty list for absent flags."""
+
+
+def takes_options(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Gives a verb its flags from the table of options.
+
+    A parameter of type Flags becomes all flags of the verb, and a parameter of type Output becomes `--json`, `--jsonl`
+    and `--quiet`. Other parameters stay as the function declares them.
     """
-    from autotune.study_file.study_schema import KEYS
 
-    flags = {name.rstrip("_"): value for name, value in params.items()}
-    return {name: value for name, value in flags.items() if name in (*KEYS, "study_file")}
+    def decorate(function: Callable[..., int]) -> Callable[..., int]:
+        parameters: list[inspect.Parameter] = []
+        groups: dict[str, tuple[type, list[str]]] = {}
+        hints = get_type_hints(function, include_extras=True)
+        for own in inspect.signature(function).parameters.values():
+            hint = hints[own.name]
+            expanded = _expanded(hint, verb) or [own.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)]
+            if hint in (Flags, Output):
+                groups[own.name] = (hint, [parameter.name for parameter in expanded])
+            parameters += expanded
+
+        def run(**values: Any) -> int:
+            for name, (group, members) in groups.items():
+                values[name] = group(**{member: values.pop(member) for member in members})
+            return function(**values)
+
+        run.__doc__ = function.__doc__
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__dict__["__signature__"] = inspect.Signature(parameters)
+        return run
+
+    return decorate
+
+
+def _expanded(hint: Any, verb: str) -> list[inspect.Parameter]:
+    """The parameters of a group; empty for any other type."""
+    if hint is Flags:
+        return [_flag(option, verb) for option in OPTIONS if verb in option.verbs]
+    if hint is Output:
+        return [_parameter(name, form, False) for name, form in get_type_hints(Output, include_extras=True).items()]
+    return []
+
+
+def _flag(option: SearchOption, verb: str) -> inspect.Parameter:
+    described = typer_parameter(option, verb)
+    if option.kind is Kind.SWITCH:
+        return _parameter(option.name, Annotated[bool, described], False)
+    if option.kind in (Kind.TABLE, Kind.PATHS):
+        return _parameter(option.name, Annotated[list[str] | None, described], None)
+    return _parameter(option.name, Annotated[str | None, described], None)
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

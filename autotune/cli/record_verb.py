@@ -7,27 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.options import (
-    AllowBatchnorm,
-    Device,
-    EffectiveBatch,
-    Json,
-    JsonLines,
-    Map,
-    MemoryCap,
-    Module,
-    NumProcesses,
-    Output,
-    ProtectionMode,
-    Quiet,
-    SamplesPerStep,
-    Script,
-    ShareGpu,
-    StudyFile,
-    Unprotected,
-    Writable,
-    flags_of,
-)
+from autotune.cli.options import Flags, Output, takes_options
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
 from autotune.errors import UsageError
@@ -48,26 +28,13 @@ DEFAULT_REPEATS = 2
 DEFAULT_TIME = "12h"
 
 
+@takes_options("record")
 def record(
     context: typer.Context,
-    script: Script = None,
+    flags: Flags,
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="The recording; one that is there is gone on with.")
     ] = None,
-    module: Module = None,
-    nproc_per_node: NumProcesses = None,
-    study: Annotated[
-        str | None, typer.Option("--study", metavar="NAME", help="What it is of. [default: the script's name]")
-    ] = None,
-    study_file: StudyFile = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=RANGE", help="Values of the grid: a,b,c or low..high. Repeatable."),
-    ] = None,
-    fix: Annotated[
-        list[str] | None, typer.Option("--fix", metavar="KEY=VALUE", help="One value for all cells. Repeatable.")
-    ] = None,
-    map_: Map = None,
     repeats: Annotated[
         int, typer.Option("--repeats", metavar="N", min=1, help="Measurements of every cell.")
     ] = DEFAULT_REPEATS,
@@ -80,21 +47,8 @@ def record(
             "--window", metavar="3s", help="Longest measuring window; longer where blocks are long. [default: 8s]"
         ),
     ] = None,
-    memory_cap: MemoryCap = None,
-    effective_batch: EffectiveBatch = None,
-    samples_per_step: SamplesPerStep = None,
-    seed: Annotated[
-        str | None, typer.Option("--seed", metavar="N", help="Of the order of the cells. [default: 0]")
-    ] = None,
-    device: Device = None,
-    share_gpu: ShareGpu = False,
-    protection: ProtectionMode = None,
-    unprotected: Unprotected = False,
-    allow_batchnorm_accumulation: AllowBatchnorm = False,
-    writable: Writable = None,
-    as_json: Json = False,
-    as_jsonl: JsonLines = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> int:
     """Measure a complete grid of settings into one file.
 
@@ -106,15 +60,12 @@ def record(
     """
     if out is None:
         raise UsageError("A recording needs a file.", "Name it with --out grid.jsonl.")
-    # The time of a search and the place of its config are keys of a study file; here they are of this run alone.
-    flags = {name: value for name, value in flags_of(context.params).items() if name not in ("time", "out")}
     limits = {"limit_s": parse_seconds(time), "window_s": parse_seconds(window) if window is not None else None}
-    output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
     return _record(flags, tail_of(context), Path(out), repeats, limits, output)
 
 
 def _record(
-    flags: dict[str, Any],
+    flags: Flags,
     tail: tuple[str, ...] | None,
     out: Path,
     repeats: int,
@@ -125,23 +76,23 @@ def _record(
 
     spec = asked(flags, tail, working_directory()).spec
     from autotune.cli.subscribers import event_stream, told
-    from autotune.lab import recording as tuner
+    from autotune.lab import recording
     from autotune.report import streams
     from autotune.study.stop import StopRequest
 
-    options = tuner.RecordOptions(out=out, repeats=repeats, **limits)
+    options = recording.RecordOptions(out=out, repeats=repeats, **limits)
     stop, stream = StopRequest(), event_stream(output)
     try:
         with told(stop, quiet=output.quiet, stream=stream, status=_status(out)) as tell:
-            recording = tuner.record(spec, options, on_event=tell, stop=stop)
+            recorded = recording.record(spec, options, on_event=tell, stop=stop)
     except InterruptedError:
         streams.say("Interrupted before the first cell of this run.")
         return INTERRUPTED
     if stream is not None:
-        stream.finish(_document(recording))
+        stream.finish(_document(recorded))
     else:
-        _write(recording, as_json=output.as_json)
-    return INTERRUPTED if recording.is_interrupted and recording.num_left else 0
+        _write(recorded, as_json=output.as_json)
+    return INTERRUPTED if recorded.is_interrupted and recorded.num_left else 0
 
 
 def _status(out: Path) -> StudyStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.cli.options import Json, JsonLines, Output, Quiet, Storage, Study, Unprotected
+from autotune.cli.options import Flags, Output, Study, takes_options
 from autotune.cli.place import open_repository, storage_in_use, working_directory
 
 if TYPE_CHECKING:
@@ -18,14 +18,8 @@ Examples:
 """
 
 
-def resume(
-    study: Study,
-    storage: Storage = None,
-    unprotected: Unprotected = False,
-    as_json: Json = False,
-    as_jsonl: JsonLines = False,
-    quiet: Quiet = False,
-) -> int:
+@takes_options("resume")
+def resume(study: Study, flags: Flags, output: Output) -> int:
     """Go on with a study, under what is left of its budget.
 
     What it runs is printed before it runs; what this user has neither started nor agreed to is asked for first. No
@@ -37,24 +31,23 @@ def resume(
     from autotune.study.status import is_final, overview_in
     from autotune.study.trust_record import what_runs
 
-    output = Output(as_json=as_json, as_jsonl=as_jsonl, quiet=quiet)
-    with open_repository(storage) as repository:
+    with open_repository(flags["storage"]) as repository:
         record = repository.study(study)
         status = status_of(record, overview_in(repository, record))
     if not is_final(record):
         record = agreed(record)
-        if not quiet:
+        if not output.quiet:
             say(f"goes on with study {study}, which runs this:\n{what_runs(record)}")
 
     from autotune.cli.finish import finish
     from autotune.cli.subscribers import event_stream, told
-    from autotune.study import searching as tuner
+    from autotune.study import searching
     from autotune.study.stop import StopRequest
 
-    stop, in_use, stream = StopRequest(), storage_in_use(storage), event_stream(output)
-    with told(stop, quiet=quiet, stream=stream, status=status) as tell:
-        result = tuner.resume(
-            study, storage=in_use, cwd=working_directory(), on_event=tell, stop=stop, unprotected=unprotected
+    stop, in_use, stream = StopRequest(), storage_in_use(flags["storage"]), event_stream(output)
+    with told(stop, quiet=output.quiet, stream=stream, status=status) as tell:
+        result = searching.resume(
+            study, storage=in_use, cwd=working_directory(), on_event=tell, stop=stop, unprotected=flags["unprotected"]
         )
     return finish(result, record.spec, output, storage=in_use, stream=stream)
 

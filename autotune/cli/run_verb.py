@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.options import Device, Module, NumProcesses, Script
+from autotune.cli.options import Flags, takes_options
 from autotune.cli.place import working_directory
 from autotune.cli.tail import tail_of
 from autotune.cli.trust_verb import check_config_agreed
@@ -34,16 +34,14 @@ Examples:
 """
 
 
+@takes_options("run")
 def run(
     context: typer.Context,
-    script: Script = None,
-    module: Module = None,
-    nproc_per_node: NumProcesses = None,
+    flags: Flags,
     config: Annotated[str, typer.Option("--config", metavar="FILE", help="The tuned config.")] = DEFAULT_CONFIG,
     share: Annotated[
         bool, typer.Option("--share", help="Reserve only as much device memory as the throughput needs.")
     ] = False,
-    device: Device = None,
 ) -> int:
     """Train a script, unedited, with the settings of a tuned config.
 
@@ -56,7 +54,7 @@ def run(
     from autotune.study_file.command import check_script
 
     cwd = working_directory()
-    job = _job(script, module, nproc_per_node, tail_of(context), cwd)
+    job = _job(flags, tail_of(context), cwd)
     check_script(job, cwd)
     tuned = read_config(cwd / config)
     num_processes = tuned.script.num_processes_per_node or tuned.provenance.world_size
@@ -69,14 +67,13 @@ def run(
     check_config_agreed(cwd / config, tuned, config)
     for doubt in _doubts(tuned, config, job):
         say(f"warning: {doubt}")
-    return _become(tuned, job, cwd, share=share, path=config, device=device or "auto")
+    return _become(tuned, job, cwd, share=share, path=config, device=flags["device"] or "auto")
 
 
-def _job(
-    script: str | None, module: str | None, nproc_per_node: str | None, tail: tuple[str, ...] | None, cwd: Path
-) -> ScriptCommand:
+def _job(flags: Flags, tail: tuple[str, ...] | None, cwd: Path) -> ScriptCommand:
     from autotune.study_file.command import module_command, script_command, whole_command
 
+    script, module, nproc_per_node = flags["script"], flags["module"], flags["nproc_per_node"]
     if nproc_per_node is not None and not (nproc_per_node.isdecimal() and int(nproc_per_node) > 0):
         message = f"--nproc-per-node {nproc_per_node!r} is not a whole number of at least 1."
         raise UsageError(message, "It is the number of processes that train together.")

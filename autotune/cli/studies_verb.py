@@ -168,13 +168,13 @@ def delete_study(
 ) -> int:
     """Delete a study with its trials. Its tuned config stays."""
     from autotune.report.streams import say
-    from autotune.study import removal as tuner
+    from autotune.study import removal
 
     with open_repository(storage, writes=True) as repository:
         status, num_trials = repository.status(study), repository.num_trials(study)
         if not yes and not _is_confirmed(study, status, num_trials):
             raise UsageError(f"Study {study!r} was not deleted.", "Answer yes, or pass --yes.")
-        tuner.delete_study(study, repository)
+        removal.delete_study(study, repository)
     say(f"Deleted: study {study} with {_trials_text(num_trials)}.")
     return 0
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from autotune.model.events import Event
 from autotune.model.search_result import SearchResult
-from autotune.study import searching as tuner
+from autotune.study import searching
 from autotune.study.stop import StopRequest
 from autotune.study_file.agreed_values import check_storage_agreed
 from autotune.study_file.asked import asked
+from autotune.study_file.search_options import OPTIONS, Kind
 from autotune.study_file.study_toml import resolve_storage
 
 Value = str | int | float | bool
@@ -106,38 +107,14 @@ def search(
         print(result.status, result.speedup, result.config)
         ```
     """
+    said = dict(locals())
     if command is not None and (script is not None or module is not None or args is not None):
         raise TypeError("command goes without script, module and args")
-    options: dict[str, Any] = {
-        "script": script,
-        "module": module,
-        "nproc_per_node": nproc_per_node,
-        "study": study,
-        "study_file": study_file,
-        "storage": storage,
-        "memory_cap": memory_cap,
-        "trials": trials,
-        "time": time,
-        "effective_batch": effective_batch,
-        "samples_per_step": samples_per_step,
-        "take_over": take_over,
-        "out": out,
-        "seed": seed,
-        "device": device,
-        "protection": protection,
-    }
-    flags: dict[str, Any] = {
-        name: None if value is None else os.fspath(_text(value)) for name, value in options.items()
-    }
-    flags |= {"force": force, "share_gpu": share_gpu, "unprotected": unprotected}
-    flags["allow_batchnorm_accumulation"] = allow_batchnorm_accumulation
-    flags["writable"] = [os.fspath(path) for path in writable]
-    for name, table in (("set", set), ("fix", fix), ("map", map)):
-        flags[name] = [f"{key}={_text(value)}" for key, value in (table or {}).items()]
+    flags = {option.name: _flag(option.kind, said[option.name]) for option in OPTIONS if option.in_python}
     here = Path.cwd() if cwd is None else Path(cwd).absolute()
     words = command if command is not None else args
     spec = asked(flags, list(words) if words is not None else None, here).spec
-    return tuner.search(spec, on_event=on_event or _nobody, stop=stop)
+    return searching.search(spec, on_event=on_event or _nobody, stop=stop)
 
 
 def resume(
@@ -169,13 +146,24 @@ def resume(
     """
     here = Path.cwd() if cwd is None else Path(cwd).absolute()
     in_use = resolve_storage(storage, environ=os.environ, cwd=here, check=check_storage_agreed)
-    return tuner.resume(
+    return searching.resume(
         study, storage=in_use, cwd=here, on_event=on_event or _nobody, stop=stop, unprotected=unprotected
     )
 
 
 def _nobody(_: Event) -> None:
     """Hears nothing."""
+
+
+def _flag(kind: Kind, value: Any) -> Any:
+    """An argument of `search` as the flag of the command line gives the value; None and empty stay absent."""
+    if kind is Kind.TABLE:
+        return [f"{key}={_text(item)}" for key, item in (value or {}).items()]
+    if kind is Kind.PATHS:
+        return [os.fspath(path) for path in value]
+    if kind in (Kind.WORDS, Kind.COMMAND):
+        return None  # They follow --.
+    return value if value is None or kind is Kind.SWITCH else os.fspath(_text(value))
 
 
 def _text(value: Any) -> Any:

@@ -8,26 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import UsageError
-from autotune.protocol.protection import BEST
 from autotune.settings import GROUP_OF_FIELD
-from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_CONFIG, DEFAULT_STORAGE, SearchSpec
+from autotune.spec import SearchSpec
 from autotune.study_file.command import ScriptCommand, module_command, script_command, whole_command
 from autotune.study_file.declared_knobs import unknown_names
 from autotune.study_file.name import study_name
-from autotune.study_file.sources import (
-    WHAT_TO_RUN,
-    Origin,
-    Problems,
-    check_settings,
-    read_environment,
-    read_file,
-    read_flags,
-)
-from autotune.study_file.study_schema import KEYS, TABLES
+from autotune.study_file.search_options import KEYS, OPTIONS, TABLES, WHAT_TO_RUN
+from autotune.study_file.sources import Origin, Problems, check_settings, read_environment, read_file, read_flags
 from autotune.study_file.study_toml import StudyFile, find_study_file
 
-ABOUT_SCRIPT = ("args", "study", "take_over", "map", "samples_per_step", "nproc_per_node")
-"""Keys of a file that describe the script which the file names; they do not hold for another one."""
+ABOUT_SCRIPT = tuple(option.name for option in OPTIONS if option.about_script)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,30 +152,18 @@ def _job(values: Mapping[str, Any], cwd: Path) -> ScriptCommand:
 
 
 def _spec(values: Mapping[str, Any], job: ScriptCommand, cwd: Path) -> SearchSpec:
+    """The search of these values; fields of absent values have the defaults of SearchSpec."""
+    fields = {
+        option.spec_field: option.to_spec(values[option.name], cwd)
+        for option in OPTIONS
+        if option.spec_field is not None and option.name in values
+    }
+    if "study" not in fields:
+        fields["study"] = study_name(job.default_study)
     return SearchSpec(
         command=job.command,
         script=job.script,
         cwd=str(cwd),
-        study=study_name(values.get("study", job.default_study)),
-        storage=values.get("storage", DEFAULT_STORAGE),
-        memory_cap=values.get("memory_cap"),
-        max_trials=values.get("trials"),
-        budget_s=values.get("time", DEFAULT_BUDGET_S),
-        effective_batch=values.get("effective_batch", "fixed"),
-        ranges=tuple(values["set"].items()),
-        fixed=tuple(values["fix"].items()),
-        maps=tuple(values["map"].items()),
-        samples_per_step=values.get("samples_per_step"),
-        take_over=study_name(values["take_over"]) if "take_over" in values else "",
-        out=values.get("out", DEFAULT_CONFIG),
-        force=values.get("force", False),
-        seed=values.get("seed", 0),
-        device=values.get("device", "auto"),
         num_processes_per_node=job.num_processes_per_node,
-        require_gain=values.get("require_gain", False),
-        share_gpu=values.get("share_gpu", False),
-        allow_batchnorm_accumulation=values.get("allow_batchnorm_accumulation", False),
-        protection=values.get("protection", BEST),
-        unprotected=values.get("unprotected", False),
-        writable=tuple(str(cwd / Path(path).expanduser()) for path in values.get("writable", ())),
+        **fields,
     )

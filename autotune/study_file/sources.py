@@ -12,17 +12,21 @@ from autotune.errors import AutotuneError, ConfigError, UsageError
 from autotune.model.maps import check_map, target_of
 from autotune.settings import GROUP_OF_FIELD
 from autotune.space.ranges import parse_range, parse_value
-from autotune.study_file.study_schema import KEYS, TABLES, read_wishes
-from autotune.study_file.study_toml import PREFIX, STUDY_FILE_VARIABLE, StudyFile, rebase_storage
+from autotune.spec import KNOB_PREFIX, PREFIX
+from autotune.study_file.search_options import (
+    BY_NAME,
+    KEYS,
+    NO_VARIABLE,
+    TABLES,
+    VARIABLES,
+    WHAT_TO_RUN,
+    Kind,
+    flag_of,
+)
+from autotune.study_file.study_schema import read_values
+from autotune.study_file.study_toml import StudyFile, rebase_storage
 
-WHAT_TO_RUN = ("script", "module", "command")
-NO_VARIABLE = (*WHAT_TO_RUN, "args", "set", "fix", "map", "writable")
-"""Keys that cannot be said by a variable: they name code to run, or are tables or lists."""
-VARIABLES = {key: PREFIX + key.upper() for key in KEYS if key not in NO_VARIABLE}
-"""By the key that they say."""
 EXPORTED = frozenset(PREFIX + name.upper() for name in GROUP_OF_FIELD)
-KNOB_PREFIX = PREFIX + "KNOB_"
-"""`autotune export --to env` writes such variables, for the user's own script."""
 IN_TRIALS = (PREFIX + "TRIAL", PREFIX + "JOB")
 """A process with one of them was started by autotune, with more variables that are none of the user's."""
 
@@ -46,11 +50,9 @@ class Problems:
     def add(self, origin: Origin, key: str, sentence: str, file: StudyFile | None = None) -> None:
         """Notes what is wrong with the value of a key (of a table `set.KEY`), as the rest of a sentence."""
         if origin is Origin.FLAG:
-            table, _, name = key.partition(".")
-            option = "SCRIPT" if key == "script" else f"--{table.replace('_', '-')}"
-            where = f"{option} {name}".rstrip()
+            where = flag_of(key)
         elif origin is Origin.ENVIRONMENT:
-            where = PREFIX + key.upper()
+            where = VARIABLES[key]
         else:
             where = f"{file.label if file is not None else 'the study file'}: {key}"
             self._is_in_file = True
@@ -74,7 +76,7 @@ def read_flags(flags: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
     for table in TABLES:
         if table in given:
             given[table] = _pairs(table, given[table], problems)
-    values, wrong = read_wishes(given, is_text=True)
+    values, wrong = read_values(given, is_text=True)
     for key, sentence in wrong:
         problems.add(Origin.FLAG, key, sentence)
     return values
@@ -95,8 +97,8 @@ def _pairs(table: str, texts: Sequence[str], problems: Problems) -> dict[str, st
 
 def read_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
     """What the `AUTOTUNE_*` variables say, by key; an empty one means not given."""
-    given = {key: environ[name] for key, name in VARIABLES.items() if environ.get(name)}
-    values, wrong = read_wishes(given, is_text=True)
+    given = {key: environ[name] for key, name in VARIABLES.items() if key in KEYS and environ.get(name)}
+    values, wrong = read_values(given, is_text=True)
     for key, sentence in wrong:
         problems.add(Origin.ENVIRONMENT, key, sentence)
     return values
@@ -106,7 +108,7 @@ def unread_variables(environ: Mapping[str, str]) -> Iterator[str]:
     """A sentence for every variable that looks as if it were for autotune, and that nobody reads; none in a trial."""
     if any(name in environ for name in IN_TRIALS):
         return
-    known = {*VARIABLES.values(), STUDY_FILE_VARIABLE}
+    known = set(VARIABLES.values())
     for name in sorted(name for name, value in environ.items() if value and name.startswith(PREFIX)):
         if name in known or name in EXPORTED or name.startswith(KNOB_PREFIX):
             continue
@@ -122,7 +124,7 @@ def unread_variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 def read_file(file: StudyFile, cwd: Path, problems: Problems) -> dict[str, Any]:
     """What a study file says, by key, with its paths as from `cwd`."""
-    values, wrong = read_wishes(file.values, is_text=False)
+    values, wrong = read_values(file.values, is_text=False)
     for key, sentence in wrong:
         problems.add(Origin.FILE, key, sentence, file)
     named = [key for key in WHAT_TO_RUN if key in values]
@@ -132,14 +134,18 @@ def read_file(file: StudyFile, cwd: Path, problems: Problems) -> dict[str, Any]:
         problems.add(Origin.FILE, "nproc_per_node", "goes with a script; say it in the command", file)
     folder = file.path.parent
     if folder != cwd:
-        for key in ("script", "out"):
-            if key in values:
-                values[key] = str(folder / values[key])
-        if "writable" in values:
-            values["writable"] = [str(folder / path) for path in values["writable"]]
-        if "storage" in values:
-            values["storage"] = rebase_storage(values["storage"], folder, cwd)
+        for key, value in values.items():
+            values[key] = _from_folder(BY_NAME[key].kind, value, folder, cwd)
     return values
+
+
+def _from_folder(kind: Kind, value: Any, folder: Path, cwd: Path) -> Any:
+    """A value of a study file in the folder, as the same value is written in the working directory."""
+    if kind is Kind.PATH:
+        return str(folder / value)
+    if kind is Kind.PATHS:
+        return [str(folder / path) for path in value]
+    return rebase_storage(value, folder, cwd) if kind is Kind.DATABASE else value
 
 
 def check_settings(said: Mapping[Origin, dict[str, Any]], file: StudyFile | None, problems: Problems) -> None:

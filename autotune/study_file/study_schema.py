@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from autotune.errors import AutotuneError, UsageError
 from autotune.protocol.protection import BEST, Protection
 from autotune.space.ranges import parse_range
+from autotune.study_file.search_options import BY_NAME, KEYS, Kind
 from autotune.units import parse_memory_cap, parse_seconds
 
 _EFFECTIVE_BATCH = "A range is written from the smaller number to the larger, like 64..256."
@@ -123,48 +124,30 @@ SettingText = Annotated[str, BeforeValidator(_text)]
 Name = Annotated[str, Field(min_length=1)]
 
 
-class Wishes(BaseModel):
-    """What one source (flags, environment or file) says of a search; None where it says nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    script: Text | None = None
-    module: Text | None = None
-    command: Annotated[list[Words], Field(min_length=1)] | None = None
-    args: list[Words] | None = None
-    nproc_per_node: Annotated[int, Field(ge=1)] | None = None
-    study: Text | None = None
-    storage: Text | None = None
-    take_over: Text | None = None
-    memory_cap: Annotated[str, AfterValidator(_memory_cap)] | None = None
-    trials: Annotated[int, Field(ge=1)] | None = None
-    time: Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)] | None = None
-    effective_batch: Annotated[str, AfterValidator(_effective_batch)] | None = None
-    set: dict[Name, SettingText] | None = None
-    fix: dict[Name, SettingText] | None = None
-    map: dict[Name, SettingText] | None = None
-    samples_per_step: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    out: Text | None = None
-    force: bool | None = None
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
-    device: Annotated[str, AfterValidator(_device)] | None = None
-    require_gain: bool | None = None
-    share_gpu: bool | None = None
-    allow_batchnorm_accumulation: bool | None = None
-    protection: Annotated[str, AfterValidator(_protection)] | None = None
-    unprotected: bool | None = None
-    writable: Annotated[list[Text], Field(min_length=1)] | None = None
-
-    def given(self) -> dict[str, Any]:
-        """The keys that the source names, with their values."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+TYPES: dict[Kind, Any] = {
+    Kind.TEXT: Text,
+    Kind.PATH: Text,
+    Kind.PATHS: Annotated[list[Text], Field(min_length=1)],
+    Kind.DATABASE: Text,
+    Kind.WORDS: list[Words],
+    Kind.COMMAND: Annotated[list[Words], Field(min_length=1)],
+    Kind.COUNT: Annotated[int, Field(ge=1)],
+    Kind.SEED: Annotated[int, Field(ge=0, le=MAX_SEED)],
+    Kind.AMOUNT: Annotated[float, Field(gt=0, allow_inf_nan=False)],
+    Kind.TIME: Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)],
+    Kind.MEMORY_CAP: Annotated[str, AfterValidator(_memory_cap)],
+    Kind.EFFECTIVE_BATCH: Annotated[str, AfterValidator(_effective_batch)],
+    Kind.DEVICE: Annotated[str, AfterValidator(_device)],
+    Kind.PROTECTION: Annotated[str, AfterValidator(_protection)],
+    Kind.TABLE: dict[Name, SettingText],
+    Kind.SWITCH: bool,
+}
+"""Types with their checks, by kind of option."""
+_FIELDS: dict[str, Any] = {name: (TYPES[BY_NAME[name].kind] | None, None) for name in KEYS}
+_Values = create_model("_Values", __config__=ConfigDict(extra="forbid", frozen=True), **_FIELDS)
 
 
-KEYS = tuple(Wishes.model_fields)
-TABLES = ("set", "fix", "map")
-
-
-def read_wishes(values: Mapping[str, object], *, is_text: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+def read_values(values: Mapping[str, object], *, is_text: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """The valid values of one source, and what is wrong with the others.
 
     Args:
@@ -177,14 +160,15 @@ def read_wishes(values: Mapping[str, object], *, is_text: bool) -> tuple[dict[st
     problems: dict[str, str] = {}
     wrong: set[str] = set()
     try:
-        return Wishes.model_validate(dict(values), strict=not is_text).given(), []
+        model = _Values.model_validate(dict(values), strict=not is_text)
+        return {name: getattr(model, name) for name in KEYS if name in model.model_fields_set}, []
     except ValidationError as error:
         for details in error.errors(include_url=False):
             first, *inner = map(str, details["loc"])
             wrong.add(first)  # not read off the joined path: a key may hold a dot
             path = [first, *(part for part in inner if part != "[key]")]
             problems.setdefault(".".join(path), _sentence(path, details))
-    valid, _ = read_wishes({name: value for name, value in values.items() if name not in wrong}, is_text=is_text)
+    valid, _ = read_values({name: value for name, value in values.items() if name not in wrong}, is_text=is_text)
     return valid, list(problems.items())
 
 

@@ -15,11 +15,10 @@ from typing import Any
 
 from autotune.errors import ConfigError
 from autotune.spec import DEFAULT_STORAGE
+from autotune.study_file.search_options import VARIABLES
 
 STUDY_FILE = "study.toml"
 PROJECT_FILE = "pyproject.toml"
-PREFIX = "AUTOTUNE_"
-STUDY_FILE_VARIABLE = PREFIX + "STUDY_FILE"
 MAX_FILE_BYTES = 1 << 20
 
 _SQLITE_URL = re.compile(r"(sqlite(?:\+\w+)?:///)(?!file:|:memory:)([^?]+)(\?.*)?")
@@ -46,7 +45,7 @@ def find_study_file(cwd: Path, environ: Mapping[str, str], asked: str | None = N
     Raises:
         ConfigError: The file cannot be read or is not TOML, or the one asked for is not there.
     """
-    asked = asked or environ.get(STUDY_FILE_VARIABLE) or None
+    asked = asked or environ.get(VARIABLES["study_file"]) or None
     if asked is not None:
         path = cwd / asked
         return _study_file(path, asked, is_project=path.name == PROJECT_FILE)
@@ -102,7 +101,7 @@ def resolve_storage(
     Raises:
         ConfigError: The study file cannot be read, or its storage is no text.
     """
-    said = asked or environ.get(f"{PREFIX}STORAGE")
+    said = asked or environ.get(VARIABLES["storage"])
     if said:
         return said
     file = find_study_file(cwd, environ)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.diagnose import diagnosing as tuner
+from autotune.diagnose import diagnosing
 
 from ..unit.diagnoses import diagnosis
 
@@ -19,7 +19,7 @@ def asked(monkeypatch):
         calls.append((spec, profiles_to))
         return diagnosis(profiles=("somewhere/trace.json",) if profiles_to else ())
 
-    monkeypatch.setattr(tuner, "diagnose", answer)
+    monkeypatch.setattr(diagnosing, "diagnose", answer)
     return calls
 
 
@@ -51,6 +51,6 @@ def test_an_interrupted_diagnosis_says_so(cli, monkeypatch):
     def stop(spec, **_):
         raise InterruptedError
 
-    monkeypatch.setattr(tuner, "diagnose", stop)
+    monkeypatch.setattr(diagnosing, "diagnose", stop)
     code, out, err = cli("diagnose", "train.py")
     assert code == 130 and out == "" and "Interrupted" in err

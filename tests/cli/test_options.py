@@ -8,8 +8,7 @@ import pytest
 import typer
 
 from autotune.cli.main import app, main
-from autotune.study_file.sources import NO_VARIABLE
-from autotune.study_file.study_schema import KEYS
+from autotune.study_file.search_options import KEYS, NO_VARIABLE
 
 HELP = {"-h", "--help"}
 SURFACE = {

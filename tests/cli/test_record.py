@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lab import recording as tuner
+from autotune.lab import recording
 from autotune.lab.grid_file import create_grid, open_grid
 from autotune.lab.recording import Recording
 from autotune.settings import Settings
@@ -46,7 +46,7 @@ def asked(monkeypatch):
             raise Asked.recording
         return Asked.recording
 
-    monkeypatch.setattr(tuner, "record", record)
+    monkeypatch.setattr(recording, "record", record)
     return Asked
 
 
@@ -65,7 +65,7 @@ def test_what_was_asked_reaches_the_tuner(cli, asked, folder):
     assert asked.spec.command[1:] == ("train.py", "--epochs", "9")
     assert (asked.spec.ranges, asked.spec.fixed) == ((("num_workers", "0,1,2"),), (("precision", "bf16"),))
     assert (asked.spec.memory_cap, asked.spec.seed) == ("4GiB", 4)
-    assert asked.options == tuner.RecordOptions(out=Path("grid.jsonl"), repeats=3, limit_s=540.0, window_s=2.5)
+    assert asked.options == recording.RecordOptions(out=Path("grid.jsonl"), repeats=3, limit_s=540.0, window_s=2.5)
 
 
 def test_the_time_of_a_study_file_is_of_searches(cli, asked, folder):
@@ -123,7 +123,7 @@ def test_json_is_one_document(cli, asked):
     assert code == 0
     document = json.loads(out)
     assert document["schema"] == 1 and document["num_left"] == 0 and document["out"] == "grid.jsonl"
-    assert set(document) == {"schema", *tuner.Recording.__slots__} - {"is_interrupted"}
+    assert set(document) == {"schema", *recording.Recording.__slots__} - {"is_interrupted"}
 
 
 def test_a_resume_compares_with_the_baseline_in_the_file(cli, asked, folder):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.diagnose import diagnosing as tuner
+from autotune.diagnose import diagnosing
 from autotune.diagnose.diagnosing import SHORTER
 from autotune.diagnose.findings import make_diagnosis
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
@@ -103,7 +103,7 @@ class Machine:
 
 
 def run(runner, machine=None):
-    return tuner._run(job(), runner, machine or Machine(runner), StopRequest(), None)
+    return diagnosing._run(job(), runner, machine or Machine(runner), StopRequest(), None)
 
 
 def test_a_script_that_was_misled_about_its_epochs_runs_once_more_with_its_own():

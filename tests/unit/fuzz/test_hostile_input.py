@@ -24,7 +24,7 @@ from autotune.store.url import mask_url, resolve_url
 from autotune.study.jobs import Jobs
 from autotune.study.target import make_target
 from autotune.study_file.resolve import resolve
-from autotune.study_file.study_schema import KEYS
+from autotune.study_file.search_options import KEYS
 from autotune.verdict.judge import Ending, judge, judge_probe
 from tests.unit.emit.example import tuned_config
 from tests.unit.facts import cpu_machine, script_facts, search_spec

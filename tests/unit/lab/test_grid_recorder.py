@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import EveryTrialFailedError, HostError, UsageError
-from autotune.lab import recording as tuner
+from autotune.lab import recording
 from autotune.lab.function_runner import FunctionRunner
 from autotune.lab.grid_file import create_grid, open_grid, read_grid
 from autotune.lab.grid_recorder import CELLS_PER_ANCHOR, Recorder, num_left, num_measured, slim
@@ -256,7 +256,7 @@ def test_a_record_holds_no_secret_of_an_errors_words(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_known_before_the_script_is_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuner, "_open_target", lambda *_: pytest.fail("something was begun"))
-    options = tuner.RecordOptions(out=tmp_path / "none" / "grid.jsonl", limit_s=60.0)
+    monkeypatch.setattr(recording, "_open_target", lambda *_: pytest.fail("something was begun"))
+    options = recording.RecordOptions(out=tmp_path / "none" / "grid.jsonl", limit_s=60.0)
     with pytest.raises(UsageError, match="its folder is not there"):
-        tuner.record(search_spec(), options, on_event=lambda event: None)
+        recording.record(search_spec(), options, on_event=lambda event: None)

@@ -11,9 +11,9 @@ import pytest
 import autotune
 from autotune.errors import ConfigError, SearchSpaceError, UsageError
 from autotune.spec import SearchSpec
-from autotune.study import searching as tuner
+from autotune.study import searching
 from autotune.study_file.asked import asked
-from autotune.study_file.study_schema import KEYS
+from autotune.study_file.search_options import KEYS
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def specs(monkeypatch: pytest.MonkeyPatch) -> list[SearchSpec]:
     """What the tuner is asked for, in place of a search."""
     found: list[SearchSpec] = []
-    monkeypatch.setattr(tuner, "search", lambda spec, **_: found.append(spec))
+    monkeypatch.setattr(searching, "search", lambda spec, **_: found.append(spec))
     return found
 
 

@@ -14,8 +14,7 @@ from autotune.model.result import ProbeResult
 from autotune.spec import SearchSpec
 from autotune.store.repository import Repository
 from autotune.store.url import resolve_url
-from autotune.study import searching as tuner
-from autotune.study import study
+from autotune.study import searching, study
 from autotune.study.stop import StopRequest
 from autotune.units import MIB
 from tests.unit.facts import script_facts
@@ -90,11 +89,11 @@ class Folder:
         return SearchSpec(**{**values, **changes})
 
     def search(self, *, stop=None, **changes):
-        return tuner.search(self.spec(**changes), on_event=self.events.append, stop=stop or StopRequest())
+        return searching.search(self.spec(**changes), on_event=self.events.append, stop=stop or StopRequest())
 
     def resume(self, study="train", *, stop=None):
         storage = str(self.database)
-        return tuner.resume(study, storage=storage, cwd=self.path, on_event=self.events.append, stop=stop)
+        return searching.resume(study, storage=storage, cwd=self.path, on_event=self.events.append, stop=stop)
 
     def repository(self):
         return Repository.open(resolve_url(str(self.database), self.path))

@@ -4,7 +4,8 @@ import pytest
 
 from autotune.emit.export import export
 from autotune.settings import Settings
-from autotune.study_file.sources import VARIABLES, unread_variables
+from autotune.study_file.search_options import VARIABLES
+from autotune.study_file.sources import unread_variables
 
 from ..emit.example import tuned_config
 
