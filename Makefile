@@ -13,7 +13,7 @@ MEASURING := tests/integration/trial tests/integration/search tests/integration/
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search session newcomer test test-all lint bench-measure bench-search bench-startup bench-diagnose bench-scale clean
+.PHONY: setup search session newcomer test test-all lint bench-measure bench-search bench-startup bench-diagnose bench-scale options clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -34,6 +34,10 @@ search: setup
 ## session: the README's sample, from a real search on a pseudo-terminal. 6 minutes; SESSION="--time 8m" gives it longer.
 session: setup
 	$(BIN)/python -m tests.docs.record_session $(SESSION)
+
+## options: docs/options.md from the table of options. Seconds.
+options: setup
+	$(BIN)/python -m tests.docs.options_page
 
 ## newcomer: every command of the README in a fresh clone, into docs/newcomer.md. 25 minutes; NEWCOMER="--time 5m" gives
 ## each search longer.
