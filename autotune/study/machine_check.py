@@ -19,6 +19,7 @@ from autotune.errors import HostError
 from autotune.host import available_memory_bytes, cpu_model, shared_memory_free_bytes, total_memory_bytes, usable_cpus
 from autotune.protocol.protection import SENTENCES, Protection, ProtectionWish
 from autotune.runner import devices
+from autotune.sandbox.covered_folders import covered_folders
 from autotune.sandbox.protection_choice import IN_A_CONTAINER, choose
 from autotune.units import GIB, format_bytes
 
@@ -135,22 +136,24 @@ def _disk() -> Finding:
 
 
 def _protection() -> Finding:
-    """What keeps the user's files from what trials write."""
+    """The protection that a search in the working directory gives the user's files, tried over the same folders."""
     try:
+        folders = covered_folders(Path.cwd(), (sys.executable,))
         with tempfile.TemporaryDirectory() as scratch:
-            found = choose(ProtectionWish(), Path(scratch) / "layers")
+            found = choose(ProtectionWish(), Path(scratch) / "layers", folders)
     except HostError as error:
         return Finding(name="protection", status=Status.PROBLEM, text=error.message.rstrip("."), remedy=error.hint)
     except OSError as error:
         text = f"it cannot be tried: {error}"
         return Finding(name="protection", status=Status.WARNING, text=text, remedy="Set TMPDIR to a writable folder.")
+    text = f"a search in this folder has {SENTENCES[found]}"
     if found is Protection.LAYERS:
-        return Finding(name="protection", status=Status.OK, text=SENTENCES[found])
+        return Finding(name="protection", status=Status.OK, text=text)
     remedy = (
-        "A script that writes past Python (HDF5, LMDB, a shell) is refused that: name the place by --writable, or "
-        f"permit overlay mounts; in a container by {IN_A_CONTAINER}."
+        "HDF5, LMDB, a shell and other writers past Python fail in a trial: name their place by --writable, or permit "
+        f"overlay mounts; in a container by {IN_A_CONTAINER}."
     )
-    return Finding(name="protection", status=Status.WARNING, text=SENTENCES[found], remedy=remedy)
+    return Finding(name="protection", status=Status.WARNING, text=text, remedy=remedy)
 
 
 def _devices() -> Iterator[Finding]:

@@ -30,7 +30,9 @@ def findings(monkeypatch, *, devices=(), torch=FIT, reasons=(), **machine):
     monkeypatch.setattr(machine_check.os, "cpu_count", lambda: 8)
     monkeypatch.setattr(machine_check.os, "getloadavg", lambda: (machine.get("load", 0.1), 0.0, 0.0), raising=False)
     monkeypatch.setattr(machine_check.platform, "system", lambda: machine.get("system", "Linux"))
-    monkeypatch.setattr(protection_choice.overlay, "is_permitted", lambda *_: machine.get("permits", True))
+    monkeypatch.setattr(
+        protection_choice.overlay, "is_permitted", machine.get("is_permitted", lambda *_: machine.get("permits", True))
+    )
     monkeypatch.setattr(protection_choice, "is_landlock_permitted", lambda: machine.get("has_landlock", True))
     monkeypatch.setattr(machine_check.devices, "cuda_devices", lambda: tuple(devices))
     monkeypatch.setattr(machine_check.devices, "state", lambda info: state)
@@ -111,6 +113,16 @@ def test_the_protection_that_trials_will_have_is_named(monkeypatch):
     found = findings(monkeypatch, permits=False, has_landlock=False)["protection"]
     assert found.status is Status.PROBLEM
     assert "neither" in found.text and "--unprotected" in found.remedy and "docker run" in found.remedy
+
+
+def test_protection_is_tried_over_the_folders_of_a_search_started_here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    found = findings(monkeypatch, is_permitted=lambda scratch, folders=(): tmp_path not in folders)["protection"]
+    assert found.text.startswith("a search in this folder has Landlock")
+    monkeypatch.chdir("/")
+    found = findings(monkeypatch)["protection"]
+    assert found.status is Status.PROBLEM and found.text.startswith("The working directory / cannot be protected")
 
 
 def test_a_file_torch_in_the_working_directory_is_not_run(monkeypatch, tmp_path):
