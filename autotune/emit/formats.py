@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.emit import toml_format, yaml_format
+from autotune.emit import yaml_format
 from autotune.errors import ConfigError
+
+MAX_TOML_DOTS = 5000
+"""tomllib takes time in the square of a dotted key's parts (measured: 10 s for 20,000); a tuned config has some 200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +58,37 @@ def _render_json(values: Mapping[str, Any], comments: Sequence[str]) -> str:
     return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
 
+def _parse_toml(text: str) -> dict[str, Any]:
+    if text.count(".") > MAX_TOML_DOTS:
+        raise ValueError("it has too many dots")
+    return tomllib.loads(text)
+
+
+def _render_toml(values: Mapping[str, Any], comments: Sequence[str]) -> str:
+    import tomli_w  # here, since `autotune.load` of a YAML file needs no TOML
+
+    return "".join(f"# {comment}\n" for comment in comments) + tomli_w.dumps(_toml_value(values))
+
+
+def _toml_value(value: Any) -> Any:
+    """The same value in TOML's own types. TOML has no null: keys without a value are left out."""
+    if isinstance(value, Mapping):
+        return {_toml_value(key): _toml_value(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [_toml_value(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not finite")
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        raise ValueError(f"{value!r} is not valid Unicode")
+    for plain in (bool, int, float, str):
+        if isinstance(value, plain):  # Subclasses too: torch's version is a str.
+            return plain(value)
+    raise ValueError(f"{type(value).__name__} has no TOML form")
+
+
 FORMATS: Mapping[str, Format] = {
     "yaml": Format(yaml_format.parse, yaml_format.render),
-    "toml": Format(toml_format.parse, toml_format.render),
+    "toml": Format(_parse_toml, _render_toml),
     "json": Format(_parse_json, _render_json),
 }
 """By kind, which is also the suffix."""
