@@ -1,7 +1,7 @@
-"""What a training script calls: `load`, `micro_batches`, and the methods of the `Config` that `load` gives.
+"""The calls of a training script: `load`, `micro_batches`, and the methods of the `Config` from `load`.
 
-In a trial the same lines take the trial's settings, and tell the trial which groups the script applies itself. torch is
-imported by what needs it, so by then the script has it anyway.
+In a trial the same lines take the trial's settings, and tell the trial the groups applied by the script itself.
+`import autotune` loads no torch: only calls that need torch import it.
 """
 
 from autotune.api.load_config import load

@@ -1,4 +1,4 @@
-"""Batches on their way to the device: copied as tuned, and the next one while the device computes on this one."""
+"""Copies a loader's batches to the device as tuned; on request the next batch during the step on the present batch."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ Batch = TypeVar("Batch")
 
 
 class DeviceBatches(Generic[Batch]):
-    """A loader's batches on a device; as long as the loader, whose public attributes it has too.
+    """A loader's batches on a device, with the length and the public attributes of the loader.
 
-    Tensors in nested lists, tuples and dictionaries are copied, and so is every other object with a `to` of its own;
-    the rest stays as it is.
+    Tensors in nested lists, tuples and dictionaries are copied, and so are objects with a method `to`; all else stays.
 
     Args:
         batches: The loader.
-        device: Where to.
-        non_blocking: A copy from page-locked memory returns at once. It stays in order on its stream.
-        stream_prefetch: The next batch is copied on a stream of its own while the device computes on this one, without
-            waiting whatever `non_blocking` says. It needs a CUDA device, page-locked memory to be worth anything, and
-            one more batch of the device's memory.
+        device: Target of the copies.
+        non_blocking: A copy from page-locked memory returns at once, and stays in order on the computing stream.
+        stream_prefetch: The next batch is copied on a second stream while the device computes on the present batch;
+            such copies never block, even with `non_blocking` off. Needs a CUDA device, memory for one more batch, and
+            page-locked memory for any gain.
     """
 
     def __init__(
@@ -39,14 +38,14 @@ class DeviceBatches(Generic[Batch]):
         """Batches of the loader.
 
         Raises:
-            TypeError: It has no length.
+            TypeError: The loader has no length.
         """
         if not isinstance(self._batches, Sized):
             raise TypeError(f"a {type(self._batches).__name__} has no length")
         return len(self._batches)
 
     def __getattr__(self, name: str) -> Any:
-        """The loader's own: scripts ask for its dataset, or tell its sampler the epoch."""
+        """The loader's attribute: scripts ask a loader for the dataset, or tell the sampler the epoch."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._batches, name)
@@ -70,14 +69,15 @@ class DeviceBatches(Generic[Batch]):
             if waiting is not None:
                 yield self._arrived(*waiting)
         finally:
-            # A batch that nobody takes any more is still being copied: its memory is not the next one's before that.
+            # The copy of a batch not taken may still run; wait, so that no later tensor gets the memory meanwhile.
             torch.cuda.current_stream(self._device).wait_stream(side)
 
     def _begun(self, batch: Batch, side: torch.cuda.Stream) -> tuple[Any, torch.cuda.Event]:
-        """The batch as it will be on the device, and what says that it is there.
+        """The batch on the device, with the event that ends the copy.
 
-        Its memory is the computing stream's own. So the copy waits for the steps that were queued before, whose memory
-        that may have been, and not for the step that comes now; and nothing is held for longer than without it.
+        The memory comes from the computing stream, and may have belonged to a queued step. The copy therefore waits for
+        all steps queued so far, though not for the step on the present batch. No memory is held longer than by a copy
+        without prefetching.
         """
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
 

@@ -1,4 +1,4 @@
-"""Whether a tuned config fits the process that loads it: what must be refused, and what is only doubtful."""
+"""Whether a tuned config fits the loading process: refuses certain faults, and warns of doubts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IN_ENVIRONMENT = "Start the script by `autotune run`, or with the variables of `
 
 
 def check_world_size(config: TunedConfig, path: str) -> None:
-    """Refuses another number of processes than was tuned, because it would change the effective batch.
+    """Refuses a number of processes different from the tuned number: the effective batch would change.
 
     Raises:
         ConfigError: The world size differs, or WORLD_SIZE is no number.
@@ -48,13 +48,13 @@ def _world_size() -> int:
 
 
 def doubts(config: TunedConfig, call: Settings, *, path: str, share: bool) -> Iterator[str]:
-    """Sentences on what may not hold here although the config can be used.
+    """Warnings about a usable config: figures and settings with doubtful effect on this machine.
 
     Args:
         config: The tuned config.
         call: The defaults in the script's call.
         path: The config's file, as the script names it.
-        share: The script wants to leave memory to others.
+        share: The script wants to leave device memory to programs beside it.
     """
     differences = mismatches(config, _this_host())
     if differences:
@@ -78,13 +78,13 @@ def doubts(config: TunedConfig, call: Settings, *, path: str, share: bool) -> It
 
 
 def wait_policy_in_force() -> OmpWaitPolicy:
-    """What idle threads of this process do, by its environment."""
+    """Behaviour of this process's idle threads, by the environment."""
     is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == OmpWaitPolicy.PASSIVE
     return OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT
 
 
 def _this_host() -> host.HostFingerprint:
-    """This machine as far as it is known without torch; the device is compared when a model is prepared."""
+    """This machine without the device, which needs torch: `Config.prepare` compares the device."""
     return host.HostFingerprint(
         cpu=host.cpu_model(),
         usable_cpus=host.usable_cpus(),
@@ -109,12 +109,12 @@ def _torch_version() -> str:
 
 
 def cuda_doubts(settings: Settings, config: TunedConfig | None, device: str) -> Iterator[str]:
-    """Sentences on what matters only on CUDA: another device, and settings that a script must apply itself.
+    """Warnings for CUDA alone: a device of another name, and settings left to the script.
 
     Args:
         settings: The settings to train with.
-        config: Where they come from; None without a file.
-        device: Name of the device that trains.
+        config: Source of the settings; None without a file.
+        device: Name of the training device.
     """
     if config is not None and config.provenance.host.device not in ("", device):
         yield f"The settings were measured on {config.provenance.host.device}, and this device is {device}."
@@ -131,7 +131,7 @@ def cuda_doubts(settings: Settings, config: TunedConfig | None, device: str) -> 
 
 
 def has_accelerator() -> bool:
-    """Whether there is a device that pinned memory is copied to faster."""
+    """Whether pinned memory speeds up copies to a device of this machine."""
     import torch
 
     accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
@@ -139,7 +139,7 @@ def has_accelerator() -> bool:
 
 
 def batch_size_of(loader: object) -> int | None:
-    """Samples of a loader's batches, by its own attributes or its batch sampler's; None where neither says it."""
+    """Batch size of a loader, by an attribute of the loader or of the batch sampler; None without such an attribute."""
     for holder in (loader, getattr(loader, "batch_sampler", None)):
         size = getattr(holder, "batch_size", None)
         if isinstance(size, int):

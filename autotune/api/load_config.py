@@ -1,4 +1,4 @@
-"""Which settings hold: a trial's, a tuned config's, or those in the script's own call."""
+"""The settings in force: a trial's, a tuned config's, or the defaults in the script's own call."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from autotune.trial.start import active_session
 
 
 def load(path: str | os.PathLike[str] = DEFAULT_CONFIG, *, share: bool = False, **defaults: Any) -> Config:
-    """The settings to train with: in a trial the trial's, otherwise the tuned config's, without a file the call's.
+    """The settings to train with: the trial's in a trial, otherwise the tuned config's, or the call's without a file.
 
     Args:
-        path: The tuned config: YAML, TOML or JSON by its suffix. It is not read in a search.
+        path: The tuned config: YAML, TOML or JSON by the suffix; not read in a search.
         share: Reserve only as much device memory as the throughput needs, for people who share the device.
-        **defaults: Settings of the script as it is written, by field of `autotune.settings.Settings`, and the script's
-            own knobs under any other name. They hold in the baseline of a search, and where there is no file.
+        **defaults: Settings in the script as written, by field of `autotune.settings.Settings`; further names are the
+            script's own knobs. The defaults hold in the baseline of a search, and without a file.
 
     Raises:
         ConfigError: The file is not a tuned config, was tuned for another number of processes, or a knob is impossible.
         SearchSpaceError: A default is not a value of its setting.
 
     Warns:
-        UserWarning: There is no file, or the file was measured on another machine or cannot be applied in full.
+        UserWarning: The file is missing, was measured on another machine, or cannot be applied in full.
 
     Example:
         ```python
@@ -68,5 +68,5 @@ def load(path: str | os.PathLike[str] = DEFAULT_CONFIG, *, share: bool = False, 
 
 
 def _completed(settings: Settings, call: Settings) -> Settings:
-    """The settings with the call's batch size where theirs is unknown."""
+    """The settings, an unknown batch size replaced by the call's."""
     return replace(settings, batch_size=call.batch_size) if settings.batch_size is None else settings

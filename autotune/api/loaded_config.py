@@ -1,4 +1,4 @@
-"""The config as a training script holds it: settings, and the means to apply them."""
+"""The `Config` in a training script: settings, and methods to apply them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Model = TypeVar("Model", bound="torch.nn.Module")
 
 
 class Config:
-    """Settings and the means to apply them; made by `load`.
+    """Settings and methods to apply them; made by `load`.
 
-    Each method applies one part, and tells a running trial that the script applies it; whether it is in force the trial
-    then sees for itself. What no method was called for is not applied outside a search.
+    Each method applies one part, and tells a running trial so. The trial then reads back for itself whether the part is
+    in force. Outside a search a part without a call of its method is not applied.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Config:
         self._settings = settings
         self._knobs = dict(knobs)
         self._applied = applied
-        """Fields to apply; the script's own are left alone where only the call's defaults hold."""
+        """Fields to apply: all of a trial or a tuned config, otherwise the fields named in the call of `load`."""
         self._tuned = tuned
         self._share = share
         self._session = active_session.session
@@ -54,7 +54,7 @@ class Config:
         self._in_force: dict[str, Any] = {}
         self._model: weakref.ref[torch.nn.Module] | None = None
         self._format: ForwardFormat | None = None
-        """Of the autocast regions, once there was one."""
+        """Format of the autocast regions; None before the first region."""
         self._accumulation: Accumulation | None = None
 
     @property
@@ -63,14 +63,14 @@ class Config:
         return self._settings
 
     def in_force(self) -> dict[str, Any]:
-        """What was applied so far, by setting, as plain values; own knobs as `knobs.NAME`."""
+        """Settings applied so far, by name, as plain values; knobs as `knobs.NAME`."""
         return dict(self._in_force)
 
     def __getitem__(self, knob: str) -> Any:
-        """The value of a knob that the call of `load` declares, of the type of its default.
+        """The value of a knob declared in the call of `load`, in the type of the knob's default.
 
         Raises:
-            ConfigError: The knob is not declared, or its value does not have that type.
+            ConfigError: The knob is not declared, or the value does not fit the type.
         """
         if knob not in self._knobs:
             raise ConfigError(
@@ -84,9 +84,9 @@ class Config:
         return value
 
     def loader_kwargs(self) -> dict[str, Any]:
-        """Keyword arguments of the training DataLoader: workers, prefetch, pinning, and the micro-batch where known.
+        """Keyword arguments of the training DataLoader: workers, prefetch, pinning, and the micro-batch if known.
 
-        A tuned micro-batch needs `backward`, which accumulates it to the effective batch.
+        A tuned micro-batch needs `backward`, which accumulates micro-batches to the effective batch.
         """
         self._claim(Group.LOADER, Group.BATCH)
         settings = self._settings
@@ -103,14 +103,14 @@ class Config:
         return kwargs
 
     def on_device(self, batches: Iterable[Batch], device: torch.device | str) -> DeviceBatches[Batch]:
-        """The batches of the training loader on the device, copied as tuned; it has what the loader has.
+        """The batches of the training loader on the device, copied as tuned, with the loader's own attributes.
 
-        Under `stream_prefetch` the next batch is copied while the device computes on this one, so the loader is asked
-        for it one batch early, and a batch more is on the device.
+        Under `stream_prefetch` the next batch is copied while the device computes on the present batch: the loader is
+        asked one batch early, and the device holds one batch more.
 
         Args:
             batches: The loader.
-            device: Where the model trains.
+            device: Device of the model.
         """
         import torch
 
@@ -129,10 +129,10 @@ class Config:
         return DeviceBatches(batches, device, non_blocking=self._settings.non_blocking, stream_prefetch=is_ahead)
 
     def hand_over(self, *groups: Group) -> frozenset[str]:
-        """Fields of these groups that the caller is to put in force by other means, such as a framework's arguments.
+        """Fields of the groups for the caller to put in force, by a framework's arguments for instance.
 
-        A field that is not among them is the script's own and stays as it is. In a search the groups' seams stand down
-        and only observe.
+        All further fields of the groups are the script's own and stay. In a search the trial no longer overrides the
+        groups, and only observes them.
         """
         self._claim(*groups)
         fields = frozenset(name for name in self._applied if GROUP_OF_FIELD[name] in groups)
@@ -145,11 +145,11 @@ class Config:
         return fields
 
     def check_loader(self, loader: Any) -> None:
-        """Refuses a training loader of another batch size, when something else than `backward` accumulates.
+        """Refuses a training loader with a wrong batch size; for frameworks that accumulate instead of `backward`.
 
         Raises:
-            ConfigError: Its batch size is not the one that the config says, or cannot be seen; in a probe, it is not
-                built from `loader_kwargs`, so that no trial could change its batch size.
+            ConfigError: The loader's batch size differs from the config's, or cannot be seen; or, in a probe, the
+                loader was not built from `loader_kwargs`, so no trial could change the batch size.
         """
         hint = "Build it with DataLoader(data, **cfg.loader_kwargs())."
         if self._session is not None and self._session.settings is None and Group.LOADER not in self._claimed:
@@ -162,8 +162,8 @@ class Config:
     def prepare(self, model: Model) -> Model:
         """The same model, in the memory format and compiled as tuned; sets threads, kernels and the memory limit too.
 
-        The model is compiled in place, so names in its state_dict stay. Prepare it before it is wrapped for distributed
-        training, and before the first step.
+        The model is compiled in place, so the names in the state_dict stay. Prepare the model before the first step and
+        before wrapping for distributed training.
         """
         import torch
 
@@ -180,7 +180,7 @@ class Config:
             torch.backends.cudnn.benchmark = settings.cudnn_benchmark
             self._in_force["cudnn_benchmark"] = torch.backends.cudnn.benchmark
         if settings.channels_last:
-            # Convolutions take the weights' order whatever order the input has.
+            # Convolutions take the order of the weights, for any order of the input.
             convert_weights(model)
         elif "channels_last" in self._applied and fit.has_channels_last(model):
             convert_weights(model, torch.contiguous_format)
@@ -197,10 +197,10 @@ class Config:
         return model
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """A region for one forward pass and its loss, in the tuned precision; a new one for each micro-batch.
+        """A region in the tuned precision for one forward pass with the loss; every micro-batch takes a new region.
 
-        A region that is never left keeps old casts of the weights, and the model stops learning. Under fp16 use
-        `backward`, which scales the loss.
+        A region never left keeps old casts of the weights, and the model stops learning. Under fp16 use `backward`,
+        which scales the loss.
         """
         from autotune.api.own_autocast import ForwardFormat
 
@@ -220,19 +220,19 @@ class Config:
         scheduler: Scheduler | None = None,
         reduction: Literal["mean", "sum"] = "mean",
     ) -> bool:
-        """Adds one micro-batch's gradients, and steps when it fills the optimizer step; True when parameters changed.
+        """Adds one micro-batch's gradients, and steps after the last micro-batch of a step; True if parameters changed.
 
-        A step unscales, clips, steps, moves the scheduler and zeroes the gradients; the script does none of these.
+        A step unscales, clips, steps, moves the scheduler and zeroes the gradients; leave all of this to `backward`.
 
         Args:
-            loss: Loss of one micro-batch, a scalar; it is scaled here.
-            optimizer: The one optimizer of this config.
-            clip_norm: Greatest norm of the whole step's gradient; None leaves it.
-            scheduler: Moved once per optimizer step, and not by a step that fp16 skipped.
-            reduction: Whether the loss is the mean over the micro-batch's samples, or their sum.
+            loss: Loss of one micro-batch, a scalar, not scaled yet.
+            optimizer: The only optimizer of this config.
+            clip_norm: Greatest norm of the whole step's gradient; None = no clipping.
+            scheduler: Moved once per optimizer step; a step skipped by fp16 moves nothing.
+            reduction: `mean` or `sum`: how the loss joins the samples of the micro-batch.
 
         Raises:
-            ConfigError: Another optimizer than before, or the script zeroed gradients that wait for their step.
+            ConfigError: The optimizer is not the first call's, or the script zeroed gradients before the step.
         """
         from autotune.api.own_accumulation import Accumulation, StepPlan
 
@@ -258,12 +258,12 @@ class Config:
                     self._session.claim(group)
 
     def _parameter(self) -> torch.nn.Parameter | None:
-        """A parameter of the prepared model, which tells where it trains."""
+        """A parameter of the prepared model, for the model's device; None without a prepared model."""
         model = self._model() if self._model is not None else None
         return next(model.parameters(), None) if model is not None else None
 
     def _device_type(self) -> str:
-        """Type of the device that trains: the prepared model's, otherwise CUDA where it is there."""
+        """Type of the training device: the prepared model's, otherwise `cuda` if available."""
         import torch
 
         parameter = self._parameter()
@@ -272,7 +272,7 @@ class Config:
         return "cuda" if torch.cuda.is_available() else "cpu"
 
     def _limit_memory(self) -> None:
-        """Sets the allocator's limit on CUDA and warns of what cannot be applied here; a trial does this itself."""
+        """Sets the allocator's limit on CUDA, and warns of settings out of reach; a trial sets the limit itself."""
         import torch
 
         parameter = self._parameter()

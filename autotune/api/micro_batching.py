@@ -1,4 +1,4 @@
-"""The loop over micro-batches, which steps what is left over when the loader ends."""
+"""The loop over micro-batches, with a last step of the micro-batches left at the loader's end."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ Batch = TypeVar("Batch")
 
 
 class _Loop:
-    """One pass over a loader, with the accumulation that it feeds."""
+    """One pass over a loader, with the accumulation fed by the pass."""
 
     accumulation: Accumulation | None = None
 
 
 _open_loops: list[_Loop] = []
-"""Passes that have begun and not ended; the innermost is last."""
+"""Passes begun and not ended; the innermost is last."""
 
 
 def note_fed(accumulation: Accumulation) -> None:
-    """Tells the innermost pass that its batches go into this accumulation."""
+    """Tells the innermost pass the accumulation of the pass's batches."""
     if _open_loops:
         _open_loops[-1].accumulation = accumulation
 
 
 def micro_batches(loader: Iterable[Batch]) -> Iterator[Batch]:
-    """The loader's batches; when they are all taken, micro-batches that do not fill a step are stepped.
+    """The loader's batches; after the last batch, an incomplete accumulation is stepped.
 
-    Such a last step is the mean over its true count of micro-batches. It is not taken when the loop is left early: then
-    the next loop fills the step.
+    The last step is the mean over the true count of micro-batches. After a loop left early the next loop goes on with
+    the accumulation.
     """
     loop = _Loop()
     _open_loops.append(loop)

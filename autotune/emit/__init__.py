@@ -1,1 +1,1 @@
-"""The tuned config: its schema, its file formats, its exports, and whether it fits this machine."""
+"""The tuned config: schema, file formats, exports, and the comparison with this machine."""

@@ -1,4 +1,4 @@
-"""A tuned config in the form that other programs take. Each kind is one function from the config to text."""
+"""A tuned config in the forms of further programs. Each kind is one function from the config to text."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Kind:
 
     render: Callable[[TunedConfig], str]
     suffix: str
-    """What a file of this form ends in."""
+    """Suffix of files in this form, without the dot."""
     is_config: bool = False
-    """It can be read back."""
+    """Whether `read_config` reads this form."""
 
 
 def export(config: TunedConfig, kind: str) -> str:
@@ -33,7 +33,7 @@ def export(config: TunedConfig, kind: str) -> str:
 
     Raises:
         UsageError: The kind is unknown.
-        ConfigError: The config cannot be said in this form.
+        ConfigError: The form cannot express the config.
     """
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is not a form of a tuned config.", f"It is one of {', '.join(KINDS)}.")
@@ -41,9 +41,9 @@ def export(config: TunedConfig, kind: str) -> str:
 
 
 def _environment(config: TunedConfig) -> str:
-    """Assignments for a shell, one per line: what libraries read when they start, then every setting.
+    """Assignments for a shell, one per line: variables read by libraries at their start, then every setting.
 
-    `set -a; . FILE` or `env $(autotune export ...)` use it.
+    Use: `set -a; . FILE` or `env $(autotune export ...)`.
     """
     settings = config.settings
     variables = {
@@ -58,7 +58,7 @@ def _environment(config: TunedConfig) -> str:
         if name != "knobs" and value is not None:
             variables[f"AUTOTUNE_{name.upper()}"] = text_of(value)
     for name, value in settings.knobs:
-        # Apart from the settings and from the options of the command line, which have AUTOTUNE_STORAGE and others.
+        # The prefix keeps knobs apart from settings and from options such as AUTOTUNE_STORAGE.
         variable = "AUTOTUNE_KNOB_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
         if variable in variables:
             raise ConfigError(f"Two knobs would both be {variable}.", "Give one another name.")
@@ -70,10 +70,10 @@ def _for_framework(name: str, config: TunedConfig) -> str:
     """The framework's arguments as YAML below comments; DeepSpeed takes JSON only."""
     arguments = FRAMEWORKS[name](config)
     if name == "deepspeed":
-        # JSON has no comments, and DeepSpeed leaves alone the keys that it does not know.
+        # JSON has no comments, and DeepSpeed ignores unknown keys.
         values = {"autotune": {"comments": list(_comments(config, arguments))}, **arguments.values}
         return json.dumps(values, indent=2, allow_nan=False) + "\n"
-    # The comment has to be the first line for Hydra.
+    # Hydra reads the package from the first line alone.
     first = ("@package _global_",) if name == "hydra" else ()
     return yaml_format.render(arguments.values, (*first, *_comments(config, arguments)))
 
@@ -96,4 +96,4 @@ KINDS: Mapping[str, Kind] = {
     "env": Kind(_environment, "env"),
     **{name: Kind(partial(_for_framework, name), "json" if name == "deepspeed" else "yaml") for name in FRAMEWORKS},
 }
-"""By the name that `autotune export --to` takes."""
+"""Forms by the name in `autotune export --to`."""

@@ -22,9 +22,9 @@ class Format:
     """One file format."""
 
     parse: Callable[[str], Any]
-    """Plain values of a text; raises ValueError or RecursionError when it is malformed."""
+    """Plain values of a text; ValueError or RecursionError for malformed text."""
     render: Callable[[Mapping[str, Any], Sequence[str]], str]
-    """Text of plain values below comment lines, where the format has comments; ValueError when it cannot say them."""
+    """Text of plain values below comment lines (none in JSON); ValueError for values outside the format."""
 
 
 def kind_of(path: Path) -> str:
@@ -91,4 +91,4 @@ FORMATS: Mapping[str, Format] = {
     "toml": Format(_parse_toml, _render_toml),
     "json": Format(_parse_json, _render_json),
 }
-"""By kind, which is also the suffix."""
+"""Formats by suffix."""

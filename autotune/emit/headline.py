@@ -1,4 +1,4 @@
-"""The first lines of a tuned config, for people: what wrote it, for which script, and what it claims."""
+"""The first lines of a tuned config, for people: the writer, the script, and the measured gain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def headline(config: TunedConfig) -> tuple[str, ...]:
-    """Sentences about a tuned config, one line each; texts from outside are stripped of control characters."""
+    """Sentences about a tuned config, one line each; control characters in outside texts become `?`."""
     source = config.provenance
     lines = (
         f"Written by autotune {source.autotune} on {source.created_at} for {config.script.path}: "
@@ -24,7 +24,7 @@ def headline(config: TunedConfig) -> tuple[str, ...]:
 
 
 def one_line(text: str) -> str:
-    """The text without what would end a comment or reach a terminal."""
+    """The text with `?` for characters that end a comment or control a terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

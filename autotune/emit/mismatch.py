@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def mismatches(config: TunedConfig, host: HostFingerprint) -> tuple[str, ...]:
-    """Sentences on what differs between a machine and the one that was measured; empty when the figures hold here.
+    """Differences between a machine and the measured machine, one sentence each; empty = the figures hold here.
 
-    What is empty or 0 on either side is unknown and is not compared, except the memory, which must be known.
+    Fields are compared if known on both sides: neither empty nor 0. The memory must be known.
     """
     return tuple(
         f"This machine differs in {difference} when it was measured."

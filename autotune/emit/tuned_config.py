@@ -1,6 +1,7 @@
 """The tuned config as plain data, read from and written to a file.
 
-A file may come from anywhere: it is parsed as data only, bounded in size and depth, and checked field by field.
+A file may come from anywhere. Files are therefore parsed as data only, within bounds on size and depth, and every field
+is checked.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ NAME_ONE = "`autotune search` writes a tuned config."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryShares:
-    """How much of the device the caching allocator may reserve; all None on a CPU."""
+    """Shares of the device's memory for the caching allocator; all None on a CPU."""
 
     fraction: float | None = None
     """The guard: the cap's share of the measured device's memory, above 0, at most 1."""
     shared_memory_fraction: float | None = None
-    """Smallest share that keeps the throughput, with headroom: for people who share the device."""
+    """Smallest share with full throughput, plus headroom: for people who share the device."""
     shared_memory_bytes: int | None = None
-    """The same in bytes, which also holds on a device of another size."""
+    """The same in bytes, for devices of any size."""
 
     def __post_init__(self) -> None:
-        """Refuses shares that no allocator takes."""
+        """Refuses shares outside (0, 1], and a number of bytes below 1."""
         for name in ("fraction", "shared_memory_fraction"):
             share = getattr(self, name)
             if share is not None and not 0 < share <= 1:
@@ -51,12 +52,12 @@ class MemoryShares:
             raise ValueError(f"shared_memory_bytes {self.shared_memory_bytes!r} is not positive")
 
     def in_force(self, asked: float, *, total_bytes: int, share: bool) -> float:
-        """Share of a device's memory that training may reserve: the smallest of what is asked, the guard and sharing.
+        """Share of a device's memory for this training: the smallest of the asked share, the guard, and sharing.
 
         Args:
             asked: memory_fraction of the settings.
-            total_bytes: Memory of the device that trains now.
-            share: Leave the rest of the device to others.
+            total_bytes: Memory of the present device.
+            share: Leave memory to programs beside this training.
         """
         fraction = min(asked, self.fraction or 1.0)
         if not share:
@@ -68,22 +69,22 @@ class MemoryShares:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """Where the figures come from."""
+    """Origin of the figures."""
 
     study: str
     trial: int
     """Number of the winning trial; 0 is the baseline."""
     host: HostFingerprint
-    """The machine that was measured."""
+    """The measured machine."""
     world_size: int = 1
-    """Processes that trained together."""
+    """Number of processes in the training."""
     created_at: str
     """ISO date, or date and time, in UTC."""
     autotune: str
-    """Version that wrote the file."""
+    """Version of the writing release."""
 
     def __post_init__(self) -> None:
-        """Refuses what no search gives."""
+        """Refuses values outside every search's result."""
         if self.trial < 0 or self.world_size < 1:
             raise ValueError(f"trial {self.trial} or world_size {self.world_size} is impossible")
         datetime.fromisoformat(self.created_at)
@@ -91,25 +92,25 @@ class Provenance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunedScript:
-    """The script that was tuned, and what is needed to apply the settings to it without an edit."""
+    """The tuned script, and all facts for applying the settings without an edit."""
 
     path: str
-    """As the user wrote it; the module's name after `-m`."""
+    """Path as typed by the user; the module's name after `-m`."""
     digest: str
-    """SHA-256 of the file in hexadecimal digits; empty where there is no file."""
+    """SHA-256 of the file in hexadecimal digits; empty without a file."""
     natural: Settings
-    """What the script does by itself."""
+    """The script's own settings."""
     maps: Mapping[str, str] = field(default_factory=dict)
     """Setting -> template of the script's own argument, such as `--batch-size={}`; see `autotune.model.maps`."""
     facts: ScriptFacts | None = None
-    """What the probe learned; None where nothing was injected."""
+    """Facts from the probe; None after a search without injection."""
     splits_batch_norm: bool = False
-    """The user allowed that BatchNorm sees smaller batches."""
+    """Whether the user allowed smaller batches for BatchNorm."""
     num_processes_per_node: int = 0
-    """Processes that its launcher started; a script may start more by itself. 0 = as many as trained."""
+    """Processes started by the launcher; a script may start more by itself. 0 = as many as trained."""
 
     def __post_init__(self) -> None:
-        """Refuses templates that could not be filled in."""
+        """Refuses malformed templates."""
         for name, template in self.maps.items():
             try:
                 check_map(name, template)
@@ -119,25 +120,25 @@ class TunedScript:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunedConfig:
-    """The answer of a search: settings, what they gave, and for which script and machine."""
+    """The answer of a search: settings and figures, with the script and the machine."""
 
     schema: int = SCHEMA
     settings: Settings
     samples_per_second: float
     """Throughput of the settings, in the finals."""
     interval: tuple[float, float]
-    """Low and high end of it at 95 %."""
+    """Low and high end of the throughput at 95 %."""
     baseline_samples_per_second: float | None = None
-    """Throughput of the script's own settings; None where they need more memory than the cap."""
+    """Throughput of the script's own settings; None if above the memory cap."""
     speedup: tuple[float, float, float] | None = None
     """Ratio to the baseline with its low and high end; None without a real gain or without a baseline."""
     samples_unit: str = "samples"
-    """What the rates are of: `samples`, or `steps` where nobody could say how many samples a step has."""
+    """Unit of the rates: `samples`, or `steps` if the number of samples in a step is unknown."""
     peak_memory_bytes: int | None = None
-    """What was compared with the cap."""
+    """Peak memory as compared with the cap."""
     memory_cap_bytes: int
     bottleneck: str = ""
-    """Kind of the baseline's bottleneck; empty where unknown."""
+    """Kind of the baseline's bottleneck; empty if unknown."""
     memory: MemoryShares = field(default_factory=MemoryShares)
     provenance: Provenance
     script: TunedScript
@@ -165,11 +166,11 @@ def _check_interval(name: str, ends: tuple[float, ...]) -> None:
 
 
 def read_config(path: str | os.PathLike[str]) -> TunedConfig:
-    """The tuned config in a file; YAML, TOML or JSON by its suffix. Nothing in the file is ever executed.
+    """The tuned config in a file; YAML, TOML or JSON by the suffix. Nothing in the file is ever executed.
 
     Raises:
-        ConfigError: There is no such file, it cannot be read, is larger than 4 MiB, is not well formed, was written by
-            a newer release, or a value in it is impossible.
+        ConfigError: The file is missing, unreadable, larger than 4 MiB, malformed, from a newer release, or holds an
+            impossible value.
     """
     file = Path(path)
     kind = formats.kind_of(file)
@@ -218,7 +219,7 @@ def _build(values: Any) -> TunedConfig:
 
 
 def _with_nulls(kind: Any, value: Any) -> Any:
-    """The values with None for what may be None and is not said, since TOML cannot say it."""
+    """The values with None for missing optional fields, because TOML has no null."""
     options = [kind, *typing.get_args(kind)]
     kind = next((option for option in options if dataclasses.is_dataclass(option)), None)
     if kind is None or kind is Settings or not isinstance(value, Mapping):
@@ -237,7 +238,7 @@ def config_text(config: TunedConfig, kind: str) -> str:
     """The text of a tuned config as `yaml`, `toml` or `json`; the first two begin with comments for people.
 
     Raises:
-        ConfigError: A text in it cannot be written in this format.
+        ConfigError: The format cannot express a text or a number of the config.
     """
     try:
         return formats.FORMATS[kind].render(to_plain(config), headline(config))

@@ -1,4 +1,4 @@
-"""Writing a tuned config where the user wants it, and nowhere else; whether that can be done is known beforehand."""
+"""Writes a tuned config to the user's path alone, after a check before the search."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from autotune.errors import ConfigError
 
 
 def check_overwrite(path: str | os.PathLike[str], *, script: str, digest: str, force: bool) -> None:
-    """Checks, before anything is spent, that a tuned config of this script may be written there.
+    """Checks, before any time is spent, that a tuned config of the script may be written to the path.
 
     Args:
-        path: Where the config is to go.
-        script: Path of the script as the user wrote it.
-        digest: SHA-256 of the script; empty where there is no file.
-        force: Any regular file may be replaced.
+        path: Future path of the config.
+        script: Path of the script as typed by the user.
+        digest: SHA-256 of the script; empty without a file.
+        force: Whether any regular file may be replaced.
 
     Raises:
-        ConfigError: The suffix is unknown, the path is taken by what autotune did not write for this script, or no file
-            can be made there.
+        ConfigError: The suffix is unknown, the path holds anything but a tuned config of this script, or no file can be
+            made in the folder.
     """
     file = Path(path)
     formats.kind_of(file)
@@ -46,10 +46,10 @@ def check_overwrite(path: str | os.PathLike[str], *, script: str, digest: str, f
 
 
 def _check_folder(file: Path) -> None:
-    """Refuses a file that could not be made, by the nearest folder above it that is there.
+    """Checks the right to make files in the nearest existing folder above the path.
 
     Raises:
-        ConfigError: Nothing can be made in it.
+        ConfigError: The right is missing.
     """
     folder = next(parent for parent in Path(os.path.realpath(file)).parents if parent.exists())
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -57,12 +57,12 @@ def _check_folder(file: Path) -> None:
 
 
 def write_config(path: str | os.PathLike[str], config: TunedConfig, *, force: bool) -> None:
-    """Writes the tuned config in the format of the path's suffix: beside the file first, then renamed over it.
+    """Writes the tuned config in the format of the path's suffix, to a temporary file beside the path, then renames.
 
     Missing folders are made. A symbolic link is followed.
 
     Raises:
-        ConfigError: As of `check_overwrite`, or the file cannot be written.
+        ConfigError: `check_overwrite` refuses the path, or the file cannot be written.
     """
     check_overwrite(path, script=config.script.path, digest=config.script.digest, force=force)
     content = config_text(config, formats.kind_of(Path(path))).encode("utf-8")

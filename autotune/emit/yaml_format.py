@@ -1,8 +1,8 @@
-"""YAML of plain values: written so that every YAML reader takes it alike, read without YAML's surprises.
+"""YAML of plain values: written alike for every YAML reader, and read without YAML's surprises.
 
-The reader is PyYAML's safe one made narrower. `no`, `on`, `1:30` and dates stay text, `1e-3` is a number (YAML 1.2's
-core schema); tags, aliases, merge keys and repeated keys are refused, and so is more nesting or more values than a
-tuned config has. The writer quotes each text that YAML 1.1 or 1.2 would take for something else.
+The reader is PyYAML's safe reader, made narrower. `no`, `on`, `1:30` and dates stay text, `1e-3` is a number (as in
+YAML 1.2's core schema). Tags, aliases, merge keys, repeated keys, deep nesting and huge numbers of values are refused.
+The writer quotes each text with another meaning in YAML 1.1 or 1.2.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SCALARS: tuple[tuple[str, str, str], ...] = (
     ("int", r"[-+]?[0-9]+", "-+0123456789"),
     ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
 )
-"""Kind, pattern and first characters of plain scalars that are no text; of two that match, the first wins."""
+"""Kind, pattern and first characters of plain scalars other than text; the first match wins."""
 
 
 class _Reader(yaml.SafeLoader):
-    """PyYAML's safe loader with only what a tuned config needs."""
+    """PyYAML's safe loader, narrowed to the needs of a tuned config."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
 
@@ -77,7 +77,7 @@ def _represent_list(writer: _Writer, values: list[Any]) -> yaml.Node:
 
 
 def _represent_text(writer: _Writer, text: str) -> yaml.Node:
-    # PyYAML loses U+0085 and its like in single quotes; in double quotes it escapes them.
+    # PyYAML loses U+0085 and similar characters in single quotes, and escapes them in double quotes.
     return writer.represent_scalar(_TAG + "str", str(text), style=None if text.isprintable() else '"')
 
 
@@ -90,7 +90,7 @@ _Reader.add_constructor(_TAG + "int", lambda _, node: int(node.value))
 _Reader.add_constructor(_TAG + "float", lambda _, node: float(node.value))
 _Writer.add_representer(list, _represent_list)
 _Writer.add_representer(str, _represent_text)
-# Subclasses are written as what they are: torch's version is a str, numpy's float64 a float.
+# Subclasses are written as their base: torch's version is a str, numpy's float64 a float.
 _Writer.add_multi_representer(str, _represent_text)
 _Writer.add_multi_representer(float, lambda writer, value: writer.represent_float(float(value)))
 _Writer.add_multi_representer(int, lambda writer, value: writer.represent_int(int(value)))
@@ -100,7 +100,7 @@ def parse(text: str) -> Any:
     """Plain values of YAML text.
 
     Raises:
-        ValueError: The text is malformed, or has what a tuned config does not need.
+        ValueError: The text is malformed, or uses a refused feature of YAML.
     """
     try:
         return yaml.load(text, Loader=_Reader)

@@ -16,15 +16,15 @@ def training_arguments(config: Config, *, kind: type[Any] | None = None, **argum
     Threads, kernels and compilation are applied by `config.prepare(model)`.
 
     Args:
-        config: What `autotune.load` gave.
-        kind: `transformers.TrainingArguments`, which is the default, or a class derived from it.
-        **arguments: Of that class, as the script is written; tuned ones take the place of theirs where there are any.
+        config: Result of `autotune.load`.
+        kind: `transformers.TrainingArguments` (the default), or a derived class.
+        **arguments: Arguments of the class, as the script is written; tuned arguments replace them.
 
     Raises:
         ModuleNotFoundError: transformers is not installed.
 
     Warns:
-        UserWarning: This release of transformers does not know an argument, so that a setting is not applied.
+        UserWarning: This release of transformers does not know an argument, and a setting is not applied.
 
     Example:
         ```python
@@ -39,7 +39,7 @@ def training_arguments(config: Config, *, kind: type[Any] | None = None, **argum
     kind = TrainingArguments if kind is None else kind
     tuned = _tuned(config)
     if (tuned.get("bf16") or tuned.get("fp16")) and not torch.cuda.is_available():
-        tuned["use_cpu"] = True  # otherwise these formats are refused where there is no GPU
+        tuned["use_cpu"] = True  # Without a GPU, transformers refuses both formats otherwise.
     known = {field.name for field in dataclasses.fields(kind)}
     for name in sorted(tuned.keys() - known):
         warnings.warn(
@@ -51,7 +51,7 @@ def training_arguments(config: Config, *, kind: type[Any] | None = None, **argum
 
 
 def _tuned(config: Config) -> dict[str, Any]:
-    """Arguments that the config decides: all of a tuned one, otherwise those that its call names."""
+    """Arguments decided by the config: all of a tuned config, otherwise the arguments named in the call of `load`."""
     fields, settings = config.hand_over(Group.LOADER, Group.BATCH, Group.PRECISION), config.settings
     values: dict[str, Any] = {
         f"dataloader_{name}": getattr(settings, name)

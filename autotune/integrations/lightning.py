@@ -12,21 +12,19 @@ from autotune.emit.frameworks import LIGHTNING_PRECISION
 from autotune.settings import Group
 
 OWN_WEIGHTS = ("bf16-true", "16-true", "64-true", 64, "64", "transformer-engine", "transformer-engine-float16")
-"""Precisions that decide the format of the weights too: what they train is not ours to change."""
+"""Precisions for the format of the weights too; a change would train another model."""
 
 
 def trainer(config: Config, **arguments: Any) -> Any:
-    """A `Trainer` that accumulates and computes as tuned; `pytorch_lightning`'s where the script imported only that.
+    """A `Trainer` with tuned accumulation and precision; from `pytorch_lightning` if the script imports that alone.
 
-    The training loader has to be built from the same config, by `DataLoader(data, **config.loader_kwargs())`: the
-    Trainer refuses to train with another batch size than the tuned one. Threads, kernels and compilation are applied
-    by `config.prepare(module)`.
+    Build the training loader from the same config, by `DataLoader(data, **config.loader_kwargs())`: the Trainer refuses
+    a batch size other than the tuned size. Threads, kernels and compilation are applied by `config.prepare(module)`.
 
     Args:
-        config: What `autotune.load` gave.
-        **arguments: Of the Trainer, as the script is written. Of `accumulate_grad_batches` and `precision` the tuned
-            ones take the place, where there are any; a precision that also decides the format of the weights, such as
-            `bf16-true`, stays.
+        config: Result of `autotune.load`.
+        **arguments: Arguments of the Trainer, as the script is written. Tuned values replace `accumulate_grad_batches`
+            and `precision`; a precision for the format of the weights too, such as `bf16-true`, stays.
 
     Raises:
         ModuleNotFoundError: Lightning is not installed.
@@ -52,13 +50,13 @@ def trainer(config: Config, **arguments: Any) -> Any:
 
 
 def _lightning() -> Any:
-    """The package that the script uses: modules of one are none for the Trainer of the other."""
+    """The script's Lightning package: the Trainer of one package refuses modules of the other."""
     is_old_name = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
     return import_module("pytorch_lightning" if is_old_name else "lightning.pytorch")
 
 
 def _loader_check(lightning: Any, config: Config) -> Any:
-    """A callback that looks at the training loader before the first step."""
+    """A callback for `check_loader` on the training loaders before the first step."""
 
     def on_train_start(_callback: Any, trainer: Any, _module: Any) -> None:
         for loader in single_loaders(trainer.train_dataloader):
@@ -68,7 +66,7 @@ def _loader_check(lightning: Any, config: Config) -> Any:
 
 
 def single_loaders(loaders: Any) -> list[Any]:
-    """The loaders in what a Trainer takes: one, or lists and mappings of them."""
+    """The loaders in a Trainer's argument: a loader, or nested lists and mappings of loaders."""
     if isinstance(loaders, Mapping):
         loaders = list(loaders.values())
     if isinstance(loaders, (list, tuple)):

@@ -1,1 +1,1 @@
-"""Everything that outlives the tuner: our tables beside Optuna's in one database, leases, and what may be stored."""
+"""Everything kept after the tuner's end: our tables beside Optuna's in one database, leases, and masked secrets."""

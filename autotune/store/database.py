@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """A database with our tables in it. Once it is open, its operations wait a bounded time for it when it is gone."""
+    """An open database with our tables; every operation waits a bounded time for a lost connection."""
 
     def __init__(self, engine: Engine, url: str, patience: Patience, *, is_read_only: bool = False) -> None:
         self.url, self._is_read_only = url, is_read_only
@@ -32,7 +32,7 @@ class Database:
 
     @classmethod
     def open(cls, url: str, *, must_exist: bool, patience: Patience, is_read_only: bool = False) -> Self:
-        """The database of that URL; see `Repository.open` and `Repository.read`."""
+        """The database at the URL; see `Repository.open` and `Repository.read`."""
         engine = open_engine(url, busy_s=patience.busy_s, is_read_only=is_read_only)
         path = sqlite_path(url)
         if (must_exist or is_read_only) and path is not None and not path.exists():
@@ -59,11 +59,11 @@ class Database:
 
     @property
     def display_name(self) -> str:
-        """The database as it may be shown."""
+        """The database's name for people, without secrets."""
         return display_name(self._engine.url)
 
     def read(self, operation: Callable[[Connection], T]) -> T:
-        """What the operation reads, in one snapshot.
+        """The result of the operation, read in one snapshot.
 
         Raises:
             StoreError: The database failed, or was away for too long.
@@ -76,15 +76,15 @@ class Database:
         return self._patience.attempt(run, may_pass)
 
     def write(self, name: str, operation: Callable[[Connection, int], T], *, patience: Patience | None = None) -> T:
-        """What the operation gives back, done on the study of that name in one commit.
+        """The result of the operation, done on the study in one commit.
 
         Args:
             name: The study.
-            operation: Takes the connection and the study's id. When the answer to a commit is lost it runs twice.
-            patience: How long the database is waited for; None = as it was opened with.
+            operation: Takes the connection and the study's id. Runs twice if the answer to a commit is lost.
+            patience: Limits on waiting for the database; None = the patience of `open`.
 
         Raises:
-            StudyNotFoundError: There is no such study.
+            StudyNotFoundError: The study does not exist.
             StoreError: The database failed, or was away for too long.
         """
 
@@ -95,7 +95,7 @@ class Database:
         return (patience or self._patience).attempt(run, may_pass)
 
     def update_study(self, name: str, values: dict[str, Any]) -> None:
-        """Writes columns of the study of that name."""
+        """Writes columns of the study."""
         table = tables.studies
         self.write(
             name,
@@ -105,7 +105,7 @@ class Database:
         )
 
     def add(self, operation: Callable[[Connection], object]) -> None:
-        """Runs an operation that adds something, once: tried again it would find its own work in the way."""
+        """Runs an operation that adds rows, once: a second attempt would collide with the rows of the first."""
         with transaction(self._engine) as connection:
             operation(connection)
 
@@ -117,7 +117,7 @@ class Database:
         """Key of the study in our tables.
 
         Raises:
-            StudyNotFoundError: There is no such study; names that are close are in the hint.
+            StudyNotFoundError: The study does not exist; the hint has similar names.
         """
         table = tables.studies
         study_id: int | None = connection.execute(select(table.c.study_id).where(table.c.name == name)).scalar()
@@ -133,23 +133,23 @@ class Database:
         """Optuna's storage on the same database, made at the first use.
 
         Raises:
-            StoreError: The database failed, or its Optuna tables are of another release of Optuna.
+            StoreError: The database failed, or another release of Optuna made the Optuna tables.
         """
         if self._optuna_storage is None:
-            # Here and not above: whoever lists studies need not wait for optuna's import.
+            # Imported here, so that listing studies does not wait for Optuna.
             from autotune.store.optuna_storage import open_optuna_storage
 
             self._optuna_storage = open_optuna_storage(self.url, self._patience, is_read_only=self._is_read_only)
         return self._optuna_storage
 
     def has_optuna_study(self, name: str) -> bool:
-        """Whether Optuna's tables hold a study of that name."""
+        """Whether Optuna's tables hold a study with the name."""
         from autotune.store.optuna_storage import find_study
 
         return find_study(self.optuna_storage, name) is not None
 
     def delete_optuna_study(self, name: str) -> None:
-        """Deletes Optuna's study of that name, if there is one."""
+        """Deletes Optuna's study, if present."""
         from autotune.store.optuna_storage import delete_study
 
         delete_study(self.optuna_storage, name)

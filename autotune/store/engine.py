@@ -1,4 +1,4 @@
-"""The connection to the database: its limits in time, and transactions whose errors are sentences."""
+"""Connections to the database: time limits, and transactions with errors in plain sentences."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from autotune.store.retry import Patience
 from autotune.store.url import WHAT_TO_WRITE, mask_url, sqlite_path
 
 BUSY_TIMEOUT_S = 60.0
-"""How long SQLite waits for another writer; its default of 5 s is too short beside a parallel search."""
+"""Longest wait of SQLite for another writer; the default of 5 s is too short beside a parallel search."""
 CONNECT_TIMEOUT_S = 8
-"""An unreachable server is told within 10 s, the interpreter's start included."""
+"""With this limit an unreachable server is reported within 10 s, the interpreter's start included."""
 READ_TIMEOUT_S = 60
-"""How long a server may take for one answer before its connection counts as dead."""
+"""Longest time of a server for one answer; after it the connection counts as dead."""
 
 _EXTRA_OF_BACKEND = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
 _IMMEDIATE = "autotune_immediate"
 
 
 def engine_options(url: str, *, busy_s: float = math.inf, is_read_only: bool = False) -> dict[str, Any]:
-    """Arguments of `sqlalchemy.create_engine` for that URL; Optuna's storage takes them too.
+    """Arguments of `sqlalchemy.create_engine` for the URL, and of Optuna's storage too.
 
     Args:
-        url: URL as `resolve_url` gives it.
-        busy_s: Longest time for which SQLite waits for another writer.
-        is_read_only: The connections write nothing.
+        url: Result of `resolve_url`.
+        busy_s: Longest wait of SQLite for another writer.
+        is_read_only: Whether connections are refused every write.
 
     Raises:
         StoreError: The URL cannot be parsed.
@@ -44,7 +44,7 @@ def engine_options(url: str, *, busy_s: float = math.inf, is_read_only: bool = F
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise StoreError(f"{mask_url(url)!r} is not the URL of a database.", WHAT_TO_WRITE) from None
-    # Statements carry the user's command line, which may hold a token: errors and logs show no parameters.
+    # Parameters of statements may hold a token of the user's command line: errors and logs leave parameters out.
     options: dict[str, Any] = {"hide_parameters": True}
     backend = parsed.get_backend_name()
     if backend == "sqlite":
@@ -55,20 +55,20 @@ def engine_options(url: str, *, busy_s: float = math.inf, is_read_only: bool = F
 
 
 def _reader(url: str, timeout_s: float) -> Callable[[], sqlite3.Connection]:
-    """Opens an SQLite file that is there; it is not changed, not even to mend an interrupted write."""
+    """A function to open an existing SQLite file without any change, not even to mend an interrupted write."""
     path = sqlite_path(url)
     address = f"file:{quote(os.fsencode(path or ''))}?mode=ro"
     return lambda: sqlite3.connect(address, uri=True, check_same_thread=False, timeout=timeout_s)
 
 
 def _server_limits(url: URL) -> dict[str, int]:
-    """The driver's own arguments for limits in time; a driver that is not known here keeps its defaults."""
+    """The driver's own arguments for time limits; empty for unknown drivers."""
     try:
         driver = url.get_driver_name()
-    except (ImportError, NoSuchModuleError):  # open_engine tells of it
+    except (ImportError, NoSuchModuleError):  # open_engine reports it
         return {}
     if driver in ("psycopg", "psycopg2"):
-        # A server that vanished without a word is noticed by the kernel in 40 s, not after its two hours.
+        # With these the kernel notices a vanished server in 40 s instead of two hours.
         return {
             "connect_timeout": CONNECT_TIMEOUT_S,
             "keepalives_idle": 20,
@@ -80,22 +80,22 @@ def _server_limits(url: URL) -> dict[str, int]:
             "connect_timeout": CONNECT_TIMEOUT_S,
             "read_timeout": READ_TIMEOUT_S,
             "write_timeout": READ_TIMEOUT_S,
-            # A server could ask for any file of the user otherwise.
+            # Keeps a server from asking for any file of the user.
             "local_infile": False,
         }
     return {"connect_timeout": CONNECT_TIMEOUT_S, "local_infile": 0} if driver == "mysqldb" else {}
 
 
 def open_engine(url: str, *, busy_s: float = math.inf, is_read_only: bool = False) -> Engine:
-    """The engine of that database; nothing is connected yet.
+    """The engine of the database, before any connection.
 
     Args:
-        url: URL as `resolve_url` gives it.
-        busy_s: Longest time for which SQLite waits for another writer.
-        is_read_only: Its connections write nothing.
+        url: Result of `resolve_url`.
+        busy_s: Longest wait of SQLite for another writer.
+        is_read_only: Whether connections are refused every write.
 
     Raises:
-        StoreError: The URL cannot be used, or its driver is not installed.
+        StoreError: The URL cannot be used, or the driver is not installed.
     """
     options = engine_options(url, busy_s=busy_s, is_read_only=is_read_only)
     parsed = make_url(url)
@@ -120,7 +120,7 @@ def open_engine(url: str, *, busy_s: float = math.inf, is_read_only: bool = Fals
 
 
 def write_nothing(engine: Engine) -> None:
-    """From now on the connections of this engine are refused every write by the database itself."""
+    """Makes the database itself refuse every write by new connections of the engine."""
     statement = {
         "sqlite": "PRAGMA query_only = ON",
         "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
@@ -135,13 +135,13 @@ def write_nothing(engine: Engine) -> None:
 
 
 def _prepare_sqlite(engine: Engine) -> None:
-    # Python's sqlite3 begins a transaction only before the first write: a read before it would not be in it, and
-    # CREATE TABLE never is. So we say BEGIN ourselves.
+    # Python's sqlite3 begins a transaction only before the first write, so earlier reads and every CREATE TABLE stay
+    # outside. We therefore send BEGIN ourselves.
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON").close()
-        # A file of somebody else's may hold views and triggers that call functions with effects.
+        # A stranger's file may hold views and triggers that call functions with effects.
         connection.execute("PRAGMA trusted_schema = OFF").close()
 
     @event.listens_for(engine, "begin")
@@ -151,7 +151,7 @@ def _prepare_sqlite(engine: Engine) -> None:
 
 
 def wait_on_reconnect(engine: Engine, patience: Patience) -> None:
-    """From now on a lost connection of this engine is opened again with patience instead of failing at once."""
+    """Makes the engine open lost connections again with patience instead of failing at once."""
 
     @event.listens_for(engine, "do_connect")
     def _connect(dialect: Any, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
@@ -161,12 +161,12 @@ def wait_on_reconnect(engine: Engine, patience: Patience) -> None:
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """A connection whose work is committed at the end of the block, and rolled back when the block raises.
+    """A connection in a transaction: committed at the end of the block, rolled back if the block raises.
 
-    On SQLite it holds the write lock from the start, so what the block reads stays true until its end.
+    On SQLite the transaction holds the write lock from the start, so every value read in the block stays true.
 
     Raises:
-        StoreError: The database failed; the sentence names it and shows no secret.
+        StoreError: The database failed; the message names the database and shows no secret.
     """
     with _begun(engine, immediate=True) as connection:
         yield connection
@@ -174,7 +174,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A connection that only reads, in one snapshot where the database has them; works on a read-only file.
+    """A connection for reading, in one snapshot if the database has snapshots; works on a read-only file.
 
     Raises:
         StoreError: The database failed.

@@ -1,4 +1,4 @@
-"""From a database error to one sentence for the user, without secrets; and whether waiting may help."""
+"""Turns a database error into one sentence for the user, without secrets; says whether waiting may help."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _SQLITE_TRANSIENT = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_
 _POSTGRESQL_TRANSIENT = ("08", "40", "53", "55", "57")
 """Classes of SQLSTATE: connection, rollback, resources, lock, operator intervention."""
 _MYSQL_TRANSIENT = frozenset({"1040", "1053", "1158", "1159", "1160", "1161", "1205", "1213", "1927"})
-"""Errors of the server that pass: too many connections, shutdown, network, lock, deadlock. Those of the client, 2000
-to 2999, are all about the connection."""
+"""Passing errors of the server: too many connections, shutdown, network, lock, deadlock. The client's errors, 2000 to
+2999, are all about the connection."""
 _DISK_FULL = frozenset({"53100", "1021", "1114"})
 _LOGIN_REFUSED = ("28", "3D", "1044", "1045", "1049", "1698")
 
 
 def explain(error: SQLAlchemyError, url: URL) -> StoreError:
-    """The error as the user is told it; it names the database and what to do, and shows no secret."""
+    """The error for the user: names the database and the remedy, and shows no secret."""
     name = f"The database {display_name(url)}"
     origin = error.orig if isinstance(error, DBAPIError) else None
     reason = _reason(origin or error, url)
@@ -68,7 +68,7 @@ def explain(error: SQLAlchemyError, url: URL) -> StoreError:
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether the same may succeed a little later: the database was locked, restarted or out of reach."""
+    """Whether a second attempt may succeed: the database was locked, restarted or out of reach."""
     if isinstance(error, PoolTimeoutError):
         return True
     if not isinstance(error, DBAPIError):
@@ -84,12 +84,12 @@ def is_transient(error: BaseException | None) -> bool:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether what a user would be told of may pass by itself: a transient fault, explained already."""
+    """Whether an error from `explain` may pass by itself."""
     return isinstance(error, StoreError) and is_transient(error.__cause__)
 
 
 def _code(origin: BaseException | None) -> str:
-    """SQLite's name of the error, MySQL's number of four digits, PostgreSQL's SQLSTATE of five; empty where none."""
+    """SQLite's name of the error, MySQL's number of four digits, PostgreSQL's SQLSTATE of five; empty if unknown."""
     name = getattr(origin, "sqlite_errorname", None)
     if name:
         return str(name)
@@ -99,14 +99,14 @@ def _code(origin: BaseException | None) -> str:
 
 
 def display_name(url: URL) -> str:
-    """The database as people know it: the path of a file, or a server's URL without secrets."""
+    """The database's name for people: the path of a file, or a server's URL without secrets."""
     if url.get_backend_name() == "sqlite" and url.database:
         return url.database
     return mask_url(url.render_as_string(hide_password=True))
 
 
 def _reason(error: BaseException, url: URL) -> str:
-    """First line of the driver's own words; those of MySQL come after a number."""
+    """First line of the driver's own message; MySQL's message comes after a number."""
     words = error.args[1] if len(error.args) == 2 and isinstance(error.args[1], str) else str(error)
     lines = words.strip().splitlines()
     line = lines[0].strip().rstrip(".") if lines else type(error).__name__

@@ -1,7 +1,7 @@
-"""The leases of a study: on each machine at most one tuner searches it, and one that died is replaced.
+"""The leases of a study: at most one tuner per machine searches a study, and a dead tuner is replaced.
 
-A lease is one row per machine. It is taken by a compare-and-swap, so that of two tuners that see the same dead owner
-one wins.
+A lease is one row per machine. A tuner takes the lease by a compare-and-swap: of two tuners after the same dead owner,
+exactly one wins.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from autotune.store.rows import moment_from_text, moment_to_text
 from autotune.store.tables import leases, studies
 
 STALE_AFTER_S = 120.0
-"""A tuner of another host without a sign of life for so long counts as dead."""
+"""Age of the last sign of life from which a tuner of another host counts as dead."""
 
 
 def live_owners(connection: Connection, study_id: int, *, now: datetime, stale_after_s: float) -> tuple[Owner, ...]:
-    """Who searches the study, by host and process; whoever did and is dead is not among them.
+    """Live owners of the study's leases, by host and process.
 
-    On this machine the process table decides, elsewhere the age of the last sign of life. One from the future, by a
-    clock that is ahead, counts as fresh: two tuners on one machine do more harm than a wait.
+    On this machine the process table decides, elsewhere the age of the last sign of life. A sign from the future, by a
+    fast clock, counts as fresh: two tuners on one machine do more harm than a wait.
     """
     return _alive(connection, select(leases).where(leases.c.study_id == study_id), now, stale_after_s)
 
@@ -33,10 +33,10 @@ def live_owners(connection: Connection, study_id: int, *, now: datetime, stale_a
 def take(
     connection: Connection, study_id: int, name: str, owner: Owner, *, now: datetime, stale_after_s: float
 ) -> bool:
-    """Whether the machine's lease is now the owner's; False when another changed it in the same moment: try again.
+    """Whether the machine's lease is now the owner's; False after a lost race: try again.
 
     Raises:
-        StudyExistsError: Another live owner on this machine holds it.
+        StudyExistsError: Another live owner on this machine holds the lease.
     """
     values = {**_columns(owner), "heartbeat_at": moment_to_text(now)}
     of_machine = and_(leases.c.study_id == study_id, leases.c.machine == owner.machine)
@@ -56,24 +56,24 @@ def take(
 
 
 def renew(connection: Connection, study_id: int, owner: Owner, *, now: datetime) -> bool:
-    """Whether the owner still holds its lease; if so its sign of life is now."""
+    """Whether the owner still holds the lease; if so, the sign of life is set to now."""
     statement = update(leases).where(_is_row({"study_id": study_id, **_columns(owner)}))
     return connection.execute(statement.values(heartbeat_at=moment_to_text(now))).rowcount == 1
 
 
 def release(connection: Connection, study_id: int, owner: Owner) -> None:
-    """Gives the lease up, where the owner holds it."""
+    """Gives the lease up, if held by the owner."""
     connection.execute(delete(leases).where(_is_row({"study_id": study_id, **_columns(owner)})))
 
 
 def leave(connection: Connection, study_id: int, owner: Owner, *, now: datetime, stale_after_s: float) -> bool:
-    """Whether tuners of other machines go on; if so the owner's lease is given up, otherwise it is kept.
+    """Whether tuners of further machines go on: if so, the owner's lease is given up; otherwise the owner keeps it.
 
-    Of several tuners that leave at the same moment the last is told that there is nobody else.
+    Of several tuners leaving at the same moment, only the last keeps the lease.
     """
-    # A write to the study's row makes them queue up here, on every database.
+    # On every database, a write to the study's row makes leaving tuners queue up here.
     connection.execute(update(studies).where(studies.c.study_id == study_id).values(spent_s=studies.c.spent_s))
-    # Locked, since MySQL would otherwise read what was true before the wait.
+    # Locked: without a lock MySQL reads values from before the wait.
     rows = select(leases).where(leases.c.study_id == study_id).with_for_update()
     others = {*_alive(connection, rows, now, stale_after_s)} - {owner}
     if others:
@@ -82,7 +82,7 @@ def leave(connection: Connection, study_id: int, owner: Owner, *, now: datetime,
 
 
 def refusal(name: str, holder: Owner, stale_after_s: float) -> StudyExistsError:
-    """The error for everyone else on the holder's machine."""
+    """The error for a second tuner on the holder's machine."""
     return StudyExistsError(
         f"Study {name!r} is being searched by process {holder.pid} on {holder.host}.",
         "Wait for it or end that process; a tuner of another host or container that died is replaced after "
@@ -118,5 +118,5 @@ def _columns(owner: Owner) -> dict[str, Any]:
 
 
 def _is_row(values: dict[str, Any]) -> ColumnElement[bool]:
-    """Whether a lease has exactly these values, NULL equal to NULL."""
+    """Whether a lease has exactly the values, NULL equal to NULL."""
     return and_(*(leases.c[name].is_not_distinct_from(value) for name, value in values.items()))

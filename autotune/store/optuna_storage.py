@@ -1,4 +1,4 @@
-"""Optuna's storage class on our database: its tables lie beside ours, and it makes them itself."""
+"""Optuna's storage class on our database; Optuna makes the Optuna tables beside ours."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from autotune.store.retry import Patience
 
 _CREATION_LIMIT_S = 10.0
 _ONCE = frozenset({"create_new_study", "delete_study"})
-"""Tried again after their answer was lost, these would find their own work in the way."""
+"""Methods not tried again after a lost answer: a second attempt collides with the work of the first."""
 
 
 class Storage(RDBStorage):
-    """Optuna's storage, whose faults are StoreErrors, and which waits for a database that is away for a while."""
+    """Optuna's storage with StoreError for faults, and with patience for a lost database."""
 
     patience = Patience(retry_for_s=0)
 
 
 def _guarded(name: str) -> Callable[..., Any]:
-    """A method of the storage that raises StoreError where the database fails."""
+    """The storage's method with StoreError for faults of the database."""
     method = getattr(RDBStorage, name)
 
     @functools.wraps(method)
@@ -46,7 +46,7 @@ def _guarded(name: str) -> Callable[..., Any]:
             except UpdateFinishedTrialError:
                 if num_attempts == 1:
                     raise
-                return True  # The first attempt was through, and its answer lost.
+                return True  # The first attempt succeeded, and only the answer was lost.
 
         return once() if name in _ONCE else storage.patience.attempt(once, may_pass)
 
@@ -54,24 +54,22 @@ def _guarded(name: str) -> Callable[..., Any]:
 
 
 _public = {name for name in dir(BaseStorage) if not name.startswith("_") and callable(getattr(BaseStorage, name))}
-# Optuna's cache, which every study has, goes past the public methods by these.
+# Optuna's cache, present in every study, calls these private methods directly.
 _past_the_public = {"_create_new_trial", "_set_trial_param", "_get_trials", "_get_best_trial_id"} & set(dir(RDBStorage))
 for _name in (_public - {"remove_session"}) | _past_the_public:
     setattr(Storage, _name, _guarded(_name))
 
 
 def open_optuna_storage(url: str, patience: Patience, *, is_read_only: bool = False) -> RDBStorage:
-    """Optuna's storage on that database, its tables made where they are missing.
-
-    A connection that is lost later is opened again with patience.
+    """Optuna's storage on the database; missing Optuna tables are made, lost connections are opened again.
 
     Args:
-        url: URL as `resolve_url` gives it.
-        patience: How long a lost connection is waited for.
-        is_read_only: Nothing is made or written; Optuna's tables must be there.
+        url: Result of `resolve_url`.
+        patience: Limits on waiting for a lost connection.
+        is_read_only: Make and write nothing; Optuna's tables must be present.
 
     Raises:
-        StoreError: The database failed, or its Optuna tables are of another release of Optuna.
+        StoreError: The database failed, or another release of Optuna made the Optuna tables.
     """
 
     def create() -> Storage:
@@ -82,14 +80,14 @@ def open_optuna_storage(url: str, patience: Patience, *, is_read_only: bool = Fa
             options = engine_options(url, is_read_only=is_read_only)
             RDBStorage.__init__(storage, template, engine_kwargs=options, skip_table_creation=is_read_only)
         except BaseException:
-            # In two steps, so that the connections of one that is half made can be closed.
+            # A half-made storage may hold open connections.
             if hasattr(storage, "engine"):
                 storage.engine.dispose()
             raise
         return storage
 
     with optuna_faults(url):
-        # Two processes that make the same tables at once disturb each other; the second attempt finds them.
+        # Two processes may make the same tables at once and disturb each other; a second attempt finds the tables.
         storage = replace(patience, retry_for_s=_CREATION_LIMIT_S).attempt(create, _is_lost_race)
     if is_read_only:
         storage.engine.dispose()
@@ -100,7 +98,7 @@ def open_optuna_storage(url: str, patience: Patience, *, is_read_only: bool = Fa
 
 
 def find_study(storage: RDBStorage, name: str) -> int | None:
-    """Optuna's id of the study of that name; None when there is none.
+    """Optuna's id of the study; None without such a study.
 
     Raises:
         StoreError: The database failed.
@@ -113,7 +111,7 @@ def find_study(storage: RDBStorage, name: str) -> int | None:
 
 
 def delete_study(storage: RDBStorage, name: str) -> None:
-    """Deletes Optuna's study of that name with its trials, if there is one.
+    """Deletes Optuna's study with all trials, if present.
 
     Raises:
         StoreError: The database failed.
@@ -126,7 +124,7 @@ def delete_study(storage: RDBStorage, name: str) -> None:
 
 @contextmanager
 def optuna_faults(url: str) -> Iterator[None]:
-    """Turns the storage's own errors into StoreError, that about the release of its tables too."""
+    """Turns errors of the storage into StoreError, including RuntimeError for tables of another release of Optuna."""
     try:
         with _database_faults(url):
             yield

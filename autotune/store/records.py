@@ -1,4 +1,4 @@
-"""What is stored, as plain data: a study, its trials, its finals, and who is searching it."""
+"""The stored records, as plain data: studies, trials, finals, and owners of leases."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from autotune.spec import SearchSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudyRecord:
-    """One study. The probe's part is None until the probe ran."""
+    """One study. Fields from the probe are None before the probe."""
 
     name: str
     spec: SearchSpec
-    """What was asked. Of its command the secret arguments are not stored, and are `***` when it is read. Its storage is
-    not stored either: a read fills in the URL that the study was read from."""
+    """The user's request. Secret arguments of the command are stored as `***`. The storage is not stored: a read fills
+    in the URL of the database."""
     fingerprint: dict[str, Any]
-    """What must be equal for a resume, as plain JSON; digests, never secrets."""
+    """Values to be equal for a resume, as plain JSON; digests, never secrets."""
     created_at: datetime
     status: str = "running"
     """`running`, or the status of the result."""
@@ -36,16 +36,16 @@ class StudyRecord:
     script_settings: Settings | None = None
     """The script's own settings."""
     refused: tuple[tuple[str, str], ...] = ()
-    """(setting, reason) of what is left out of the space."""
+    """(setting, reason) for everything left out of the space."""
     layer_folder: str = ""
-    """Where the study's copy-on-write layer was made, for people; empty before. No program follows it."""
+    """Folder of the study's copy-on-write layer, for people; empty before. No program follows the path."""
     spent_s: float = 0.0
-    """Wall time that all runs of the study took together."""
+    """Wall time of all runs of the study together."""
     result: dict[str, Any] | None = None
-    """The document of `--json`, once there is one."""
+    """The document of `--json`; None before the first result."""
 
     def __post_init__(self) -> None:
-        """Refuses a moment that could mean several."""
+        """Refuses a moment without a time zone, and an empty name."""
         _check_aware("created_at", self.created_at)
         if not self.name:
             raise ValueError("a study needs a name")
@@ -59,16 +59,16 @@ class TrialRecord:
     """Optuna's number of the trial, from 0."""
     settings: Settings
     stage: str
-    """Why these settings: the stage of the plan, or `sampled`."""
+    """Origin of the settings: the stage of the plan, or `sampled`."""
     result: TrialResult
     started_at: datetime
     finished_at: datetime
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables of the trial; what `secrets.allowed_environment` does not let through is not stored."""
+    """Variables of the trial; `secrets.allowed_environment` drops most variables before storing."""
     attempt: int = 1
-    """1 for the first run of these settings, more after an interruption."""
+    """1 for the first run of the settings, more after an interruption."""
     optuna_told: bool
-    """Whether Optuna has this outcome; a resume tells it where it has not."""
+    """Whether Optuna has this outcome; a resume tells Optuna all missing outcomes."""
 
     def __post_init__(self) -> None:
         """Refuses impossible trials."""
@@ -80,18 +80,18 @@ class TrialRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialOverview:
-    """What a list needs of the trials of a study, however many there are."""
+    """The part of a study's trials in lists of studies; small for any number of trials."""
 
     outcomes: Mapping[Outcome, int]
-    """How many trials ended so, of those that ended."""
+    """Number of ended trials by outcome."""
     baseline: TrialRecord | None
     """The latest trial of the script's own settings."""
     best: TrialRecord | None
-    """The fastest of those measured in full; of equally fast ones the first."""
+    """The fastest trial measured in full; among equals the first."""
 
     @property
     def num_finished(self) -> int:
-        """Trials with an ending that counts."""
+        """Number of trials with a final outcome."""
         return sum(num for outcome, num in self.outcomes.items() if outcome.is_finished)
 
 
@@ -102,7 +102,7 @@ class FinalRecord:
     round: int
     """From 0; within one round every finalist runs once."""
     number: int
-    """The trial whose settings ran again."""
+    """Number of the finalist's trial."""
     settings: Settings
     result: TrialResult
     finished_at: datetime
@@ -116,18 +116,18 @@ class FinalRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A process that searches a study, named so that no other process can be taken for it."""
+    """A process searching a study, named without confusion with any later process."""
 
     host: str
     boot_id: str
-    """Boot of the kernel and process namespace that the pid belongs to; empty where unknown."""
+    """Boot of the kernel and process namespace of the pid; empty if unknown."""
     pid: int
     start_ticks: int | None
-    """Kernel's start time of the process; None where unknown."""
+    """Kernel's start time of the process; None if unknown."""
 
     @property
     def machine(self) -> str:
-        """What names the machine that the process runs on, in all of its containers: the kernel's boot, or its name."""
+        """Name of the machine, equal in all containers: the kernel's boot, or else the host's name."""
         return self.boot_id.partition(" ")[0] or self.host
 
     @classmethod
@@ -139,7 +139,7 @@ class Owner:
     def is_alive_here(self) -> bool | None:
         """Whether the process runs on this machine.
 
-        None when that cannot be known from here: it is of another host, boot or container, or the kernel hides it.
+        None if unknown: the process belongs to another host, boot or container, or the kernel hides the process.
         """
         if self.start_ticks is None or not self.boot_id:
             return None
@@ -152,7 +152,7 @@ class Owner:
 
 
 def _boot() -> str:
-    # Containers on one machine share its boot id, and with host networking its name, but not its process ids.
+    # Containers on one machine share the boot id, and with host networking the host's name, but no process ids.
     boot = boot_id()
     try:
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}" if boot else ""
@@ -161,7 +161,7 @@ def _boot() -> str:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether there is such a process although /proc does not show it (mounted with hidepid)."""
+    """Whether the process runs, hidden from /proc (mounted with hidepid)."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -172,7 +172,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    # A killed tuner whose parent never asks for its exit status stays in the process table, and does nothing.
+    # A killed tuner stays in the process table until its parent asks for the exit status.
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

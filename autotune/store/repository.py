@@ -1,4 +1,4 @@
-"""The studies of one database: made, read, and written trial by trial."""
+"""Makes, reads and writes the studies of one database."""
 
 from __future__ import annotations
 
@@ -40,39 +40,39 @@ _OUTCOMES = frozenset(outcome.value for outcome in Outcome)
 
 
 class Repository(StudyLeases):
-    """Studies in one database, each searched under a lease. Every write is one commit.
+    """Studies in one open database, each searched under a lease. Every write is one commit.
 
-    After it was opened, each operation waits a bounded time for a database that is locked or gone (see `Patience`), and
-    then raises StoreError. Every method with a study's name raises StudyNotFoundError where there is no such study.
-    Its methods may be called from several threads. Close it, or use it as a context manager.
+    Operations wait a bounded time for a locked or lost database (see `Patience`), then raise StoreError. Methods with
+    a study's name raise StudyNotFoundError for an unknown name. Several threads may call methods at once. Close the
+    repository after use, or use the repository as a context manager.
     """
 
     @classmethod
     def open(cls, url: str, *, must_exist: bool = False, patience: Patience | None = None) -> Self:
-        """The repository in that database, its tables made or migrated where needed.
+        """The repository in the database; missing tables are made, old tables migrated.
 
         Args:
-            url: URL as `resolve_url` gives it.
-            must_exist: Refuse an SQLite file that is not there, instead of making one and its folder.
-            patience: How long a locked or lost database is waited for; None = 90 s.
+            url: Result of `resolve_url`.
+            must_exist: Refuse a missing SQLite file instead of making the file and the folder.
+            patience: Limits on waiting for a locked or lost database; None = 90 s.
 
         Raises:
-            StoreError: The database cannot be reached within 10 s, read or written, or its driver is missing.
-            SchemaVersionError: A newer release wrote it.
+            StoreError: The database cannot be reached within 10 s, read or written, or the driver is missing.
+            SchemaVersionError: A newer release wrote the database.
         """
         return cls(Database.open(url, must_exist=must_exist, patience=patience or Patience()))
 
     @classmethod
     def read(cls, url: str, *, patience: Patience | None = None) -> Self:
-        """The repository in a database that is there, for reading alone: nothing is made, migrated or written.
+        """The repository in an existing database, for reading alone: nothing is made, migrated or written.
 
         Args:
-            url: URL as `resolve_url` gives it.
-            patience: How long a locked or lost database is waited for; None = 90 s.
+            url: Result of `resolve_url`.
+            patience: Limits on waiting for a locked or lost database; None = 90 s.
 
         Raises:
-            StoreError: There is no such database, it cannot be read within 10 s, or it holds no studies of ours.
-            SchemaVersionError: A newer release wrote it, or an older one whose tables are not migrated yet.
+            StoreError: The database does not exist, cannot be read within 10 s, or holds no studies of ours.
+            SchemaVersionError: A newer release wrote the database, or the tables of an older release need migrating.
         """
         return cls(Database.open(url, must_exist=True, patience=patience or Patience(), is_read_only=True))
 
@@ -81,7 +81,7 @@ class Repository(StudyLeases):
         return self._database.names()
 
     def close(self) -> None:
-        """Closes all connections; the repository is not used after it."""
+        """Closes all connections; no method may be called afterwards."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -102,7 +102,7 @@ class Repository(StudyLeases):
         """Optuna's storage on the same database, made at the first use.
 
         Raises:
-            StoreError: The database failed, or its Optuna tables are of another release of Optuna.
+            StoreError: The database failed, or another release of Optuna made the Optuna tables.
         """
         return self._database.optuna_storage
 
@@ -112,7 +112,7 @@ class Repository(StudyLeases):
         """Stores a new study.
 
         Raises:
-            StudyExistsError: There is a study of that name, ours or another program's in Optuna's tables.
+            StudyExistsError: The name is taken by a study of ours, or of another program in Optuna's tables.
             UsageError: The name cannot be stored.
         """
         check_name(record.name)
@@ -138,7 +138,7 @@ class Repository(StudyLeases):
         self._database.add(add)
 
     def study(self, name: str) -> StudyRecord:
-        """The study of that name."""
+        """The study's record."""
 
         def read(connection: Connection) -> StudyRecord:
             study_id = self._database.study_id(connection, name)
@@ -151,7 +151,7 @@ class Repository(StudyLeases):
         """All studies, newest first.
 
         Args:
-            on_unreadable: Told the name of each study that cannot be read, and why; None = the first one is an error.
+            on_unreadable: Called with the name and the error of each unreadable study; None = raise the first error.
         """
         newest_first = tables.studies.c.created_at.desc(), tables.studies.c.study_id.desc()
 
@@ -163,7 +163,7 @@ class Repository(StudyLeases):
         return self._database.read(read)
 
     def num_trials(self, name: str) -> int:
-        """How many trials are stored of the study, readable or not."""
+        """Number of stored trials of the study, readable or not."""
 
         def read(connection: Connection) -> int:
             study_id = self._database.study_id(connection, name)
@@ -173,7 +173,7 @@ class Repository(StudyLeases):
         return self._database.read(read)
 
     def status(self, name: str) -> str:
-        """How the study stands, readable or not."""
+        """Status of the study, even of an unreadable study."""
 
         def read(connection: Connection) -> str:
             query = select(tables.studies.c.status).where(tables.studies.c.name == name)
@@ -183,11 +183,11 @@ class Repository(StudyLeases):
         return self._database.read(read)
 
     def overview(self, name: str, script_settings: Settings | None) -> TrialOverview:
-        """Counts of the study's trials, and the two that figures are of.
+        """Counts of the study's trials, with the best trial and the baseline.
 
         Args:
             name: The study.
-            script_settings: The script's own settings, canonical; None where they are not known.
+            script_settings: The script's own settings, canonical; None if unknown.
         """
         table = tables.trials
 
@@ -211,15 +211,15 @@ class Repository(StudyLeases):
         return self._database.read(read)
 
     def delete_study(self, name: str) -> None:
-        """Deletes the study with its trials, here and in Optuna's tables.
+        """Deletes the study with all trials, from our tables and Optuna's.
 
         Raises:
-            StudyExistsError: Another live tuner searches it.
+            StudyExistsError: Another live tuner searches the study.
         """
         for holder in self.live_owners(name, now=datetime.now(UTC)):
             if holder != Owner.this_process():
                 raise leases.refusal(name, holder, leases.STALE_AFTER_S)
-        # Optuna's part first: when this is cut off between the two, the study is still listed and can be deleted again.
+        # Optuna's part first: after an interruption between the parts, the study is still listed and can be deleted.
         self._database.delete_optuna_study(name)
 
         def remove(connection: Connection, study_id: int) -> None:
@@ -238,7 +238,7 @@ class Repository(StudyLeases):
         layer_folder: str,
         fingerprint: dict[str, Any] | None = None,
     ) -> None:
-        """Stores what the probe learned; the study's fingerprint too, where it is given."""
+        """Stores the results of the probe, and the study's fingerprint if given."""
         row = rows.probe_to_row(
             facts=facts,
             script_settings=script_settings,
@@ -251,18 +251,18 @@ class Repository(StudyLeases):
         self._database.update_study(name, row)
 
     def add_spent(self, name: str, seconds: float) -> None:
-        """Adds wall time to what the study has used of its budget."""
+        """Adds wall time to the study's spent budget."""
         self._database.update_study(name, {"spent_s": tables.studies.c.spent_s + seconds})
 
     def set_status(self, name: str, status: str, result: dict[str, Any] | None = None) -> None:
-        """Stores how the study stands, and the document of its result; None takes an earlier one away."""
+        """Stores the study's status and the document of the result; None removes an earlier document."""
         document = None if result is None else rows.result_to_json(result)
         self._database.update_study(name, {"status": status, "result": document})
 
     # Trials and finals
 
     def record_trial(self, name: str, record: TrialRecord) -> None:
-        """Stores a trial in one commit; one of the same number is replaced."""
+        """Stores a trial in one commit, in place of an earlier record with the same number."""
         row = rows.trial_to_row(record)
         self._database.write(name, lambda connection, study_id: _upsert(connection, tables.trials, study_id, row))
 
@@ -270,7 +270,7 @@ class Repository(StudyLeases):
         """Notes that Optuna has the outcome of a stored trial.
 
         Raises:
-            StoreError: There is no trial of that number.
+            StoreError: No stored trial has the number.
         """
 
         def mark(connection: Connection, study_id: int) -> None:
@@ -292,8 +292,8 @@ class Repository(StudyLeases):
 
         Args:
             name: The study.
-            with_ranks: Read what each process reported, too: most of a result, which few need.
-            on_unreadable: Told the number of each trial that cannot be read, and why; None = the first one is an error.
+            with_ranks: Read the reports of all processes too: most of a result, and rarely needed.
+            on_unreadable: Called with the number and the error of each unreadable trial; None = raise the first error.
         """
 
         def read(connection: Connection) -> tuple[TrialRecord, ...]:
@@ -307,12 +307,12 @@ class Repository(StudyLeases):
         return self._database.read(read)
 
     def record_final(self, name: str, record: FinalRecord) -> None:
-        """Stores one run of the finals; one of the same round and number is replaced."""
+        """Stores one run of the finals, in place of an earlier record with the same round and number."""
         row = rows.final_to_row(record)
         self._database.write(name, lambda connection, study_id: _upsert(connection, tables.finals, study_id, row))
 
     def finals(self, name: str) -> tuple[FinalRecord, ...]:
-        """All stored runs of the finals, round by round in the order in which they ended."""
+        """All stored runs of the finals, by round and time of the end."""
 
         def read(connection: Connection) -> tuple[FinalRecord, ...]:
             finals = tables.finals
@@ -329,7 +329,7 @@ def _readable(
     on_unreadable: Callable[[str, StoreError], None] | None,
     key: str = "name",
 ) -> Iterator[T]:
-    """What is made of the rows that can be read."""
+    """Objects made from the readable rows; the errors of all further rows go to `on_unreadable`."""
     for row in found:
         try:
             yield make(row)
@@ -345,7 +345,7 @@ def _trial(connection: Connection, of_study: ColumnElement[bool], number: int) -
 
 
 def _latest_of(connection: Connection, of_study: ColumnElement[bool], settings: Settings) -> TrialRecord | None:
-    """The latest trial of these settings; those of an older release may be written in other words."""
+    """The latest trial of the settings; compared as settings, since older releases wrote different text."""
     table = tables.trials
     is_same = or_(table.c.settings == rows.to_json(settings.to_dict()), table.c.number == 0)
     query = select(table.c.number).where(of_study, is_same).order_by(table.c.number.desc())
@@ -354,7 +354,7 @@ def _latest_of(connection: Connection, of_study: ColumnElement[bool], settings: 
 
 
 def _upsert(connection: Connection, table: Table, study_id: int, row: dict[str, Any]) -> None:
-    """Replaces the row with the same key, or adds it; the lease sees to it that nobody else does at the same time."""
+    """Replaces the row with the same key, or adds a row; the study's lease keeps a second writer away."""
     values = {"study_id": study_id, **row}
     same_key = [column == values[column.name] for column in table.primary_key]
     if connection.execute(update(table).where(*same_key).values(**row)).rowcount == 0:
@@ -362,10 +362,10 @@ def _upsert(connection: Connection, table: Table, study_id: int, row: dict[str, 
 
 
 def check_name(name: str) -> None:
-    """Refuses what cannot be the name of a study.
+    """Checks the name of a study.
 
     Raises:
-        UsageError: It is too long, holds what would not be seen, or would be taken for an option.
+        UsageError: The name is too long, holds invisible characters, or looks like an option.
     """
     if len(name) > tables.MAX_NAME_LENGTH or not name.isprintable() or name != name.strip() or name[:1] == "-":
         raise UsageError(

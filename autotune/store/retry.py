@@ -1,4 +1,4 @@
-"""Waiting for a database that is locked or gone for a while."""
+"""Waits for a database locked or lost for a while."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ T = TypeVar("T")
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 TELL_AFTER_S = 5.0
-"""Whoever waits longer than this wants to know for what."""
+"""Wait from which the user is told the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long an operation is tried again; the pauses double up to two seconds."""
+    """Limits on trying an operation again; pauses double up to two seconds."""
 
     retry_for_s: float = 90.0
-    """No new attempt begins later than this after the first; 0 = one attempt."""
+    """Time after the first attempt in which a new attempt may begin; 0 = one attempt."""
     busy_s: float = math.inf
-    """Longest time for which one attempt waits for another writer, as SQLite does by itself; bounded there anyway."""
+    """Longest wait of one attempt for another writer on SQLite; `engine.BUSY_TIMEOUT_S` bounds the wait too."""
     on_wait: Callable[[], None] = lambda: None
-    """Called once per operation that has failed for some seconds and is tried again."""
+    """Called once per operation, before a new attempt after some seconds of failure."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
     def attempt(self, operation: Callable[[], T], is_transient: Callable[[Exception], bool]) -> T:
-        """What the operation gives back, tried again while its errors are transient and time is left.
+        """The operation's result, after new attempts for as long as errors are transient and time is left.
 
         Raises:
             Exception: The operation's own last error.

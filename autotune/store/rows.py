@@ -1,4 +1,4 @@
-"""Records to rows of our tables and back; JSON through `autotune.protocol.codec`, which checks every value it reads."""
+"""Turns records into rows of our tables and back; `autotune.protocol.codec` checks every value read from JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def study_to_row(record: StudyRecord) -> dict[str, Any]:
     """Columns of a new study.
 
-    Its spec goes without what is secret: the storage, which a reader knows, and the values of secret arguments.
+    The spec is stored without secrets: without the storage, known to every reader, and with masked secret arguments.
     """
     return {
         "name": record.name,
@@ -55,7 +55,7 @@ def probe_to_row(
     memory_cap_bytes: int | None,
     layer_folder: str,
 ) -> dict[str, Any]:
-    """Columns of a study that its probe fills."""
+    """Columns of a study filled by the probe."""
     return {
         "facts": None if facts is None else to_json(to_plain(facts)),
         "natural_settings": None if script_settings is None else to_json(script_settings.to_dict()),
@@ -67,7 +67,7 @@ def probe_to_row(
 
 
 def study_from_row(row: RowMapping, storage: str) -> StudyRecord:
-    """The study of a row; `storage` is the URL that it was read from.
+    """The study of a row; `storage` is the URL of the database.
 
     Raises:
         StoreError: A column cannot be read.
@@ -91,7 +91,7 @@ def study_from_row(row: RowMapping, storage: str) -> StudyRecord:
 
 
 def trial_to_row(record: TrialRecord) -> dict[str, Any]:
-    """Columns of a trial; what the script printed is masked, and of its environment the allow-list is kept."""
+    """Columns of a trial; output of the script is masked, and the environment is reduced to an allow-list."""
     return {
         "number": record.number,
         "stage": record.stage,
@@ -117,7 +117,7 @@ def trial_from_row(row: RowMapping, *, with_ranks: bool = True) -> TrialRecord:
 
     Args:
         row: Of the database.
-        with_ranks: Read what each process reported, too: most of a result, which few need.
+        with_ranks: Read the reports of all processes too: most of a result, and rarely needed.
 
     Raises:
         StoreError: A column cannot be read.
@@ -140,7 +140,7 @@ def trial_from_row(row: RowMapping, *, with_ranks: bool = True) -> TrialRecord:
 
 
 def final_to_row(record: FinalRecord) -> dict[str, Any]:
-    """Columns of one run of the finals; what the script printed is masked."""
+    """Columns of one run of the finals; output of the script is masked."""
     return {
         "round": record.round,
         "number": record.number,
@@ -167,26 +167,26 @@ def final_from_row(row: RowMapping) -> FinalRecord:
 
 
 def result_to_json(document: dict[str, Any]) -> str:
-    """The document of a result as it is stored: what looks like a secret is masked."""
+    """The document of a result as stored, with masked secrets."""
     return to_json(mask_plain(document))
 
 
 def to_json(value: Any) -> str:
-    """The plain value as ASCII text, which every database keeps whatever its character set.
+    """The plain value as ASCII text, safe in every database's character set.
 
     Raises:
-        ValueError: It holds infinity or not-a-number, which could not be read back.
+        ValueError: The value holds infinity or not-a-number, and could not be read back.
     """
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def moment_to_text(moment: datetime) -> str:
-    """The moment in UTC with microseconds: sorts as text, and is the same on every database."""
+    """The moment in UTC with microseconds: text with the order of time, equal on every database."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def moment_from_text(text: str) -> datetime:
-    """The moment that `moment_to_text` wrote, in UTC."""
+    """The moment of a text from `moment_to_text`, in UTC."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 

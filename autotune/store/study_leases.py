@@ -1,4 +1,4 @@
-"""Who searches a study: one tuner per machine, under a lease that the dead lose."""
+"""Leases of the studies in one database: one tuner per machine searches a study, and a dead tuner loses the lease."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StudyLeases:
     """The leases of the studies in one database. Every write is one commit.
 
     Args:
-        database: With our tables in it.
+        database: An open database with our tables.
     """
 
     def __init__(self, database: Database) -> None:
@@ -28,35 +28,35 @@ class StudyLeases:
     def acquire_lease(
         self, name: str, owner: Owner, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S
     ) -> None:
-        """Makes the owner the only one on its machine who searches the study; once more is no error.
+        """Makes the owner the study's only tuner on the machine; taking an own lease again is no error.
 
         Args:
             name: The study.
-            owner: Who will search it.
-            now: The present moment, with its time zone.
-            stale_after_s: Age from which the sign of life of an owner elsewhere is too old.
+            owner: The future tuner.
+            now: The present moment, with a time zone.
+            stale_after_s: Age of the last sign of life from which an owner on another machine counts as dead.
 
         Raises:
-            StudyExistsError: Another live owner on the same machine holds it.
+            StudyExistsError: Another live owner on the same machine holds the lease.
         """
 
         def take(connection: Connection, study_id: int) -> bool:
             return leases.take(connection, study_id, name, owner, now=now, stale_after_s=stale_after_s)
 
-        # Whoever loses a race finds a live winner at the next look, and is refused.
+        # The loser of a race finds a live winner at the next attempt, and is refused.
         for _ in range(_LEASE_ATTEMPTS):
             if self._database.write(name, take):
                 return
         raise StudyExistsError(f"Several tuners want study {name!r} at once.", "Start one of them again.")
 
     def renew_lease(self, name: str, owner: Owner, *, now: datetime) -> None:
-        """Notes that the owner is alive; to be called every `leases.STALE_AFTER_S` / 4 or so.
+        """Writes a sign of life of the owner; call about every `leases.STALE_AFTER_S` / 4.
 
-        A database that is gone is not waited for: whoever calls this watches over a trial.
+        Does not wait for a lost database, because the caller watches a running trial.
 
         Raises:
-            StoreError: The database failed, or is away.
-            StudyExistsError: The owner does not hold the lease any more.
+            StoreError: The database failed, or cannot be reached.
+            StudyExistsError: The owner no longer holds the lease.
         """
 
         def renew(connection: Connection, study_id: int) -> bool:
@@ -69,15 +69,15 @@ class StudyLeases:
             )
 
     def release_lease(self, name: str, owner: Owner) -> None:
-        """Gives the study up; nothing where the owner does not hold it."""
+        """Gives the owner's lease up, if held."""
         self._database.write(name, lambda connection, study_id: leases.release(connection, study_id, owner))
 
     def leave_to_others(
         self, name: str, owner: Owner, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S
     ) -> bool:
-        """Whether tuners of other machines go on with the study; the owner's lease is given up where they do.
+        """Whether tuners of further machines go on with the study; if so, the owner's lease is given up.
 
-        Of several that ask, exactly one is told that it is the last, and keeps its lease.
+        Of several leaving tuners, exactly the last gets False and keeps the lease.
         """
 
         def leave(connection: Connection, study_id: int) -> bool:
@@ -88,7 +88,7 @@ class StudyLeases:
     def live_owners(
         self, name: str, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S
     ) -> tuple[Owner, ...]:
-        """Who searches the study at this moment, at most one per machine."""
+        """Owners of live leases of the study, at most one per machine."""
 
         def read(connection: Connection) -> tuple[Owner, ...]:
             study_id = self._database.study_id(connection, name)

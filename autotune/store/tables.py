@@ -1,8 +1,8 @@
-"""Our tables beside Optuna's, and their own version.
+"""Our tables beside Optuna's, with a version and migrations.
 
-A column is text wherever a type would behave differently on SQLite, PostgreSQL and MySQL: JSON is ASCII text, a moment
-is ISO 8601 in UTC. A released table is never edited here alone: append a migration, raise nothing else, and keep a
-database file of the old version in the tests.
+Columns are text if SQLite, PostgreSQL and MySQL treat a type differently: JSON is ASCII text, a moment is ISO 8601 in
+UTC. To change a released table, change the table here, append a migration, and keep a database file of the old version
+in the tests.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ MAX_NAME_LENGTH = 512
 Migration = Callable[[Connection], None]
 
 _LOCK_NAME = "autotune_schema"
-_LOCK_KEY = 0x6175746F74756E65  # "autotune" in ASCII, an advisory lock's number in PostgreSQL
+_LOCK_KEY = 0x6175746F74756E65  # "autotune" in ASCII; number of PostgreSQL's advisory lock
 
-# MySQL's TEXT ends at 64 KiB; the raw blocks of one trial are more.
+# MySQL's TEXT ends at 64 KiB; the raw blocks of one trial need more.
 _LongText = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 _Moment = String(40)
 _OPTIONS: dict[str, Any] = {
@@ -100,9 +100,9 @@ trials = Table(
     Column("settings", _LongText, nullable=False),
     Column("result", _LongText, nullable=False),
     Column("environment", _LongText, nullable=False),
-    # Of a trial that was measured in full, NULL of others: what `result` says, for who looks for the fastest.
+    # Rate from `result` for trials measured in full, otherwise NULL; for the search of the fastest trial.
     Column("samples_per_second", Double),
-    # It holds all that a list of studies needs, so that nobody reads 10,000 results for it.
+    # All columns in a list of studies, so that listing does not read 10,000 results.
     Index("autotune_trials_by_rate", "study_id", "outcome", "samples_per_second", "number"),
     **_OPTIONS,
 )
@@ -123,7 +123,7 @@ leases = Table(
     "autotune_leases",
     metadata,
     _study_column(),
-    # Tuners of several machines may search one study, but of one machine only one: they would disturb each other.
+    # One lease per machine: two tuners on one machine would disturb each other's measurements.
     Column("machine", String(255), primary_key=True),
     Column("host", String(255), nullable=False),
     Column("boot_id", String(255), nullable=False),
@@ -135,9 +135,9 @@ leases = Table(
 
 
 def _add_rates(connection: Connection) -> None:
-    """From version 1 to 2: the rate of every trial in a column of its own, and the index on it.
+    """From version 1 to 2: adds a column with the rate of every trial, and an index on the column.
 
-    MySQL commits table changes at once: what an interrupted attempt has added is found and kept.
+    MySQL commits table changes at once, so parts from an interrupted attempt are kept and not added again.
     """
     if "samples_per_second" not in {column["name"] for column in inspect(connection).get_columns(trials.name)}:
         kind = trials.c.samples_per_second.type.compile(connection.dialect)
@@ -153,7 +153,7 @@ def _add_rates(connection: Connection) -> None:
 
 
 def rate_in(result: str) -> float | None:
-    """The rate in the stored result of a trial that was measured in full; None where it cannot be read."""
+    """The rate in the stored result of a trial measured in full; None if unreadable."""
     try:
         rate = json.loads(result)["measurement"]["samples_per_second"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -162,14 +162,14 @@ def rate_in(result: str) -> float | None:
 
 
 MIGRATIONS: tuple[Migration, ...] = (_add_rates,)
-"""The n-th brings a database from version n to n + 1."""
+"""The n-th migration brings a database from version n to n + 1."""
 
 
 def check_readable(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Checks, without a write, that the database holds our tables in this release's version.
+    """Checks for our tables in this release's version, without a write.
 
     Raises:
-        SchemaVersionError: They are of another version.
+        SchemaVersionError: The tables are of another version.
         StoreError: The database failed, or holds no tables of ours.
     """
     newest = len(migrations) + 1
@@ -195,10 +195,10 @@ def _too_new(name: str, version: int, newest: int) -> SchemaVersionError:
 
 
 def _check_ours(engine: Engine, *, may_make: bool) -> None:
-    """Refuses a database that holds other things than studies of ours or of Optuna's.
+    """Refuses another program's database, and an empty database unless tables may be made.
 
     Raises:
-        StoreError: It is another program's, or is empty where that is no place to begin.
+        StoreError: The database is refused.
     """
     with reading(engine) as connection:
         tables = set(inspect(connection).get_table_names())
@@ -215,20 +215,20 @@ def _check_ours(engine: Engine, *, may_make: bool) -> None:
 
 
 def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS, *, may_make: bool = True) -> None:
-    """Brings our tables to this release's version: made where they are missing, else one migration after the other.
+    """Brings our tables to this release's version: makes missing tables, or runs the missing migrations in order.
 
-    Each migration is a transaction of its own (MySQL commits table changes at once whatever one says), so a database is
-    left at a version between, never within one. A database that is up to date is only read. Optuna's tables are not
-    touched.
+    Each migration is a separate transaction (MySQL commits table changes at once in any case), so an interruption
+    leaves a database at a version, never within a migration. An up-to-date database is only read. Optuna's tables
+    are not touched.
 
     Args:
-        engine: Of the database.
-        migrations: All that there are.
-        may_make: Whether a database without our tables gets them.
+        engine: Engine of the database.
+        migrations: All migrations, oldest first.
+        may_make: Whether to make our tables in a database without them.
 
     Raises:
         SchemaVersionError: A newer release has written the database.
-        StoreError: The database failed, or is another program's.
+        StoreError: The database failed, or belongs to another program.
     """
     newest = len(migrations) + 1
     with reading(engine) as connection:
@@ -261,7 +261,7 @@ def _read_version(connection: Connection) -> int | None:
 
 @contextmanager
 def _only_migrator(engine: Engine) -> Iterator[None]:
-    """Keeps other processes from migrating the same server's database; on SQLite the transaction does."""
+    """Keeps a second process from migrating the same database on a server; SQLite's transactions need no such lock."""
     lock, unlock = {
         "postgresql": (f"SELECT pg_advisory_lock({_LOCK_KEY})", f"SELECT pg_advisory_unlock({_LOCK_KEY})"),
         "mysql": (f"SELECT GET_LOCK('{_LOCK_NAME}', 60)", f"SELECT RELEASE_LOCK('{_LOCK_NAME}')"),
