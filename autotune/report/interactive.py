@@ -35,7 +35,7 @@ def plotly_script() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        hint = "Install it: pip install 'torch-autotune[report]'; or leave out --interactive."
+        hint = "Install it: pip install plotly; or leave out --interactive."
         raise UsageError("Interactive figures need plotly, which is not installed.", hint) from error
     # A browser reads every line ending as one character, and digests the result.
     source: str = get_plotlyjs()

@@ -25,7 +25,7 @@ CONNECT_TIMEOUT_S = 8
 READ_TIMEOUT_S = 60
 """Longest time of a server for one answer; after it the connection counts as dead."""
 
-_EXTRA_OF_BACKEND = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
+_DRIVER_OF_BACKEND = {"postgresql": "psycopg[binary]", "mysql": "pymysql", "mariadb": "pymysql"}
 _IMMEDIATE = "autotune_immediate"
 
 
@@ -102,8 +102,8 @@ def open_engine(url: str, *, busy_s: float = math.inf, is_read_only: bool = Fals
     try:
         engine = create_engine(parsed, **options)
     except ImportError as error:
-        extra = _EXTRA_OF_BACKEND.get(parsed.get_backend_name())
-        hint = f"Install it: pip install 'torch-autotune[{extra}]'" if extra else "Install the driver."
+        driver = _DRIVER_OF_BACKEND.get(parsed.get_backend_name())
+        hint = f"Install it: pip install '{driver}'." if driver else "Install the driver."
         missing = error.name or parsed.get_driver_name()
         raise StoreError(f"The driver {missing} of the database {mask_url(url)} is not installed.", hint) from error
     except (NoSuchModuleError, ArgumentError) as error:

@@ -47,9 +47,9 @@ def test_a_policy_is_for_the_text_as_it_is():
     assert policy(["a"]) != policy(["a "])
 
 
-def test_without_plotly_the_extra_is_named(monkeypatch):
+def test_without_plotly_its_installation_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(UsageError, match="plotly, which is not installed") as caught:
         plotly_script()
-    assert "torch-autotune[report]" in caught.value.hint
+    assert "pip install plotly" in caught.value.hint
