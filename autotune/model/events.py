@@ -91,7 +91,7 @@ class FinalStarted:
     """One run of the finals begins."""
 
     round: int
-    """From 0."""
+    """Number of the round, from 0."""
     number: int
     """Number of the trial whose settings run again."""
 

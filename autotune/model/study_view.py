@@ -35,7 +35,7 @@ class FinalView:
     """One run of the finals."""
 
     round: int
-    """From 0."""
+    """Number of the round, from 0."""
     number: int
     """Number of the trial whose settings ran again."""
     result: TrialResult

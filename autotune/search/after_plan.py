@@ -47,8 +47,8 @@ LEAST_PROBABILITY = 0.1
 """Least probability of staying under the cap for settings to be tried, however large the promised gain."""
 
 COST_OF_FAILURES = 0.15
-"""Cost of a trial over the cap, as a share of the best rate, times the share of failed trials after one more failure.
-The gain must exceed this cost: a search with few failures can afford a risk, a search with many cannot."""
+"""Cost of a trial over the cap as a share of the best rate, per share of failures after one more failure. An expected
+gain must exceed the cost: a search with few failures can afford a risk, a search with many cannot."""
 
 LEAST_TRIALS = 10
 """Least number of trials by which failures are divided; with fewer, the share of failures tells too little."""
@@ -156,7 +156,7 @@ class AfterPlan:
     def _memory_changes(self, centre: Settings) -> list[Settings]:
         """Combinations of memory-changing settings, with micro-batches from half the present size on.
 
-        Only two changes together, one that frees memory and one that takes it, may bring a gain.
+        A change that takes memory may fit only together with a change that frees some; alone, neither need be faster.
         """
         params, size = self._space.params(centre), centre.batch_size or 1
         names = [name for name in (SPLIT, "batch_size", *MEMORY_SETTINGS) if self._sampler.values(name)]

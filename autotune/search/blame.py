@@ -40,7 +40,7 @@ class Guilt:
     """The failed trial of exactly these settings; without one, the failed trial taken apart."""
 
     def covers(self, changes: Changes, own: Changes) -> bool:
-        """Whether settings with the given changes would fail for the same reason.
+        """True when settings with the given changes would fail for the same reason.
 
         A number beyond a guilty value, seen from the script's own value, is guilty too: even more workers.
 
@@ -80,9 +80,9 @@ def investigate(
 
     Args:
         history: Finished trials.
-        device_is_cpu: Whether the script trains on a CPU, where some settings do nothing.
+        device_is_cpu: True when the script trains on a CPU, where some settings do nothing.
         running: Settings that other tuners measure now.
-        may_be_tried: Tells whether settings are in the space.
+        may_be_tried: Returns True for settings in the space.
         least_workers: The smallest number of workers to try: when the smallest number fails, every number fails. None =
             the smallest number tried beside the script's own settings.
     """
@@ -129,8 +129,8 @@ class _Investigator:
 
     Args:
         history: Finished trials.
-        device_is_cpu: Whether the script trains on a CPU, where some settings do nothing.
-        may_be_tried: Tells whether settings are in the space.
+        device_is_cpu: True when the script trains on a CPU, where some settings do nothing.
+        may_be_tried: Returns True for settings in the space.
         least_workers: The smallest number of workers to try.
     """
 
@@ -152,7 +152,7 @@ class _Investigator:
         }
 
     def is_explained(self, settings: Settings) -> bool:
-        """Whether the settings contain settings known to be guilty."""
+        """True when the settings contain settings known to be guilty."""
         changes = changes_of(settings, self._history.script_settings)
         return any(guilt.covers(changes, self._own) for guilt in self.guilts)
 
@@ -218,7 +218,7 @@ class _Investigator:
         return {**{name: value for name, value in changes.items() if name in innocent}, **changes}
 
     def _fails(self, changes: Changes) -> bool:
-        """Whether the script fails with the given changes.
+        """True when the script fails with the given changes.
 
         Raises:
             _Untried: Only a further trial can tell.
@@ -252,7 +252,7 @@ def _has_failed(trial: FinishedTrial) -> bool:
 
 
 def _is_as_far(value: Any, guilty: Any, own: Any) -> bool:
-    """Whether a value equals the guilty value, or is a number further from the script's own value."""
+    """True when a value equals the guilty value, or is a number further from the script's own value."""
     if value == guilty:
         return True
     if isinstance(value, tuple):  # a micro-batch and the accumulation
@@ -303,7 +303,7 @@ def without(space: SearchSpace, guilts: Sequence[Guilt]) -> SearchSpace:
 def _is_guilty_alone(
     space: SearchSpace, name: str, value: Value, alone: Sequence[Guilt], own: Mapping[str, Any]
 ) -> bool:
-    """Whether a value of a parameter is guilty by itself, whatever the remaining settings are."""
+    """True when a value of a parameter is guilty alone, whatever the remaining settings."""
     if name == "batch_size":
         return False  # In a space with the micro-batch as a parameter, the accumulation is a second parameter.
     if name == SPLIT:

@@ -10,7 +10,7 @@ from autotune.model.outcome import Outcome
 from autotune.settings import Settings
 
 MAX_INFORMATIVE = 200
-"""A history of up to this many trials is used whole for a proposal."""
+"""Largest history used whole for a proposal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +33,8 @@ class FinishedTrial:
     half_width_ratio: float | None = None
     """Half of the 95 % interval as a share of the rate."""
     expected_gain_ratio: float | None = None
-    """Expected gain when the trial was chosen, as a share of the best rate; None when unknown or irrelevant."""
+    """Expected gain when the trial was chosen, as a share of the best rate; None if unknown or not the reason for the
+    choice."""
     is_near_cap: bool = False
     """True when the allocator thrashed at the cap."""
     lacks_host_memory: bool = False

@@ -40,7 +40,7 @@ FLAT_BEYOND_SHARE = 0.25
 """Share used when the measured peaks differ by less than FLAT_RATIO: flat peaks are the optimizer's."""
 
 HOPED_SHARE = 0.25
-"""Share of proportional growth hoped for with a single point, for a larger micro-batch worth a risk."""
+"""With a single point, a larger micro-batch is hoped to need this share of what proportional growth would add."""
 
 UNKNOWN_WORKER_SHARE = 0.5
 """Memory of a worker before the first was seen, as a share of the training process. A forked worker shares most of its

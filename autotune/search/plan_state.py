@@ -118,7 +118,7 @@ class PlanState:
     def lead(self) -> Settings:
         """The settings that compute fastest, even behind a slow loader; the best settings without compute-only rates.
 
-        On an accelerator, enough workers may make them the fastest. Any trial shows its compute-only rate.
+        On an accelerator, enough workers may make them the fastest. A trial with any loader shows it.
         """
         rated = [(self.bounds.compute_rate(trial.settings) or 0.0, trial) for trial in self.visited.sound]
         highest = max((rate for rate, _ in rated), default=0.0)
@@ -171,7 +171,7 @@ class PlanState:
         return self._known_ratio(settings) < HOPELESS_RATIO
 
     def cannot_lead(self, settings: Settings) -> bool:
-        """True when faster compute is useless here: no loader keeps up, or the change was no faster elsewhere."""
+        """True when the settings cannot become the lead: no loader keeps up, or they are known to compute no faster."""
         compute, most = self.bounds.compute_rate(self.lead), self.bounds.largest_loader_rate(self.limits.usable_cpus)
         if compute is not None and most is not None and compute > max(most, self.best_rate):
             return True

@@ -96,7 +96,7 @@ class Search:
         return self._script_settings
 
     def can_begin_anew(self, number: int) -> bool:
-        """True when nothing has been measured or queued and no other trial is running."""
+        """True when nothing was measured or queued, and no trial but `number` is running."""
         return not self._trials.has_other_trials(number)
 
     def begin_anew(self, space: SearchSpace) -> None:

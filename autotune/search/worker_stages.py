@@ -65,7 +65,7 @@ def feed(state: PlanState) -> None:
 
 
 def _starved_trial(state: PlanState) -> FinishedTrial | None:
-    """The trial with the fastest compute if its loader is too slow; otherwise the best if too slow itself, or None."""
+    """The trial with clearly the fastest compute, or else the best trial; None when its loader keeps up."""
     centre = state.visited.get(state.best)
     highest = STARVED_GAIN * max(state.best_rate, state.bounds.compute_rate(state.best) or 0.0)
     for trial in state.visited.feasible:
