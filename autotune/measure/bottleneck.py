@@ -14,16 +14,16 @@ AT_CEILING_FRACTION = 0.95
 """A rate this close to the compute-only rate is at its ceiling: near balance they are up to 3 % apart, plus noise."""
 
 CONTENTION_MIN_GAP = 0.10
-"""Least surplus of the lost share of time (against the compute-only rate) over the share waited inside `next()`, for
-contention to be named. Without contention the shares were measured to agree within 0.02; with contention they were 0.2
-to 0.6 apart."""
+"""Contention is named from this gap on: the share of time lost against the compute-only rate, minus the share waited
+inside `next()`. Without contention the shares were measured to agree within 0.02; with contention they were 0.2 to 0.6
+apart."""
 
 CONTENTION_MIN_GAP_ON_ACCELERATOR = 0.20
-"""`CONTENTION_MIN_GAP` for devices other than the CPU. The compute-only rate is measured on a batch already on the
+"""Least gap for contention on devices other than the CPU. The compute-only rate is measured on a batch already on the
 device, so a part of the gap is the copying of batches."""
 
 CONTENTION_MIN_STALL_RATIO = 2.0
-"""Least ratio of lost time to wait for contention; below it the loader explains most of the loss."""
+"""Least ratio of lost time to wait for contention; with a smaller ratio the loader explains most of the loss."""
 
 HOST_MAX_BUSY_FRACTION = 0.6
 """A device busy for a smaller share of the time waits for the host. NVML calls a device busy while any kernel runs,

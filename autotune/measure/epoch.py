@@ -13,8 +13,8 @@ RESTART_CYCLES = 2
 """Batches of every worker observed after a restart: with the second batch the workers are in stride again."""
 
 NEGLIGIBLE_RESTART_SHARE = 0.002
-"""Share of an epoch's time. Measuring a cheaper restart is not worth the time: the share is a tenth of the narrowest
-interval used in a decision."""
+"""Share of an epoch's time below which a restart is not worth measuring: a tenth of the narrowest interval used in a
+decision."""
 
 
 def restart_micro_batches(num_workers: int, micro_batches_per_step: int) -> int:

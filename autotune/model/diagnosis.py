@@ -66,7 +66,7 @@ class Advice:
 
     @property
     def expected_gain(self) -> float:
-        """The order of advice: half the gain of an upper bound, 1 when the gain is unknown."""
+        """Gain used to order advice: of an upper bound only half of the part above 1; 1 when unknown."""
         if self.gain is None:
             return 1.0
         return 1 + (self.gain - 1) / 2 if self.is_bound else self.gain

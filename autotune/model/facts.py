@@ -183,10 +183,11 @@ class ScriptFacts:
     notes: tuple[str, ...] = ()
     """Codes of notes. `several_loaders`: several loaders take part in training alike. `reads_ahead`: a separate thread
     reads the training loader, so batches cannot be assigned to steps. `replays_batches`: the script keeps one epoch of
-    the loader and uses it again and again. `unguarded_spawn`: its workers would run the script again. `format_unseen`:
-    the model's number format could not be observed. `launcher_threads`: the launcher, not the user, set the number of
-    threads. `data_parallel`: torch.nn.DataParallel spreads each batch over devices. `no_convolution`: no parameter has
-    the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible results."""
+    the loader and uses it again and again. `unguarded_spawn`: spawned workers would run the script again.
+    `format_unseen`: the model's number format could not be observed. `launcher_threads`: the launcher, not the user,
+    set the number of threads. `data_parallel`: torch.nn.DataParallel spreads each batch over devices. `no_convolution`:
+    no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
+    results."""
 
 
 def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> str:
