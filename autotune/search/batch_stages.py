@@ -87,7 +87,7 @@ def _improves_with(state: PlanState, value: Value) -> bool:
 
 
 def _grow_elsewhere(state: PlanState) -> None:
-    """Tries a larger micro-batch in a smaller format, if its expected gain exceeds the format's loss."""
+    """Tries a larger micro-batch in a format that needs less memory, if the gain should exceed the format's loss."""
     name, lead = _parameter(state), _centre(state)
     highest = (state.bounds.compute_rate(lead) or 0.0) * (1 + state.limits.noise_ratio)
     larger = [(value, size) for value, size in _sizes(state) if size > (lead.batch_size or 0)]
@@ -156,7 +156,7 @@ def _probe_memory(state: PlanState) -> None:
 
 
 def _trade_workers_for_batch(state: PlanState) -> None:
-    """Tries no workers with a micro-batch that fits only without the workers' memory."""
+    """Tries a micro-batch without workers if only the workers' memory keeps it from fitting."""
     name, cpus = _parameter(state), state.limits.usable_cpus
     alone: dict[str, Value] = {"num_workers": 0, "intra_op_threads": state.at_most("intra_op_threads", cpus)}
     for value in reversed(_values_above(state)):

@@ -106,7 +106,7 @@ class Forecast:
         return float(self._log_rates(self._tried).max() - self._log_rates([trial.settings])[0])
 
     def gains(self, settings: Sequence[Settings], least: float = 0.0) -> list[float]:
-        """Expected gain of a trial of each settings, as a share of the best rate so far; a slower trial counts 0.
+        """Expected gain from one trial per settings, as a share of the best rate so far; a slower trial counts 0.
 
         Args:
             settings: Settings of one trial each.

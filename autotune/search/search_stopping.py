@@ -23,8 +23,8 @@ NUM_GROUPS = 3
 """Least groups of settings tried before an unbeaten baseline is best: workers and threads alone are not enough."""
 
 WORTH_GOING_ON = 4
-"""Multiple of the noise. A larger expected gain keeps a search going although the baseline is unbeaten below its
-ceiling; a smaller one does not, because early in a search every job has some expected gain."""
+"""Expected gain, as a multiple of the noise, above which a search goes on although the baseline is unbeaten below its
+ceiling. Less is not enough, because early in a search every job has some expected gain."""
 
 NUM_OUTLOOKS = 4
 """Consecutive trials, including the next, whose average expected gain decides: one noisy trial can overturn all
