@@ -25,10 +25,10 @@ EXIT_CODE = 2
 
 
 class RunSession:
-    """Applies the settings, reports once on stderr what is in force, and ends a training under other settings.
+    """Applies the settings, reports once on stderr what is in force, and ends a training with a missed setting.
 
-    Such a training would use another effective batch or number format than its config says. A later end, or an end by
-    an exception, could make the script overwrite a better checkpoint.
+    A training with a missed setting would use another effective batch or number format than the config says. A later
+    end, or an end by an exception, could make the script overwrite a better checkpoint.
     """
 
     def __init__(self, job: TrialJob) -> None:

@@ -38,11 +38,10 @@ NUM_BLIND_STEPS = 24
 """Optimizer steps without a batch of the training loader after which the trial ends; the probe needed six steps."""
 
 FASTEST = 16
-"""Largest speed-up over the probe for which the long epoch of a trial suffices; a faster trial measures an epoch's end.
-"""
+"""Largest speed-up over the probe for which a trial's long epoch suffices; a faster trial measures an epoch's end."""
 SHORT_EPOCH, BETWEEN_ENDS = 64, 64
 """Batches of an epoch that ended within the probe, and a further speed-up of such a script between the ends of epochs.
-A validation of a third of a second after every third step of a millisecond slowed the probe by a factor of 100."""
+A validation of a third of a second after every third step of a millisecond slows the probe by a factor of 100."""
 BESIDE_WINDOW_S, WINDOW_PATIENCE = 30.0, 4.0
 """Seconds of training outside the window, such as warm-up and restart, and a multiple of the longest window."""
 SHORTEST_STEP_S = 1e-4

@@ -50,7 +50,7 @@ def wait_with_larger_batch(diagnosis: Diagnosis, larger: LargerBatch) -> float:
     """Seconds of waiting for the samples of one step when batches are `larger.factor` times as large.
 
     Without workers a part of the building work is per batch, and shrinks. Time without work, such as waiting for a
-    disk, is per sample and stays. Batches built by workers are also taken to cost their time per sample.
+    disk, is per sample and stays. All building by workers counts as work per sample.
     """
     waited_s, loading = wait_s(diagnosis), diagnosis.observation.loading
     if loading is None or larger.own_build_s is None or larger.build_s is None:

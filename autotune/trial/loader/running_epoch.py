@@ -57,7 +57,7 @@ class RunningEpoch:
         self.num_given = self._num_before = 0
         sampler = getattr(loader, "batch_sampler", None)
         if isinstance(sampler, LongBatchSampler):
-            # Batches delivered out of order are told apart by tensors alone.
+            # Sizes of batches delivered out of order are known from tensors alone.
             vars(sampler)["notes_sizes"] = getattr(loader, "in_order", True)
 
     def began(self, loader: Any, iterator: Any, *, is_held_back: bool) -> None:
@@ -69,8 +69,7 @@ class RunningEpoch:
             is_held_back: Whether cached batches take the place of the loader's batches.
         """
         self._iterator, self.successor = weakref.ref(iterator), None
-        # A loader with persistent workers holds the iterator: with a strong reference back, both would live on
-        # together.
+        # A loader with persistent workers holds the iterator: a strong reference back would keep both alive.
         iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
         sampler = getattr(loader, "batch_sampler", None)
         ours = sampler if isinstance(sampler, LongBatchSampler) else None

@@ -1,1 +1,1 @@
-"""Steps, blocks and phases of a trial, and the memory that the process holds."""
+"""Measures the steps, blocks and phases of a trial, and the memory of the process."""

@@ -84,7 +84,7 @@ class PassingWatch:
     """Measures memory that this process holds only briefly, such as activations or the needs of a first step.
 
     The kernel's peak is read, because readings at intervals would miss short moments. The peak starts anew with this
-    object: imports and the script's preparation are left out, since a trial forked later does without both.
+    object, without the peaks of imports and preparation: a trial forked later never reaches those.
 
     Args:
         memory: Readings of this process.

@@ -1,4 +1,4 @@
-"""Writes the report file of a process of a trial, and ends the process."""
+"""Writes the report file of a trial's process, and ends the process."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class TrialReport:
         self._allocated: dict[str, Any] | None = None
         """The allocator's figures at the end of the window; None unless an observation follows."""
         self._host_memory: dict[str, Any] | None = None
-        """Host memory at the end of the window; None before."""
+        """Host memory at the end of the window; None until read."""
         self._passing: PassingWatch | None = None
         """Watch on the peak of host memory since training began; None before."""
         self._is_written = False

@@ -1,1 +1,1 @@
-"""Forward, backward and optimizer step: number formats, accumulation, losses, schedulers."""
+"""Attaches to forward, backward and optimizer step: number formats, accumulation, losses, schedulers."""

@@ -27,7 +27,7 @@ class AutocastRegion:
         self._device = device
         self._dtype = DTYPES[precision]
         self._region: Any = None
-        """The same object for every step, since building a region takes nearly as long as entering a region."""
+        """A single object for all steps, since building a region takes nearly as long as entering a region."""
         self._thread: int | None = None
         """The thread of the open region; None while the region is closed."""
 

@@ -48,7 +48,7 @@ class _AllOptimizers:
 
 
 class Gradients:
-    """The seam between backward and the parameters' update; for exactly one optimizer."""
+    """Accumulates and scales gradients between backward and the parameters' update, for exactly one optimizer."""
 
     def __init__(self, steps: Steps, *, grad_accum_steps: int, reduction: LossReduction, scaled_on: str | None) -> None:
         self.are_changed_by_script = False
@@ -66,12 +66,12 @@ class Gradients:
         """Micro-batches since the last step; the current micro-batch counts from its backward on."""
         self._is_unscaled = False
         self._held_optimizer: torch.optim.Optimizer | None = None
-        """The optimizer whose step was held back last."""
+        """The optimizer of the last step that was held back."""
         self._schedulers = HeldSchedulers(lambda: self.is_pending)
         self._clips: list[Callable[[], Any]] = []
         """The script's clipping calls on the pending gradients of the last micro-batch."""
         self._own_scaler: Any = None
-        """The script's scaler, whose step was held back last."""
+        """The script's scaler, if the last step that was held back came through a scaler."""
         self._num_checked = 0
         self._norm: float | None = None
 

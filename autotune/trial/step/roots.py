@@ -23,12 +23,12 @@ class Roots:
 
     def __init__(self) -> None:
         self.prepare: list[Callable[[torch.nn.Module], None]] = []
-        """Run once per root, before its first call."""
+        """Functions to run once per root, before the root's first call."""
         self.before_call: list[Callable[[], None]] = []
-        """Run before every call of a root in grad mode."""
+        """Functions to run before every call of a root in grad mode."""
         self.on_any_call: Callable[[bool], None] | None = None
-        """Run before each call of a module during the search, with True when gradients are switched on. Calls within a
-        root's call in grad mode are left out, since a model may switch gradients off for a part of its work."""
+        """Called before each call of a module during the search, with True when gradients are switched on. Calls within
+        a root's call in grad mode are left out, since a model may switch gradients off for a part of its work."""
         self.convert_inputs: Callable[[Any], Any] | None = None
         """Applied to every argument of a root's call."""
         self.around_first: list[Callable[[torch.nn.Module], AbstractContextManager[object]]] = []
@@ -43,7 +43,7 @@ class Roots:
 
     @property
     def modules(self) -> tuple[torch.nn.Module, ...]:
-        """All roots found so far that still exist."""
+        """The roots found so far, without roots that the script has dropped."""
         return tuple(self._modules)
 
     def install(self) -> None:

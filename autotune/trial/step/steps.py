@@ -71,7 +71,7 @@ class Steps:
 
     @property
     def num_optimizers(self) -> int:
-        """Number of optimizers that have stepped, and of other optimizers whose parameters nobody has stepped yet."""
+        """Number of optimizers that have stepped, plus waiting optimizers without parameters of a stepped optimizer."""
         stepped = list(self._stepped)
         if not stepped:
             return 0

@@ -26,7 +26,7 @@ class AllocatorWatch:
         self._peak_allocated = self._peak_reserved = 0
 
     def install(self) -> None:
-        """Notes the peaks before each reset by the script, so that its first step and optimizer state count."""
+        """Notes the peaks before each reset by the script, so that the first step and the optimizer state count."""
         for module in (torch.cuda, torch.cuda.memory, getattr(torch, "accelerator", None)):
             if hasattr(module, "reset_peak_memory_stats"):
                 wrap(module, "reset_peak_memory_stats", self._keep_peaks_before)
@@ -102,7 +102,7 @@ class ValidationWatch:
 
 
 def limit_share(fraction: float) -> None:
-    """Limits the allocator of each device that this process makes its current device.
+    """Limits the allocator of the process's first CUDA device, and of each device that becomes current later.
 
     A rank may choose its device after CUDA has started, and each device has a separate allocator.
     """

@@ -1,4 +1,4 @@
-"""Batches of any structure: copied, counted, and handed out for the length of a trial."""
+"""Copies and counts batches of any structure, and lengthens a loader's epoch for a trial."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def is_led_by_samples(batch: Any, batch_size: int | None) -> bool:
 
 
 class SampleCount:
-    """Counts samples when the sampler tells no sizes: by the first dimension, or else by the loader's batch size."""
+    """Counts samples without sizes from the sampler: by the first dimension, or else by the loader's batch size."""
 
     def __init__(self) -> None:
         self.batch_size: int | None = None
@@ -163,7 +163,7 @@ class LongBatchSampler(BatchSampler):
     notes_sizes: bool
     """Whether a new iteration notes sizes: without a taker the queue would grow with every step."""
     is_ending: bool
-    """True in order to end the latest iteration here, at any point of an epoch."""
+    """True to end the latest iteration at the next batch, at any point of an epoch."""
     _least_batches: int
     _may_repeat: Callable[[int], bool]
     _num_backwards: Callable[[], int]

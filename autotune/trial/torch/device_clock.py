@@ -21,16 +21,16 @@ class Clock(Protocol):
     """True to mark the end of every step, so that the longest step of a block is known; False to time blocks alone."""
 
     def mark(self) -> Any:
-        """A mark at this place of the device's work."""
+        """A mark behind all work queued on the device so far."""
 
     def release(self, mark: Any) -> None:
         """Frees a reached mark for another use; the caller reads the mark no more."""
 
     def is_reached(self, mark: Any) -> bool:
-        """Whether the device has come to the mark."""
+        """Whether the device has reached the mark."""
 
     def wait(self, mark: Any) -> None:
-        """Waits until the device has come to the mark."""
+        """Waits until the device has reached the mark."""
 
     def seconds(self, start: Any, end: Any) -> float:
         """Seconds between two reached marks."""
@@ -49,21 +49,21 @@ class HostClock:
     mark = staticmethod(time.perf_counter)
 
     def release(self, mark: float) -> None:
-        """Nothing to take back."""
+        """Does nothing."""
 
     def is_reached(self, mark: float) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def wait(self, mark: float) -> None:
-        """Not at all."""
+        """Returns at once."""
 
     def seconds(self, start: float, end: float) -> float:
-        """Difference of two marks."""
+        """The difference of two marks."""
         return end - start
 
     def finish(self) -> None:
-        """Nothing is pending."""
+        """Returns at once."""
 
 
 class CudaClock:
@@ -86,7 +86,7 @@ class CudaClock:
         return event
 
     def release(self, mark: Any) -> None:
-        """The next mark may be this event."""
+        """Keeps the event for a later mark."""
         self._free.append(mark)
 
     def is_reached(self, mark: Any) -> bool:
@@ -98,7 +98,7 @@ class CudaClock:
         mark.synchronize()
 
     def seconds(self, start: Any, end: Any) -> float:
-        """Device time from event to event."""
+        """Seconds of device time between two events."""
         return float(start.elapsed_time(end)) / 1000.0
 
     def finish(self) -> None:
@@ -107,7 +107,7 @@ class CudaClock:
 
 
 def clock_for(device: str) -> Clock:
-    """The clock of a device by its type."""
+    """The clock for a type of device: CUDA events once CUDA is initialised, else the host's clock."""
     if device == "cuda" and torch_names.is_cuda_on():
         return CudaClock()
     return HostClock()

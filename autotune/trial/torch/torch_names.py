@@ -84,7 +84,7 @@ def compile_in_place(module: Any) -> None:
     """Compiles a module of any class in place, as `module.compile()` does, and remembers the module.
 
     torch's compiler skips frames in the files of torch.nn, so `compile()` silently leaves a root such as a Sequential
-    uncompiled. Called from a function outside torch, the compiler does enter the root.
+    uncompiled. The compiler does enter a root that is called from a function outside torch.
     """
     if not HAS_CALL_SLOT:
         module.compile()
