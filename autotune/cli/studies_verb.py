@@ -98,7 +98,8 @@ def list_studies(storage: Storage = None, as_json: Json = False) -> int:
 def _say_unreadable(name: str, error: StoreError) -> None:
     from autotune.report.streams import say
 
-    say(f"left out: {error.message} To delete it: {shlex.join(['autotune', 'studies', 'delete', name])}")
+    to_delete = f" To delete it: {shlex.join(['autotune', 'studies', 'delete', name])}" if name else ""
+    say(f"left out: {error.message}{to_delete}")
 
 
 def _best_text(entry: dict[str, Any]) -> str:

@@ -162,4 +162,5 @@ def _holds(names: list[str]) -> str:
 
 
 def _names(connection: Connection) -> list[str]:
-    return list(connection.execute(select(tables.studies.c.name).order_by(tables.studies.c.study_id)).scalars())
+    found = connection.execute(select(tables.studies.c.name).order_by(tables.studies.c.study_id)).scalars()
+    return [name for name in found if isinstance(name, str)]  # an edited SQLite file may hold bytes

@@ -151,7 +151,8 @@ class Repository(StudyLeases):
         """All studies, newest first.
 
         Args:
-            on_unreadable: Called with the name and the error of each unreadable study; None = raise the first error.
+            on_unreadable: Called with the name and the error of each unreadable study, or with an empty name where the
+                name is not text; None = raise the first error.
         """
         newest_first = tables.studies.c.created_at.desc(), tables.studies.c.study_id.desc()
 
@@ -336,7 +337,7 @@ def _readable(
         except StoreError as error:
             if on_unreadable is None:
                 raise
-            on_unreadable(str(row[key]), error)
+            on_unreadable("" if isinstance(row[key], bytes) else str(row[key]), error)
 
 
 def _trial(connection: Connection, of_study: ColumnElement[bool], number: int) -> TrialRecord:

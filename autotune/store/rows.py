@@ -75,7 +75,7 @@ def study_from_row(row: RowMapping, storage: str) -> StudyRecord:
     with _readable(f"study {row['name']!r}"):
         facts, script_settings = _load_optional(row["facts"]), _load_optional(row["natural_settings"])
         return StudyRecord(
-            name=row["name"],
+            name=_of_kind(str, row["name"]),
             spec=replace(from_plain(SearchSpec, json.loads(row["spec"])), storage=storage),
             fingerprint=_of_kind(dict, json.loads(row["fingerprint"])),
             created_at=moment_from_text(row["created_at"]),
@@ -214,5 +214,6 @@ def _readable(what: str) -> Iterator[None]:
         AutotuneError,
     ) as error:
         raise StoreError(
-            f"The stored {what} cannot be read: {error}.", "Another release wrote it, or the database was edited."
+            f"The stored {what} cannot be read: {str(error).rstrip('.')}.",
+            "Another release wrote it, or the database was edited.",
         ) from error

@@ -7,6 +7,7 @@ import pytest
 
 from ..unit.report.examples import NATURAL, TUNED, measured
 from .conftest import trial_record
+from .test_completion import offered
 from .test_stored import names
 
 DEEP = "[" * 100_000
@@ -42,6 +43,25 @@ def test_a_study_that_cannot_be_read_is_left_out_of_the_list_by_name_and_can_be_
     assert [entry["study"] for entry in json.loads(cli("studies", "list", "--json")[1])["studies"]] == ["good"]
     assert cli("studies", "delete", "bad", "--yes")[0] == 0
     assert names(folder) == ["good"]
+
+
+@pytest.mark.parametrize("name", [b"bad", b"\xff\x00"], ids=repr)
+def test_a_study_whose_name_is_no_text_is_left_out_of_the_list_with_its_name_in_bytes(cli, broken, name):
+    broken("autotune_studies", "name", name)
+    code, out, err = cli("studies", "list")
+    assert code == 0
+    assert "good" in out and "bad" not in out
+    assert f"left out: The stored study {name!r} cannot be read" in err
+    assert [entry["study"] for entry in json.loads(cli("studies", "list", "--json")[1])["studies"]] == ["good"]
+    assert "studies delete" not in err, "no word that can be typed names it"
+
+
+def test_beside_a_name_in_bytes_other_studies_are_found_and_offered(cli, broken):
+    broken("autotune_studies", "name", b"bad")
+    assert "'good'" in cli("best", "goad")[2]
+    assert cli("best", "good")[0] == 0
+    assert offered("autotune", "best", "go") == ["good"]
+    assert cli("studies", "upgrade")[1] == "Up to date: 1 study.\n"
 
 
 @pytest.mark.parametrize("verb", ["best", "studies show", "report", "resume"])
