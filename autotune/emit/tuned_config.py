@@ -87,7 +87,10 @@ class Provenance:
         """Refuses values outside every search's result."""
         if self.trial < 0 or self.world_size < 1:
             raise ValueError(f"trial {self.trial} or world_size {self.world_size} is impossible")
-        datetime.fromisoformat(self.created_at)
+        try:
+            datetime.fromisoformat(self.created_at)
+        except ValueError as error:
+            raise ValueError(f"created_at {self.created_at!r}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +159,8 @@ class TunedConfig:
         if self.samples_unit not in ("samples", "steps"):
             raise ValueError(f"samples_unit {self.samples_unit!r} is neither samples nor steps")
         if self.memory_cap_bytes < 1 or (self.peak_memory_bytes is not None and self.peak_memory_bytes < 0):
-            raise ValueError("peak_memory_bytes and memory_cap_bytes must be positive")
+            cap, peak = self.memory_cap_bytes, self.peak_memory_bytes
+            raise ValueError(f"memory_cap_bytes {cap!r} or peak_memory_bytes {peak!r} is wrong; both must be positive")
 
 
 def _check_interval(name: str, ends: tuple[float, ...]) -> None:
@@ -177,12 +181,14 @@ def read_config(path: str | os.PathLike[str]) -> TunedConfig:
     text = _read_text(file)
     try:
         values = formats.FORMATS[kind].parse(text)
-        return _build(values)
+        if not isinstance(values, Mapping) or "schema" not in values:
+            raise ValueError("it has no `schema`")
     except AutotuneError as error:
         raise ConfigError(f"{file} is not a tuned config: {error.message}", error.hint) from error
     except (ValueError, RecursionError) as error:
         hint = "Run `autotune search` again to write it."
         raise ConfigError(f"{file} is not a tuned config: {error}.", hint) from error
+    return _built(values, file)
 
 
 def _read_text(file: Path) -> str:
@@ -202,20 +208,32 @@ def _read_text(file: Path) -> str:
         raise ConfigError(f"{file} is not UTF-8 text, so it is no tuned config.", NAME_ONE) from error
 
 
-def _build(values: Any) -> TunedConfig:
-    if not isinstance(values, Mapping) or "schema" not in values:
-        raise ValueError("it has no `schema`")
+def _built(values: Mapping[str, Any], file: Path) -> TunedConfig:
+    """The tuned config of the values of a file.
+
+    Raises:
+        ConfigError: A newer release wrote the file, a value is impossible, or a key is missing or unknown; names the
+            key and the value.
+    """
+    start, name = f"The tuned config {file} cannot be used:", TunedConfig.__name__
     schema = values["schema"]
     if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
-        raise ConfigError(
-            f"its schema {schema} is newer than this release reads ({SCHEMA}).", "Install a newer torch-autotune."
-        )
-    settings = values.get("settings")
+        message = f"{start} its schema {schema} is newer than this release reads ({SCHEMA})."
+        raise ConfigError(message, "Install a newer torch-autotune.")
+    try:
+        _check_knobs(values.get("settings"))
+        return from_plain(TunedConfig, _with_nulls(TunedConfig, values))
+    except (ValueError, RecursionError) as error:
+        words = str(error).removeprefix(f"{name}.").replace(f"{name} ", "it ").rstrip(".")
+        hint = "Mend that value, or run `autotune search` again to write the file."
+        raise ConfigError(f"{start} {words}.", hint) from error
+
+
+def _check_knobs(settings: Any) -> None:
     knobs = settings.get("knobs", {}) if isinstance(settings, Mapping) else {}
     for name, value in knobs.items() if isinstance(knobs, Mapping) else ():
         if not isinstance(value, str):
             raise ValueError(f"the knob {name} is {value!r}, not text; write it in quotes")
-    return from_plain(TunedConfig, _with_nulls(TunedConfig, values))
 
 
 def _with_nulls(kind: Any, value: Any) -> Any:

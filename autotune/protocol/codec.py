@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -132,11 +133,14 @@ def _build_scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is Any:
         return value
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(value)
+        try:
+            return kind(value)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{where} must be {kind.__name__}, not {type(value).__name__}")
+        raise ValueError(f"{where} must be {kind.__name__}, not {reprlib.repr(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{where} must be finite")
     return value

@@ -298,6 +298,38 @@ def test_a_wrong_value_is_refused_by_its_name(tmp_path: Path, path: str, value: 
         read_text(tmp_path, "json", json.dumps(values))
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (
+            "settings.num_workers",
+            10**9,
+            "num_workers 1000000000 is more than 1024, which no machine has a use for. Give less.",
+        ),
+        ("settings.precision", "fp8", "precision 'fp8' is unknown. It is one of fp32, tf32, bf16, fp16."),
+        ("provenance.trial", "x", "provenance.trial must be int, not 'x'."),
+        ("provenance.created_at", "yesterday", "created_at 'yesterday': Invalid isoformat string: 'yesterday'."),
+        ("script.facts.loss_reduction", "median", "loss_reduction: 'median' is not a valid LossReduction."),
+        ("memory_cap_bytes", -3, "memory_cap_bytes -3 or peak_memory_bytes "),
+        ("extra", 1, "it has no field 'extra'."),
+    ],
+)
+def test_a_tuned_config_with_a_bad_value_is_told_from_a_file_of_something_else(
+    tmp_path: Path, path: str, value: object, said: str
+) -> None:
+    values = to_plain(tuned_config())
+    *parents, name = path.split(".")
+    place = values
+    for parent in parents:
+        place = place[parent]
+    place[name] = value
+    with pytest.raises(ConfigError) as caught:
+        read_text(tmp_path, "json", json.dumps(values))
+    message = caught.value.message
+    assert "read.json cannot be used: " in message and said in message
+    assert "is not a tuned config" not in message and ".." not in message and "TunedConfig" not in message
+
+
 def test_a_missing_field_is_refused_unless_it_may_be_null(tmp_path: Path) -> None:
     values = to_plain(tuned_config())
     del values["speedup"], values["script"]["facts"]["loader"]["num_batches"]
