@@ -20,7 +20,7 @@ from autotune.search.memory_model import MemoryModel
 from autotune.search.optuna_logging import quiet
 from autotune.search.optuna_values import verdict
 from autotune.search.plan_state import PlanLimits, ordered
-from autotune.search.search_stopping import SAMPLED_STAGE, finalists
+from autotune.search.search_stopping import SAMPLED_STAGE, budget_spent, finalists
 from autotune.search.study_search import Proposal, SearchExhausted
 from autotune.settings import Settings
 from autotune.space.search_space import SearchSpace
@@ -73,7 +73,7 @@ class SamplerSearch:
         """The next trial: the baseline first, then the sampler's suggestions."""
         number = len(self._finished)
         if number >= self._max_trials:
-            return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.")
+            return SearchExhausted(reason=budget_spent(self._max_trials))
         if number == 0:
             return self._start(number, self._baseline_trial(), self._script_settings, "baseline")
         with quiet():

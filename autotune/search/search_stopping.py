@@ -40,6 +40,15 @@ PATIENCE = 24
 plan come late, so its trials do not count. `python -m tests.benchmarks.search` shows what these rules save and cost."""
 
 
+def budget_spent(max_trials: int) -> str:
+    """Says that a budget of so many trials is spent."""
+    return (
+        f"The {max_trials} trials of the budget are spent."
+        if max_trials > 1
+        else "The single trial of the budget is spent."
+    )
+
+
 def why_nothing_to_gain(
     history: History, gain_ratio: Callable[[], float | None], *, device_is_cpu: bool, noise_ratio: float
 ) -> str | None:

@@ -20,7 +20,7 @@ from autotune.search.optuna_values import verdict
 from autotune.search.plan import PlanFinished, plan, smallest_memory_fraction
 from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.search.sampler import TpeSampler
-from autotune.search.search_stopping import finalists, why_nothing_to_gain, why_patience_ends
+from autotune.search.search_stopping import budget_spent, finalists, why_nothing_to_gain, why_patience_ends
 from autotune.search.study_trials import SETTINGS_ATTR, StudySnapshot, StudyTrials
 from autotune.settings import Settings
 from autotune.space.search_space import SearchSpace
@@ -115,7 +115,7 @@ class Search:
         while True:
             snapshot = self._trials.snapshot()
             if self._num_left(snapshot) <= 0:
-                return SearchExhausted(reason=f"The {self._max_trials} trials of the budget are spent.", is_limit=True)
+                return SearchExhausted(reason=budget_spent(self._max_trials), is_limit=True)
             investigation = self._investigate(snapshot)
             queued = self._trials.start_queued(attrs, self._max_trials)
             if queued is not None:

@@ -22,6 +22,7 @@ from autotune.search.history import FinishedTrial
 from autotune.search.optuna_logging import quiet
 from autotune.search.optuna_values import Verdict
 from autotune.search.plan_state import Candidate
+from autotune.search.search_stopping import budget_spent
 from autotune.settings import Settings
 from autotune.space.search_space import SPLIT, SearchSpace
 
@@ -266,7 +267,7 @@ class StudyTrials:
                 num_earlier += 1
                 if other.user_attrs.get("settings") == plain:
                     return f"Trial {other.number} has the same settings."
-        return None if num_earlier < max_trials else f"The {max_trials} trials of the budget are spent."
+        return None if num_earlier < max_trials else budget_spent(max_trials)
 
     def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate:
         if "settings" in trial.user_attrs:

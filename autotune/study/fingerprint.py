@@ -123,7 +123,7 @@ def changed_space(stored: Mapping[str, Any] | None, now: Mapping[str, Any] | Non
         if before.get(name) != after.get(name):
             yield f"the script's own {name} is {after.get(name)}, was {before.get(name)}"
     if stored["world_size"] != now["world_size"]:
-        yield f"{now['world_size']} processes train, it were {stored['world_size']}"
+        yield f"the number of processes that train together is {now['world_size']}, was {stored['world_size']}"
     for name in sorted(stored["domains"].keys() ^ now["domains"].keys()):
         yield f"{name} is {'no longer' if name in stored['domains'] else 'now'} a parameter of the search space"
     for name in sorted((stored["domains"].keys() & now["domains"].keys()) - {SPLIT}):  # the batch decides that one

@@ -54,6 +54,11 @@ def test_our_own_search_finds_the_best_and_says_who_else_may_be():
     assert found.reason == "The 20 trials of the budget are spent."
 
 
+@pytest.mark.parametrize("make_sampler", SAMPLERS[:2])
+def test_a_budget_of_a_single_trial_is_told_in_the_singular(make_sampler):
+    assert search(make_sampler, max_trials=1).reason == "The single trial of the budget is spent."
+
+
 @pytest.mark.parametrize("make_sampler", SAMPLERS)
 def test_running_out_of_memory_is_an_ending_of_a_trial(make_sampler):
     found = search(

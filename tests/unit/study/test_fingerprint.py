@@ -96,6 +96,8 @@ def test_a_search_space_that_another_probe_found_is_compared():
     assert "the script's own batch_size is 32, was 64" in changes
     assert "the script's own num_workers is 7, was 0" in changes
     assert len(changes) == 2
+    (change, *_) = what_changed(stored, {**host, **space_print(world_size=2)})
+    assert change == "the number of processes that train together is 2, was 1"
     changes = what_changed(stored, {**host, **space_print(knobs=(("storage", "jpeg"),))})
     assert any("knobs" in words for words in changes)
 
