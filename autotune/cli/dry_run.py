@@ -9,6 +9,7 @@ from typing import Any
 from autotune.cli.subscribers import told
 from autotune.model.events import ProbeFinished
 from autotune.protocol.codec import to_plain
+from autotune.protocol.protection import BEST
 from autotune.report.document import write_document
 from autotune.report.lines import argument_words, facts_words
 from autotune.report.streams import say, write_result
@@ -58,6 +59,10 @@ def plan_text(plan: Preview) -> str:
         f"storage       {clean(plan.storage)}",
         f"config        {clean(str(Path(spec.cwd, spec.out)))}",
     ]
+    or_none = ", or none where the system permits none" if spec.unprotected and spec.protection == BEST else ""
+    lines.append(f"protection    {clean(spec.protection)}{or_none}")
+    if spec.writable:
+        lines.append(f"writable      {clean(shlex.join(spec.writable))}, for real, in every trial")
     wishes = [f"{name}={text}" for name, text in (*spec.ranges, *spec.fixed)]
     if wishes:
         lines.append(f"asked         {clean(' '.join(wishes))}")
@@ -110,6 +115,9 @@ def plan_document(plan: Preview) -> dict[str, Any]:
         "effective_batch": spec.effective_batch,
         "storage": plan.storage,
         "config": str(Path(spec.cwd, spec.out)),
+        "protection": spec.protection,
+        "unprotected": spec.unprotected,
+        "writable": list(spec.writable),
         "natural": probe.natural.to_dict() if probe is not None else None,
         "facts": to_plain(probe.facts) if probe is not None else None,
         "refused": dict(probe.refused) if probe is not None else None,

@@ -8,6 +8,9 @@ from autotune.cli.options import Flags, Output, Study, takes_options
 from autotune.cli.place import open_repository, storage_in_use, working_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from autotune.model.events import Event
     from autotune.report.lines import StudyStatus
     from autotune.store.records import StudyRecord, TrialOverview
 
@@ -27,17 +30,17 @@ def resume(study: Study, flags: Flags, output: Output) -> int:
     may be searched from several machines of one class at once, one resume on each.
     """
     from autotune.cli.trust_verb import agreed
-    from autotune.report.streams import say
     from autotune.study.status import is_final, overview_in
     from autotune.study.trust_record import what_runs
 
     with open_repository(flags["storage"]) as repository:
         record = repository.study(study)
         status = status_of(record, overview_in(repository, record))
+    words = ""
     if not is_final(record):
         record = agreed(record)
         if not output.quiet:
-            say(f"goes on with study {study}, which runs this:\n{what_runs(record)}")
+            words = f"goes on with study {study}, which runs this:\n{what_runs(record)}"
 
     from autotune.cli.finish import finish
     from autotune.cli.subscribers import event_stream, told
@@ -47,9 +50,29 @@ def resume(study: Study, flags: Flags, output: Output) -> int:
     stop, in_use, stream = StopRequest(), storage_in_use(flags["storage"]), event_stream(output)
     with told(stop, quiet=output.quiet, stream=stream, status=status) as tell:
         result = searching.resume(
-            study, storage=in_use, cwd=working_directory(), on_event=tell, stop=stop, unprotected=flags["unprotected"]
+            study,
+            storage=in_use,
+            cwd=working_directory(),
+            on_event=_after(words, tell),
+            stop=stop,
+            unprotected=flags["unprotected"],
         )
     return finish(result, record.spec, output, storage=in_use, stream=stream)
+
+
+def _after(words: str, tell: Callable[[Event], None]) -> Callable[[Event], None]:
+    """Says the words before the first event of the search; a refused resume has no such event and says nothing."""
+    from autotune.model.events import Notice
+    from autotune.report.streams import say
+
+    pending = [words] if words else []
+
+    def on_event(event: Event) -> None:
+        if pending and not isinstance(event, Notice):
+            say(pending.pop())
+        tell(event)
+
+    return on_event
 
 
 def status_of(record: StudyRecord, trials: TrialOverview) -> StudyStatus:

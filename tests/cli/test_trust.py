@@ -1,12 +1,15 @@
 """`autotune trust` on the command line: study files and tuned configs that somebody else made."""
 
 import io
+import json
 import sys
 from dataclasses import replace
 
 import pytest
 
 from autotune.emit.tuned_config import config_text
+from autotune.errors import UsageError
+from autotune.model.events import Notice
 from autotune.settings import Settings
 
 from ..unit.emit.example import tuned_config
@@ -83,6 +86,25 @@ def test_without_a_study_file_trust_says_what_to_name(cli):
     assert code == 2 and "There is no study file here" in err
 
 
+def test_a_dry_run_shows_what_an_agreed_study_file_says_of_protection(cli, tuner, folder):
+    (folder / "study.toml").write_text(
+        "script = 'train.py'\nprotection = 'none'\nunprotected = true\nwritable = ['runs', '/data/my out']\n"
+    )
+    assert cli("trust")[0] == 0
+    _, out, _ = cli("search", "--dry-run")
+    assert "\nprotection    none\n" in out
+    assert f"\nwritable      {folder / 'runs'} '/data/my out', for real, in every trial\n" in out
+    document = json.loads(cli("search", "--dry-run", "--json")[1])
+    assert (document["protection"], document["unprotected"]) == ("none", True)
+    assert document["writable"] == [str(folder / "runs"), "/data/my out"]
+
+
+def test_a_dry_run_says_where_a_search_would_go_on_without_protection(cli, tuner):
+    assert "\nprotection    auto\n" in cli("search", "train.py", "--dry-run")[1]
+    _, out, _ = cli("search", "train.py", "--dry-run", "--unprotected")
+    assert "\nprotection    auto, or none where the system permits none\n" in out
+
+
 # A resume
 
 
@@ -93,6 +115,26 @@ def test_a_resume_prints_what_it_runs_before_it_runs(cli, tuner, stored, folder)
     assert f"folder    {folder}" in err
     assert err.index("command  ") < err.index("    9  ok ")
     assert "hunter22" not in err
+
+
+def test_a_resume_that_is_refused_does_not_say_that_it_goes_on(cli, stored):
+    stored()
+    code, _, err = cli("resume", "train")
+    assert code == 2 and "you have not agreed" in err
+    assert "goes on with" not in err
+    assert err.count("command  ") == 1, "the refusal itself names the command"
+
+
+def test_a_resume_that_is_refused_for_a_changed_script_shows_no_command(cli, tuner, stored, monkeypatch):
+    def refuse(*_, on_event, **__):
+        on_event(Notice(message="The database is locked; it is waited for."))
+        raise UsageError("the script's file has changed.", "")
+
+    stored()
+    monkeypatch.setattr(sys.modules["autotune.study.searching"], "resume", refuse)
+    code, _, err = cli("resume", "train")
+    assert code == 2 and "has changed" in err and "it is waited for" in err
+    assert "goes on with" not in err and "command  " not in err
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 2)])
