@@ -1,4 +1,4 @@
-"""What the user asked of a search, resolved from flags, environment and files: plain data."""
+"""A search as plain data, resolved from flags, environment and files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KNOB_PREFIX = f"{PREFIX}KNOB_"
 
 
 def without_ours(environ: Mapping[str, str], settings: Collection[str]) -> dict[str, str]:
-    """The variables that a script may see: without those that speak to autotune alone, such as the storage.
+    """The variables for a script: all except variables for autotune alone, such as the storage.
 
     Args:
-        environ: Of this process.
-        settings: Names of settings, whose variables `autotune export --to env` writes for scripts.
+        environ: Variables of this process.
+        settings: Names of settings. `autotune export --to env` writes variables of settings for scripts.
     """
     of_scripts = {f"{PREFIX}{name.upper()}" for name in settings}
     return {
@@ -32,17 +32,18 @@ def without_ours(environ: Mapping[str, str], settings: Collection[str]) -> dict[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchSpec:
-    """One search, as asked. It is stored with the study and used again by a resume."""
+    """The options of a search; stored with the study and used again by a resume."""
 
     command: tuple[str, ...]
-    """What starts the script: `python train.py args`, `python -m pkg.train args`, `torchrun ... train.py args`."""
+    """Command that starts the script: `python train.py args`, `python -m pkg.train args`, `torchrun ... train.py
+    args`."""
     script: str
-    """Absolute path of the script, or the module's name after `-m`: what people know the job by."""
+    """Absolute path of the script, or the module's name after `-m`."""
     cwd: str
     study: str
     storage: str = DEFAULT_STORAGE
     memory_cap: str | None = None
-    """As written: `16GiB` or `80%`; None = 90 % of what is free (CPU: 80 % of what is available)."""
+    """As typed: `16GiB` or `80%`; None = 90 % of free memory (CPU: 80 % of available memory)."""
     max_trials: int | None = None
     """None = 40, and the search may stop early; a number given is spent in full, within the time."""
     budget_s: float = DEFAULT_BUDGET_S
@@ -57,9 +58,10 @@ class SearchSpec:
     """--map: setting and the template of the script's own argument, with `{}` for the value."""
     samples_per_step: float | None = None
     take_over: str = ""
-    """A study of the same script and machine in the same database, whose trials count where they fit; empty = none."""
+    """A study of the same script and machine in the same database, with trials that count if they fit; empty = no
+    study."""
     out: str = DEFAULT_CONFIG
-    """Where the tuned config goes; relative to cwd."""
+    """Path of the tuned config, relative to cwd."""
     force: bool = False
     seed: int = 0
     device: str = "auto"
@@ -69,9 +71,9 @@ class SearchSpec:
     share_gpu: bool = False
     allow_batchnorm_accumulation: bool = False
     protection: str = "auto"
-    """What keeps trials from the user's files: `auto`, `layers`, `landlock` or `none`."""
+    """Protection of the user's files from trials: `auto`, `layers`, `landlock` or `none`."""
     unprotected: bool = False
-    """With `auto`: the search goes on where the system permits neither layers nor Landlock."""
+    """With `auto`: search even if the system permits neither layers nor Landlock."""
     writable: tuple[str, ...] = ()
     """Absolute paths of files and folders that trials write for real."""
 

@@ -1,1 +1,1 @@
-"""The command line: one file per verb. Verbs load what they need when they run, so that `--help` is quick."""
+"""The command line, with a file per verb. A verb imports its rooms when it runs, because `--help` must be quick."""

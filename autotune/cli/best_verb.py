@@ -1,4 +1,4 @@
-"""`autotune best`: the best settings of a study, also while it is being searched."""
+"""`autotune best`: the best settings of a study, also during the search."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Examples:
 
 
 def best(study: Study, storage: Storage = None, as_json: Json = False) -> int:
-    """Print the best settings of a study, and where their config is.
+    """Print the best settings of a study and the path of the config.
 
-    While a search runs these are the figures of single trials; the finals at its end decide. Exits with 3 when
-    everything needs more memory than the cap, and with 4 when no trial could be measured.
+    During a search the figures come from single trials; the finals at the end decide. Exits with 3 when everything
+    needs more memory than the cap, and with 4 when no trial could be measured.
     """
     from autotune.report.document import write_document
     from autotune.report.status_text import best_text

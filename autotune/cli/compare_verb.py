@@ -1,4 +1,4 @@
-"""`autotune compare`: what two searches found, side by side."""
+"""`autotune compare`: the results of two searches, side by side."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ def compare(
     storage: Storage = None,
     as_json: Json = False,
 ) -> int:
-    """Compare what two searches found.
+    """Compare the results of two searches.
 
-    It says how many times as fast B is as A, with an interval.
+    Prints how many times as fast B is as A, with an interval.
 
-    Refuses, and names the fields, where the figures do not mean the same: another machine, version, script, or
-    effective batch.
+    Refuses figures from different machines, versions, scripts or effective batches, and names the difference.
     """
     from autotune.report.comparison_text import comparison_document, comparison_text
     from autotune.report.document import write_document

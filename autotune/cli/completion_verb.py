@@ -1,4 +1,4 @@
-"""What the shell offers after TAB: names of studies, forms of a config, devices. It never says why it has nothing."""
+"""The words that the shell offers after TAB: studies, forms of a config, devices. An error gives no words."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import typer
 from autotune.errors import AutotuneError
 
 COMPLETION_PATIENCE_S = 0.5
-"""Nobody waits longer at a prompt."""
+"""Longest wait at a prompt."""
 DEVICES = ("auto", "cpu", "cuda", "cuda:0")
 
 
 def complete_study(context: typer.Context, incomplete: str) -> list[str]:
-    """Studies in the database that the words so far name, or the usual one.
+    """Studies in the database of `--storage`, or in the usual database.
 
-    No server is asked: a file that is there is read, and nothing else is touched.
+    Reads an existing file only; a server is never asked.
     """
     from autotune.cli.place import storage_in_use, working_directory
     from autotune.store.repository import Repository
@@ -42,7 +42,7 @@ def complete_form(incomplete: str) -> list[str]:
 
 
 def complete_device(incomplete: str) -> list[str]:
-    """Devices, as far as they can be named without asking the driver."""
+    """Names of devices. The driver is not asked, so only the first GPU is among them."""
     return _beginning_with(incomplete, DEVICES)
 
 

@@ -1,4 +1,4 @@
-"""`autotune config show`: what a search would be asked, and where each value of it is said."""
+"""`autotune config show`: the options of a search, with the source of each value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Examples:
   autotune config show --origin train.py --memory-cap 16GiB -- --data photos
 """
 DEFAULTS = {option.name: option.unsaid for option in OPTIONS if option.unsaid}
-"""Words for absent values, by key, where the default is not a single value."""
+"""Words for absent values by key, for defaults of more than a single value."""
 
 app = typer.Typer(help="Show what a search would be asked.", rich_markup_mode=None)
 _parser = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -42,12 +42,10 @@ def show(
     origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Show what a search would be asked, and by whom.
+    """Show the options of a search, from flags, variables, study file and defaults.
 
-    By its options, by variables, by the study file, or by the defaults.
-
-    It takes the words of `autotune search`, SCRIPT and all options, and starts nothing. With --origin each value has
-    the option, the variable or the file beside it that says so; of several the one that counts.
+    Takes SCRIPT and all options of `autotune search`, and starts nothing. --origin adds the option, the variable or the
+    file behind each value.
     """
     from autotune.report.document import write_document
     from autotune.report.status_text import table_text
@@ -79,7 +77,7 @@ def _command(asked: Resolved) -> tuple[str, ...]:
 
 
 def _value(asked: Resolved, key: str) -> Any:
-    """What holds: what was said, or the default as plain data; secrets are masked."""
+    """The value in force as plain data, with secrets masked."""
     from autotune.store.secrets import mask_arguments, mask_plain
     from autotune.store.url import mask_url
 
@@ -112,7 +110,7 @@ def _where_command(asked: Resolved) -> str:
 
 
 def _where(asked: Resolved, key: str) -> str:
-    """The option, the variable or the file that says it."""
+    """The option, the variable or the file behind the value of a key."""
     from autotune.study_file.sources import Origin
 
     match asked.origins[key]:

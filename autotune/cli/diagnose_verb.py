@@ -1,4 +1,4 @@
-"""`autotune diagnose`: what holds a training script up, from one measured run of it."""
+"""`autotune diagnose`: why a training script is slow, from a measured run."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ def diagnose(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Say what a training script waits for, and what to do about it.
+    """Say why a training script is slow, and how to make it faster.
 
-    The script runs twice for some seconds, as it is: once to be known, once to be measured under its own settings and
-    then looked at. No settings are searched, and what it writes is thrown away. Every advice names the setting or the
-    line to change, the gain that it promises, and what was measured to say so; the most promising comes first.
+    The unedited script runs twice for some seconds: first to find loader, model and optimizer, then to be measured
+    under its own settings. No settings are searched, and files that the script writes are thrown away. Every advice
+    names the setting or the line to change, the expected gain, and the measurement behind the gain. The largest gain
+    comes first.
     """
     if out is not None and not profile:
         raise UsageError("--out goes with --profile.", "It is where profiles are written.")

@@ -1,4 +1,4 @@
-"""`autotune doctor`: whether this machine is fit for a search, and what to do where it is not."""
+"""`autotune doctor`: checks of this machine before a search, with a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Examples:
 
 
 def doctor(as_json: Json = False) -> int:
-    """Say what on this machine stands in the way of a search.
+    """Check this machine for obstacles to a search.
 
-    It looks at torch and driver, cores, memory, /dev/shm, disk, what protects your files, and others on the device.
+    Looks at torch and driver, cores, memory, /dev/shm, disk, protection of your files, and other users of the device.
 
-    Each line says ok, warning or problem, with the remedy. Exits with 6 where there is a problem.
+    Each line says ok, warning or problem, with the remedy. Exits with 6 after a problem.
     """
     from dataclasses import asdict
 

@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 
 def dry_run(spec: SearchSpec, *, run_probe: bool, as_json: bool, quiet: bool) -> int:
-    """Prints what a search would do; the exit code."""
+    """Prints the plan of a search; gives the exit code."""
     from autotune.study.stop import StopRequest
 
     stop = StopRequest(saves=False)
@@ -44,7 +44,7 @@ def dry_run(spec: SearchSpec, *, run_probe: bool, as_json: bool, quiet: bool) ->
 
 
 def plan_text(plan: Preview) -> str:
-    """The plan for people; what only the probe can know is called unknown without it."""
+    """The plan for people. Without a probe, the results of the probe are called unknown."""
     spec = plan.spec
     trials = str(spec.max_trials) if spec.max_trials is not None else f"at most {spec.trials_limit}"
     lines = [
@@ -90,7 +90,7 @@ def _probed_lines(plan: Preview, probe: ProbeFinished | None) -> list[str]:
 
 
 def _searched(plan: Preview, probe: ProbeFinished) -> tuple[tuple[str, tuple[Value, ...]], ...]:
-    """What is searched, with the sizes of micro-batches in place of their positions among the batch's divisors."""
+    """Settings with their candidate values; positions among the divisors of the batch become sizes of micro-batches."""
     batch = probe.natural.effective_batch() or 1
     divisors = [size for size in range(1, batch + 1) if batch % size == 0]
     return tuple(
@@ -100,7 +100,7 @@ def _searched(plan: Preview, probe: ProbeFinished) -> tuple[tuple[str, tuple[Val
 
 
 def plan_document(plan: Preview) -> dict[str, Any]:
-    """The plan as plain values for `--json`; what only the probe can know is null without it."""
+    """The plan as plain values for `--json`. Without a probe, the results of the probe are null."""
     spec, probe = plan.spec, plan.probe
     return {
         "schema": SCHEMA,

@@ -1,4 +1,4 @@
-"""Where the command begins: an interrupt while the rest is being loaded ends it without a traceback."""
+"""The entry point of the command: an interrupt during the imports ends the process without a traceback."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    """Loads the command and runs one verb; its exit code."""
+    """Imports the command and runs a verb; gives the exit code."""
     try:
         from autotune.cli.main import main as run
 

@@ -1,4 +1,4 @@
-"""`autotune export`: a tuned config in the form that other programs take."""
+"""`autotune export`: a tuned config in the form of another program."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite whatever is at --out.")] = False,
     storage: Storage = None,
 ) -> int:
-    """Print a tuned config in another form, or write it to a file.
+    """Print a tuned config in another form, or write a file.
 
-    `env` gives assignments for a shell: what libraries read when they start, and every setting as AUTOTUNE_NAME.
-    The forms for frameworks are their own arguments; what one of them cannot take is named in a comment.
+    `env` gives assignments for a shell: the variables that libraries read at their start, and every setting as
+    AUTOTUNE_NAME. The form for a framework holds arguments of the framework; a comment names settings without such an
+    argument.
     """
     from autotune.emit.agreed_arguments import is_agreed, note_written
     from autotune.emit.export import KINDS
@@ -77,7 +78,7 @@ def export(
 
 
 def _tuned_config(name: str, storage: str | None) -> tuple[TunedConfig, Path]:
-    """The config in a file, or the one that a study wrote, and where it is."""
+    """The config in a file or of a study, and the path of the file."""
     from autotune.emit.tuned_config import read_config
 
     path = working_directory() / name

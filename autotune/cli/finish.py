@@ -1,4 +1,4 @@
-"""The end of `search` and `resume`: the result on standard output, and the exit code that tells how it went."""
+"""The end of `search` and `resume`: the result on standard output, and the exit code."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def finish(
     """Prints the result; the exit code.
 
     Args:
-        result: What was found.
-        spec: What was asked.
+        result: Result of the search.
+        spec: Options of the search.
         output: Where the result goes. With a document or a stream on standard output the summary is talk.
         storage: The database, as the user named it.
-        stream: Of the events, where there is one.
+        stream: Stream of events; None without `--jsonl`.
     """
     text = summary(result, next_commands(result, spec, storage=storage))
     if output.as_json or stream is not None:
@@ -54,7 +54,7 @@ def finish(
 
 
 def next_commands(result: SearchResult, spec: SearchSpec, *, storage: str) -> NextCommands:
-    """What to type next, in the directory and environment of this process; secrets are masked."""
+    """Commands to type next, in the directory and environment of this process; secrets are masked."""
     cwd = working_directory()
     there = () if _is_usual(storage) else ("--storage", mask_url(storage))
     return NextCommands(

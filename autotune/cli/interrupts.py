@@ -1,8 +1,9 @@
-"""SIGINT, SIGTERM and SIGHUP while a search runs: first end after the running trial, then end it, then leave.
+"""Signals during a search: the first ends after the running trial, the second ends the trial, the third leaves.
 
-SIGUSR1 and SIGUSR2, by which job schedulers warn that the time is nearly up, ask for the first of these and no more.
+SIGINT, SIGTERM and SIGHUP count. SIGUSR1 and SIGUSR2 are warnings of job schedulers before the time is up; a warning
+counts as a first signal and never as a second.
 
-Where nothing would be saved, as in a diagnosis, the first ends what is running.
+A diagnosis saves nothing, so the first signal ends the running script.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from types import FrameType
 from typing import Protocol
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""By hand; from a cluster whose time is up; and the terminal is gone."""
+"""From the keyboard, from a cluster at the end of the time, and from a closed terminal."""
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
-"""From a job scheduler some time before the end, as often as it likes."""
+"""From a job scheduler some time before the end, perhaps repeatedly."""
 _WORDS = (
     b"\nEnding after the running trial; what is finished is saved. Once more ends the running trial too.\n",
     b"\nEnding what is running.\n",
@@ -26,7 +27,7 @@ _WORDS = (
 
 
 class Stoppable(Protocol):
-    """What is asked to stop."""
+    """A request to stop, in steps."""
 
     level: int
 
@@ -36,14 +37,14 @@ class Stoppable(Protocol):
 
 @contextlib.contextmanager
 def stops_on_signal(stop: Stoppable, *, is_shown: bool = False) -> Iterator[None]:
-    """Inside the block the signals ask for a stop; after it they do what they did before.
+    """Signals inside the block ask for a stop; after the block, the earlier handlers are back.
 
-    One that is ignored stays ignored, as after `nohup`. In another thread than the main one, which gets no signals,
-    nothing is changed.
+    An ignored signal stays ignored, as after `nohup`. Only the main thread gets signals, so in any other thread nothing
+    is changed.
 
     Args:
-        stop: What is asked.
-        is_shown: Somebody else shows that it was; otherwise a line says so.
+        stop: Counts the requests.
+        is_shown: The terminal shows the request already; otherwise a line is printed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -58,7 +59,7 @@ def stops_on_signal(stop: Stoppable, *, is_shown: bool = False) -> Iterator[None
         words = _WORDS[stop.level - 1]
         if is_shown:
             return
-        # Not through sys.stderr: the signal may have come in the middle of a write to it.
+        # Not through sys.stderr: the signal may interrupt a write to sys.stderr.
         with contextlib.suppress(OSError):
             os.write(2, words)
 

@@ -1,4 +1,4 @@
-"""The command `autotune`: its verbs, and the one place that prints errors."""
+"""The command `autotune` with all verbs. All errors are printed here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INTERRUPTED = 130
 WITH_SCRIPT = ("autotune search", "autotune run", "autotune record", "autotune config show", "autotune diagnose")
 COMPLETION_VARIABLE = "_AUTOTUNE_COMPLETE"
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__base__ or Exception
-"""The parser's own error; typer brings its parser along, or has it from a package of its own, by its release."""
+"""Error of the parser. The module of the parser depends on the release of typer."""
 
 _HELP = "Find the fastest safe settings for your own PyTorch training script, under a memory cap."
 _EXAMPLES = """\b
@@ -87,7 +87,7 @@ def _root(
 
 
 def _say_what_is_not_read() -> None:
-    """A line for every variable that is probably misspelled."""
+    """Prints a line for every AUTOTUNE_ variable without a meaning; most are misspelled."""
     if any(name.startswith("AUTOTUNE_") for name in os.environ):
         from autotune.study_file.sources import unread_variables  # Takes a tenth of a second.
 
@@ -96,17 +96,17 @@ def _say_what_is_not_read() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one verb; its exit code.
+    """Runs a verb; gives the exit code.
 
     Args:
-        argv: The words after the program's name; None = those of this process.
+        argv: The words after the program's name; None = the words of this process.
     """
     streams.prepare(_mask)
     command = typer.main.get_command(app)
     if COMPLETION_VARIABLE in os.environ:
         command.main(argv, prog_name="autotune")  # answers the shell, and leaves
     try:
-        # Not command.main(): it would swallow an interrupt.
+        # Not command.main(), which swallows an interrupt.
         with command.make_context("autotune", sys.argv[1:] if argv is None else list(argv)) as context:
             code = command.invoke(context)
     except AutotuneError as error:
@@ -117,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
         return done.exit_code
     except KeyboardInterrupt:
         return _fail("Interrupted.", "", INTERRUPTED)
-    except BrokenPipeError:  # of the parser's own help; results and talk see to it themselves
+    except BrokenPipeError:  # by the help text; results and talk handle a closed pipe themselves
         streams.lead_nowhere(sys.stdout)
         return 0
     return code if isinstance(code, int) else 0
@@ -139,7 +139,7 @@ def _fail(message: str, hint: str, code: int) -> int:
 
 
 def _parsing_words(error: BaseException) -> tuple[str, str]:
-    """What the parser did not understand, and what was probably meant."""
+    """Message and hint for an error of the parser."""
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "autotune"

@@ -1,4 +1,4 @@
-"""Turns the options of a search into parameters of typer, and holds the parameters that many verbs share."""
+"""Turns the options of a search into parameters of typer, and declares the parameters of many verbs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotune.study_file.name import study_name
 from autotune.study_file.search_options import BY_NAME, OPTIONS, Kind, SearchOption
 
 COMPLETIONS: dict[str, Callable[..., Any]] = {"device": complete_device, "take_over": complete_study}
-"""What the shell offers after TAB, by option."""
+"""Functions that complete a value after TAB, by option."""
 
 
 def typer_parameter(option: SearchOption, verb: str = "search") -> Any:

@@ -1,4 +1,4 @@
-"""Where a verb works: the working directory, and the database that it reads."""
+"""The working directory and the database of a verb."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from autotune.store.repository import Repository
 
 READING_PATIENCE_S = 5.0
-"""Whoever only asks is told soon that a database is locked or gone; a search waits for it."""
+"""Verbs that only read report a locked or missing database after this time; a search waits longer."""
 
 
 def working_directory() -> Path:
     """The working directory.
 
     Raises:
-        UsageError: It was deleted, or no database and no JSON document can hold its name.
+        UsageError: The directory was deleted, or the name is not UTF-8 and fits neither a database nor JSON.
     """
     try:
         cwd = Path.cwd()
@@ -35,23 +35,23 @@ def working_directory() -> Path:
 
 
 def storage_in_use(asked: str | None) -> str:
-    """The database that holds in this directory and environment, with `asked` before all else.
+    """The database in force: `asked`, or the database of this environment and directory.
 
     Raises:
-        UsageError: A study file names one outside of its folder, and this user has not agreed to that.
+        UsageError: A study file names a database outside the file's folder, and this user has not agreed.
     """
     return resolve_storage(asked, environ=os.environ, cwd=working_directory(), check=check_storage_agreed)
 
 
 def open_repository(asked: str | None, *, writes: bool = False) -> Repository:
-    """The studies in the database that holds; nothing is made where there is none.
+    """Opens the studies of the database in force; never creates a database.
 
     Args:
-        asked: What `--storage` says.
-        writes: Whether more is done than reading; the database is brought up to this release then.
+        asked: Value of `--storage`.
+        writes: The verb also writes, so the database is migrated to this release.
 
     Raises:
-        StoreError: There is no such database, it holds no studies of ours, or it cannot be read.
+        StoreError: The database does not exist, cannot be read, or holds no studies of autotune.
     """
     from autotune.store.repository import Repository
     from autotune.store.retry import Patience

@@ -52,11 +52,11 @@ def record(
 ) -> int:
     """Measure a complete grid of settings into one file.
 
-    Searches can then be compared on it, without a trial.
+    Searches can then be compared on the file, without a trial.
 
-    Cells are all combinations of the values given with --set and --fix; everything else stays as the script has it.
-    All cells are measured in random order, then all of them again, and two anchors in between, so that drift shows.
-    The same command again goes on where it stopped.
+    Cells are all combinations of the values given with --set and --fix; all other settings stay the script's own. All
+    cells are measured in random order, then all again. Two anchors in between show drift. The same command again
+    continues the recording.
     """
     if out is None:
         raise UsageError("A recording needs a file.", "Name it with --out grid.jsonl.")
@@ -96,7 +96,7 @@ def _record(
 
 
 def _status(out: Path) -> StudyStatus:
-    """What the cells are compared with, where an earlier run measured it."""
+    """The baseline of an earlier run with the measured rate, as the reference for new cells."""
     from autotune.lab.grid_file import read_grid
     from autotune.report.lines import StudyStatus
 

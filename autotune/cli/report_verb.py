@@ -1,4 +1,4 @@
-"""`autotune report`: a study as one page to look at, to show, or to read by a program."""
+"""`autotune report`: a study as a page for people or programs."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def report(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite whatever is at --out.")] = False,
 ) -> int:
-    """Write a study as one page with pictures.
+    """Write a study as a page with pictures.
 
-    It holds how the search went, memory, each setting, stalls, all trials, and the machine.
+    The page shows the course of the search, memory, each setting, stalls, all trials, and the machine.
 
-    The HTML holds its style and its pictures, and loads nothing: it can be mailed, or kept with the results. A file
-    that is there already is replaced only if it is a report.
+    The HTML contains all styles and pictures and loads nothing, so the file can be mailed or archived. An existing file
+    is replaced only if the file is a report.
     """
     from autotune.report.interactive import DRAW, plotly_script
     from autotune.report.streams import say, write_result
@@ -73,7 +73,7 @@ def _told(study: str, repository: Repository, *, with_figures: bool) -> StudyVie
 
 
 def say_left_out(number: str, error: StoreError) -> None:
-    """Says that a trial was left out, and why."""
+    """Reports a trial that was left out, with the reason."""
     from autotune.report.streams import say
 
     say(f"left out: {error.message}")
@@ -106,7 +106,7 @@ def _text(view: StudyView, kind: str, scripts: tuple[str, ...]) -> str:
 
 
 def _write(path: Path, text: str, kind: str, *, force: bool) -> None:
-    """Writes the page; what lies there already stays, unless it begins as a report of this form does."""
+    """Writes the page. An existing file stays, unless the file begins like a report of this form."""
     from autotune.report.streams import masked
 
     beginning = text[: text.index("\n", text.index("autotune report"))].encode()

@@ -1,4 +1,4 @@
-"""`autotune resume`: goes on with a study that was interrupted, killed, or is finished already."""
+"""`autotune resume`: continues an interrupted or killed study; repeats the result of a finished study."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Examples:
 
 @takes_options("resume")
 def resume(study: Study, flags: Flags, output: Output) -> int:
-    """Go on with a study, under what is left of its budget.
+    """Go on with a study under the rest of the budget.
 
-    What it runs is printed before it runs; what this user has neither started nor agreed to is asked for first. No
-    finished trial is run again. A study that is finished gives its result once more. A study in a database server
-    may be searched from several machines of one class at once, one resume on each.
+    The command of the study is printed before the first run. If you have neither started nor agreed to the study, you
+    are asked first. No finished trial is run again. A finished study gives the same result once more. Several machines
+    of the same class may search a study in a database server together, with a resume on each machine.
     """
     from autotune.cli.trust_verb import agreed
     from autotune.study.status import is_final, overview_in
@@ -61,7 +61,7 @@ def resume(study: Study, flags: Flags, output: Output) -> int:
 
 
 def _after(words: str, tell: Callable[[Event], None]) -> Callable[[Event], None]:
-    """Says the words before the first event of the search; a refused resume has no such event and says nothing."""
+    """Says the words before the first event of the search; a refused resume has no event and says nothing."""
     from autotune.model.events import Notice
     from autotune.report.streams import say
 
@@ -76,7 +76,7 @@ def _after(words: str, tell: Callable[[Event], None]) -> Callable[[Event], None]
 
 
 def status_of(record: StudyRecord, trials: TrialOverview) -> StudyStatus:
-    """How a stored study stands: what its new trials are to be compared with."""
+    """The status of a stored study: baseline and best trial, as the reference for new trials."""
     from autotune.model.facts import samples_unit
     from autotune.report.lines import StudyStatus
 

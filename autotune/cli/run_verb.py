@@ -45,10 +45,10 @@ def run(
 ) -> int:
     """Train a script, unedited, with the settings of a tuned config.
 
-    This is real training: the script writes where it writes, and runs until it ends. Its exit code is this command's.
-    What is in force is said once, after two steps. Where a setting cannot be applied soundly from outside, this ends
-    before it trains, or after those two steps, with exit code 2 and the lines to add to the script instead. A config
-    that adds arguments to the script, and that no search of yours wrote here, is asked for first: see autotune trust.
+    This is real training: the script writes real files and runs to the end. The exit code is the script's. After two
+    steps, a line names the settings in force. Some settings cannot be applied soundly from outside: the command then
+    ends before training or after two steps, with exit code 2 and the lines to add to the script. For a config from
+    elsewhere with arguments for the script, you are asked first: see autotune trust.
     """
     from autotune.emit.tuned_config import read_config
     from autotune.study_file.command import check_script
@@ -100,7 +100,7 @@ def _doubts(tuned: TunedConfig, config: str, job: ScriptCommand) -> Iterator[str
 
 
 def _become(tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool, path: str, device: str) -> int:
-    """Replaces this process by the script, so that its signals, its output and its exit code are its own."""
+    """Replaces this process by the script, which then owns signals, output and exit code."""
     from autotune.study.apply import run_command
 
     argv, environment = run_command(tuned, job.command, cwd, share=share, path=path, device=device)

@@ -33,13 +33,13 @@ def search(
         bool, typer.Option("--probe", help="With --dry-run: run the script once, and print what that taught.")
     ] = False,
 ) -> int:
-    """Find the fastest settings for a training script by running it.
+    """Find the fastest settings for a training script in short trials.
 
-    The script is run many times for a few seconds each, as it is, in the working directory; what it writes then is
-    thrown away. The best settings are measured again beside its own, and go into a tuned config.
+    The unedited script is run many times for a few seconds in the working directory; files that the script writes are
+    thrown away. The best settings are measured again beside the script's own settings, and go into a tuned config.
 
     Every option can also stand in study.toml (or under [tool.autotune] in pyproject.toml), with _ for -, and most
-    in a variable such as AUTOTUNE_MEMORY_CAP. Flags come first, then variables, then the file.
+    options in a variable such as AUTOTUNE_MEMORY_CAP. Flags win over variables, variables over the file.
     """
     if probe and not dry_run:
         raise UsageError("--probe goes with --dry-run.", "A search runs its probe anyway.")

@@ -1,4 +1,4 @@
-"""`autotune studies`: lists, shows and deletes what is in the database."""
+"""`autotune studies`: lists, shows and deletes the studies of a database."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _default(context: typer.Context, storage: Storage = None, as_json: Json = Fa
 def list_studies(storage: Storage = None, as_json: Json = False) -> int:
     """List the studies in the database, the newest first.
 
-    Each with its best samples per second, their ratio to yours, and its age.
+    Each study is listed with the best samples per second, the ratio to your own settings, and the age.
 
     A ratio after ~ is of single trials, before any finals.
     """
@@ -114,7 +114,7 @@ def _ratio_text(entry: dict[str, Any]) -> str:
 
 
 def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any] | None:
-    """One study of the list; None where it cannot be read, which is said."""
+    """A study of the list; None for an unreadable study, after a message."""
     from autotune.study.status import is_final, overview_in, status_result
 
     now = datetime.now(UTC)
@@ -144,7 +144,7 @@ def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any] | None
 
 @app.command("show", epilog=SHOW_EXAMPLES)
 def show_study(study: Study, storage: Storage = None, as_json: Json = False) -> int:
-    """Show what a study was asked, and how every trial ended."""
+    """Show the options of a study, and the end of every trial."""
     from autotune.cli.report_verb import say_left_out
     from autotune.report.document import write_document
     from autotune.report.streams import write_result
@@ -167,7 +167,7 @@ def delete_study(
     storage: Storage = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
-    """Delete a study with its trials. Its tuned config stays."""
+    """Delete a study with all trials. The tuned config stays."""
     from autotune.report.streams import say
     from autotune.study import removal
 
@@ -182,9 +182,9 @@ def delete_study(
 
 @app.command("upgrade", epilog=UPGRADE_EXAMPLES)
 def upgrade(storage: Storage = None) -> int:
-    """Bring the database to this release, and mend what a killed process left half written.
+    """Bring the database to this release, and repair the unfinished writes of killed processes.
 
-    Searches and resumes do so by themselves; verbs that only read never write.
+    Searches and resumes upgrade by themselves; verbs that only read never write.
     """
     from autotune.report.streams import write_result
 

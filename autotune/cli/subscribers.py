@@ -1,4 +1,4 @@
-"""Who is told of the events of a search: a person on standard error, a program on standard output."""
+"""Sends the events of a search to standard error for people and to standard output for programs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def event_stream(output: Output) -> EventStream | None:
 def told(
     stop: Stoppable, *, quiet: bool, stream: EventStream | None = None, status: StudyStatus | None = None
 ) -> Iterator[Callable[[Event], None]]:
-    """What is to be called with every event, for as long as the search runs; signals ask it to stop meanwhile.
+    """The function to call with every event during the search; meanwhile, signals ask for a stop.
 
     Args:
-        stop: What they ask.
+        stop: Counts the requests of signals.
         quiet: Say only warnings.
-        stream: Is told as well.
-        status: What an earlier run of the same study found.
+        stream: Gets every event too.
+        status: Results of an earlier run of the same study.
     """
     with (
         Terminal(quiet=quiet, status=status, num_stops=lambda: stop.level) as talk,

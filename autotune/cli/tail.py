@@ -1,4 +1,4 @@
-"""The words after `--`, which belong to the user's script, or are a whole command."""
+"""The words after `--`: arguments of the user's script, or a whole command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TAIL = "autotune.tail"
 
 
 class TailCommand(TyperCommand):
-    """A verb that hands on what follows the first `--` as it was typed.
+    """A verb that hands on the typed words after the first `--`.
 
     The parser itself would drop the `--`, and `search train.py -- x` could not be told from `search -- train.py x`.
     """
@@ -23,6 +23,6 @@ class TailCommand(TyperCommand):
 
 
 def tail_of(context: typer.Context) -> tuple[str, ...] | None:
-    """The words after `--`; None where there was no `--`."""
+    """The words after `--`; None without a `--`."""
     tail: tuple[str, ...] | None = context.meta.get(_TAIL)
     return tail

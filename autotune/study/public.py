@@ -1,4 +1,4 @@
-"""What `autotune.search` and `autotune.resume` are: a search asked for from Python, as the command asks for it."""
+"""`autotune.search` and `autotune.resume`: the commands of the same names, from Python."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def search(
 ) -> SearchResult:
     """The result of a search for the fastest settings of a training script, under a memory cap.
 
-    The script runs many times for a few seconds each, in processes of its own; what it writes then is thrown away. The
-    best settings go into a tuned config, whose path is `config` of the result. `result.document()` is the document that
-    `autotune search --json` prints. What is not given here holds as on the command line: AUTOTUNE_* variables first,
-    then `study.toml`, then the defaults. An interrupt (KeyboardInterrupt) ends the running trial; what is finished is
-    stored, and `resume` goes on.
+    The script runs many times for a few seconds, each time in a new process; files that the script writes are thrown
+    away. The best settings go into a tuned config at the path `result.config`. `result.document()` is the document of
+    `autotune search --json`. Options without an argument come from AUTOTUNE_* variables, then from `study.toml`, then
+    from the defaults. An interrupt (KeyboardInterrupt) ends the running trial; finished trials are stored, and `resume`
+    goes on.
 
     Args:
         script: The training script; relative to `cwd`.
@@ -65,41 +65,41 @@ def search(
         module: The script as a module, as after `python -m`, in place of `script`.
         command: A whole command, such as `("torchrun", "--nproc-per-node", "2", "train.py")`, in place of `script`.
         cwd: Where the script is started and the study file is looked for; None = the working directory.
-        nproc_per_node: Processes that train together on this machine, at least 1; torchrun starts them.
+        nproc_per_node: Number of processes that train together on this machine, at least 1, started by torchrun.
         study: Name of the study; None = the script's.
         study_file: Read this instead of `study.toml`.
         storage: Database: a path or a URL; None = `studies/autotune.db` below `cwd`.
-        memory_cap: Most device memory that training may take: `16GiB`, or `80%` of the device's total. None = 90 % of
-            what is free; on a CPU 80 % of what is available.
+        memory_cap: Most device memory for training: `16GiB`, or `80%` of the device's total. None = 90 % of what is
+            free; on a CPU 80 % of what is available.
         trials: Trials to spend, at least 1, the baseline included; None = at most 40.
         time: Longest wall time with probe and finals, in seconds above 0, or text such as `15m`; None = 15 minutes.
         effective_batch: `fixed` (the default), `free`, or samples per optimizer step as `64..1024`.
         set: Search only these values: setting or knob -> `a,b,c`, `low..high`, or a sequence.
         fix: Do not search: setting or knob -> value.
-        map: Setting or knob -> the script's own argument for it, such as `--workers={}`.
-        samples_per_step: Samples per optimizer step, above 0, where they cannot be counted.
-        take_over: A study whose trials count too, where they fit.
-        out: Where the tuned config goes, `.yaml`, `.toml` or `.json`; None = `autotune.yaml` below `cwd`.
+        map: Setting or knob -> the matching argument of the script, such as `--workers={}`.
+        samples_per_step: Samples per optimizer step, above 0, for loaders without countable samples.
+        take_over: A study with trials that count too if they fit.
+        out: Path of the tuned config, `.yaml`, `.toml` or `.json`; None = `autotune.yaml` below `cwd`.
         force: Overwrite whatever is at `out`.
         seed: Of the search, 0 to 4294967295.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         share_gpu: Measure although other processes use the device.
-        protection: What keeps the user's files from what trials write: `auto` (the best that the system permits),
-            `layers`, `landlock` or `none`.
-        unprotected: With `auto`, go on where the system permits neither layers nor Landlock.
-        allow_batchnorm_accumulation: Split batches although BatchNorm then sees smaller ones.
-        writable: Files and folders that trials write for real; relative to `cwd`. All else is left as it is.
-        on_event: Told of everything that happens, as `autotune.model.events`; it must not raise.
+        protection: Protection of the user's files from trials: `auto` (the best permitted by the system), `layers`,
+            `landlock` or `none`.
+        unprotected: With `auto`, search even if the system permits neither layers nor Landlock.
+        allow_batchnorm_accumulation: Split batches although BatchNorm then sees smaller batches.
+        writable: Files and folders that trials write for real, relative to `cwd`. All other files stay unchanged.
+        on_event: Called with every event of `autotune.model.events`; must not raise.
         stop: Asks for an end from another thread: once after the running trial, twice at once.
 
     Raises:
-        UsageError: An argument is impossible, or the script is not there (its subclasses: StudyExistsError,
+        UsageError: An argument is impossible, or the script does not exist (subclasses: StudyExistsError,
             SearchSpaceError, ConfigError of the study file or of `out`).
-        NoFeasibleSettingsError: The script under its own settings needs more than all the memory that is free.
+        NoFeasibleSettingsError: The script under its own settings needs more than all free memory.
         EveryTrialFailedError: The script failed, or never trained.
         StoreError: The database cannot be used.
-        HostError: The device is not there, or others use it; or nothing protects the user's files.
-        TypeError: None or several of `script`, `module` and `command` were given with what excludes it.
+        HostError: The device does not exist or is in use, or nothing protects the user's files.
+        TypeError: `command` was given together with `script`, `module` or `args`.
 
     Example:
         ```python
@@ -126,22 +126,22 @@ def resume(
     on_event: Callable[[Event], None] | None = None,
     stop: StopRequest | None = None,
 ) -> SearchResult:
-    """The result of a stored study, after going on with it under what is left of its budget.
+    """The result of a stored study, after more trials under the rest of the budget.
 
-    No finished trial is run again; a study that is finished gives its result once more.
+    No finished trial is run again; a finished study gives the same result once more.
 
     Args:
         study: Name of the study.
-        storage: Its database, as for `search`; None = the one that holds in `cwd`.
-        cwd: Where the database and the study file are looked for; None = the working directory.
+        storage: Database of the study, as for `search`; None = the database in force in `cwd`.
+        cwd: Folder of the database and the study file; None = the working directory.
         unprotected: As for `search`.
         on_event: As for `search`.
         stop: As for `search`.
 
     Raises:
-        StudyNotFoundError: There is no such study.
-        StudyExistsError: Another tuner of this machine is searching it.
-        UsageError: Its script, its command or the machine has changed.
+        StudyNotFoundError: The study does not exist.
+        StudyExistsError: Another tuner of this machine is searching the study.
+        UsageError: The script, the command or the machine has changed.
         AutotuneError: As for `search`.
     """
     here = Path.cwd() if cwd is None else Path(cwd).absolute()
@@ -167,7 +167,7 @@ def _flag(kind: Kind, value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """A value as it is written on the command line; a sequence as `a,b,c`."""
+    """A value in the words of the command line; a sequence becomes `a,b,c`."""
     if isinstance(value, (str, os.PathLike)):
         return value
     if isinstance(value, bool):

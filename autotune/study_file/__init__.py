@@ -1,1 +1,1 @@
-"""What the user asks of a search: from flags, environment and study file to one SearchSpec. Pure, but for reading."""
+"""Turns flags, environment and study file into a SearchSpec. Pure, except for reading files."""

@@ -1,6 +1,6 @@
-"""Finds values of a study file that lead outside its own folder or drop protection, and whether the user has agreed.
+"""Finds values of a study file that lead outside the file's folder or drop protection, and checks the user's agreement.
 
-A folder may be somebody else's, cloned a minute ago. By running autotune in the folder, the user starts whatever the
+A folder may come from a stranger, cloned a minute ago. By running autotune in the folder, the user starts whatever the
 study file names inside the folder. A server, a program, a file elsewhere, or a lack of protection is accepted only
 after `autotune trust`.
 """

@@ -1,4 +1,4 @@
-"""A search as the command line and `autotune.search` ask for it: resolved here and now, and checked."""
+"""Resolves and checks a search of the command line or of `autotune.search`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from autotune.study_file.sources import Origin
 
 
 def asked(flags: Mapping[str, Any], tail: Sequence[str] | None, cwd: Path) -> Resolved:
-    """The search that options, this process's environment and study file together ask for, of a script that is there.
+    """The search of options, environment and study file together; the script exists.
 
     Args:
         flags: Options by name with underscores, as text; `set`, `fix` and `map` as lists of `KEY=TEXT`.
-        tail: Arguments of the script, or a whole command where the flags name no script; None for neither.
-        cwd: Where the script is started.
+        tail: Arguments of the script, or a whole command without a script among the flags; None for neither.
+        cwd: Folder in which the script is started.
 
     Raises:
-        UsageError: An option is impossible, or there is no such script, or it is not Python; or the study file leads
-            out of its folder, and this user has not agreed to that.
-        ConfigError: The study file is.
+        UsageError: An option is impossible, the script does not exist or is not Python, or the study file leads out of
+            the file's folder and this user has not agreed.
+        ConfigError: A value of the study file is impossible.
     """
     resolved = resolve(flags, tail, environ=os.environ, cwd=cwd)
     used = {key.partition(".")[0] for key, origin in resolved.origins.items() if origin is Origin.FILE}
     if resolved.file is not None and lies_in(resolved.job.script, resolved.file.path.parent):
-        # Arguments for a script of the folder are as good as that script; for any other they are not.
+        # Arguments in the folder give no more power to the folder's own script, but may to a script from elsewhere.
         used -= {"args", "map"}
     check_agreed(resolved.file, used)
     check_script(resolved.job, cwd)

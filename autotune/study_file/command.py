@@ -1,4 +1,4 @@
-"""What starts the user's script: from what was typed to a command, and whether that script can run at all.
+"""Turns typed words into the command that starts the user's script, and checks that the script can run.
 
 Nothing here executes or imports the user's code.
 """
@@ -19,13 +19,13 @@ from pathlib import Path
 from autotune.errors import UsageError
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
-"""How N processes of one machine are started; restarts are the tuner's affair."""
+"""Starts N processes on a machine; restarts are the tuner's affair."""
 SEARCH = ("autotune", "search")
 NO_RESTARTS = "--max-restarts=0"
 LAUNCHER_MODULES = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner"}
 )
-"""After `python -m` these start another script, which is the one that people know the job by."""
+"""Modules that start another script after `python -m`; people know the job by the other script."""
 
 _NUM_PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus)(?:=(.*))?")
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -34,7 +34,7 @@ _COMMAND_HINT = "A whole command goes after --, as in: autotune search -- torchr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptCommand:
-    """A command that starts a script."""
+    """A command with the script that the command starts."""
 
     command: tuple[str, ...]
     script: str
@@ -44,7 +44,7 @@ class ScriptCommand:
 
     @property
     def default_study(self) -> str:
-        """What a study of it is called when nobody says: the module's name, or the script's without its suffix."""
+        """Default name of a study: the module's name, or the script's name without the suffix."""
         return self.script if self.is_module else Path(self.script).stem
 
 
@@ -52,10 +52,10 @@ def script_command(script: str, args: Sequence[str], cwd: Path, *, num_processes
     """The command of `SCRIPT args`, with the Python that runs the tuner.
 
     Args:
-        script: Path as it was typed; relative to `cwd`.
+        script: Typed path, relative to `cwd`.
         args: Arguments of the script.
-        cwd: Where it will be started.
-        num_processes: Processes that train together; above 1 torchrun starts them.
+        cwd: Folder in which the script will be started.
+        num_processes: Number of processes that train together; torchrun starts more than 1.
     """
     return ScriptCommand(
         command=(*_launcher(num_processes), script, *args),
@@ -81,13 +81,13 @@ def _launcher(num_processes: int) -> tuple[str, ...]:
 
 
 def whole_command(words: Sequence[str], cwd: Path) -> ScriptCommand:
-    """The command as it was typed, such as `torchrun --nproc-per-node 2 train.py --epochs 90`.
+    """The typed command, such as `torchrun --nproc-per-node 2 train.py --epochs 90`.
 
-    The script is the first word that is a Python file, or the module after `-m`. A program that is not on the PATH is
-    looked for beside this Python, where `torchrun` is when the environment was not activated.
+    The script is the first word that names a Python file, or the module after `-m`. A program outside the PATH is
+    looked for beside this Python: `torchrun` of an environment that was not activated is there.
 
     Raises:
-        UsageError: There is no such program, or no word of the command is a script.
+        UsageError: The program does not exist, or no word of the command is a script.
     """
     program = _find_program(words[0], cwd)
     script, is_module = _script_among(words, cwd)
@@ -113,7 +113,7 @@ def _find_program(word: str, cwd: Path) -> str:
 
 
 def _script_among(words: Sequence[str], cwd: Path) -> tuple[str, bool]:
-    """The script or module that a command runs, and whether it is a module."""
+    """The script or module of a command, and true for a module."""
     follows_m = False
     for word in words[1:]:
         if follows_m and word not in LAUNCHER_MODULES:
@@ -129,12 +129,12 @@ def _script_among(words: Sequence[str], cwd: Path) -> tuple[str, bool]:
 
 
 def _absolute(cwd: Path, word: str) -> str:
-    # Not resolved: people know a script by the link that they called.
+    # Links are not resolved: people know a script by the path that they type.
     return os.path.normpath(cwd / word)
 
 
 def _num_processes(words: Sequence[str]) -> int:
-    """Processes that a launcher's own option asks for; 1 where there is none, or where it is no number."""
+    """Number of processes in a launcher's own option; 1 without the option or without a number."""
     for position, word in enumerate(words):
         match = _NUM_PROCESSES.fullmatch(word)
         if match is None:
@@ -145,7 +145,7 @@ def _num_processes(words: Sequence[str]) -> int:
 
 
 def as_typed(command: Sequence[str]) -> tuple[str, ...]:
-    """The words that say the same command to `autotune run`: the inverse of the functions above."""
+    """The words of `autotune run` for the same command: the inverse of the functions above."""
     words = list(command)
     if not words or words[0] != sys.executable:
         return ("--", *words)
@@ -168,10 +168,10 @@ def search_words(command: Sequence[str], *options: str) -> tuple[str, ...]:
 
 
 def check_script(job: ScriptCommand, cwd: Path) -> None:
-    """Checks, before anything is started, that the script is there and is Python that can be parsed.
+    """Checks before any start that the script exists and is valid Python.
 
     Raises:
-        UsageError: It is not.
+        UsageError: The script does not exist, cannot be read, or is not Python.
     """
     path = _module_file(job.script, cwd) if job.is_module else Path(job.script)
     if path is None:
@@ -191,10 +191,10 @@ def check_script(job: ScriptCommand, cwd: Path) -> None:
 
 
 def _check_package_is_seen(folder: Path) -> None:
-    """Refuses a module of the script's own in which every process of a trial would look for ours.
+    """Refuses a module of the user with the name of this package, because trials would import the user's module.
 
     Raises:
-        UsageError: There is one.
+        UsageError: The folder has such a module.
     """
     for own in (folder / "autotune.py", folder / "autotune" / "__init__.py"):
         if own.is_file() and own.resolve().parent != PACKAGE:
@@ -214,16 +214,16 @@ def _check_syntax(content: bytes, shown: str) -> None:
     except ValueError as error:
         raise UsageError(f"{shown} is not a Python script: {error}.", _COMMAND_HINT) from error
     except (RecursionError, MemoryError):
-        return  # the parser's own limits; whether the script runs, its first run will tell
+        return  # limits of the parser; the first run tells more
 
 
 def _module_file(name: str, cwd: Path) -> Path | None:
-    """The file that `python -m NAME` runs; None where it is not a plain source file.
+    """The file that `python -m NAME` runs; None for anything but a plain source file.
 
-    Packages are found without being imported, which would run the user's code here.
+    Packages are found without an import, because an import would run the user's code here.
 
     Raises:
-        UsageError: There is no such module.
+        UsageError: The module does not exist.
     """
     top, *parts = name.split(".")
     spec = _find_top(top, [str(cwd), *sys.path])

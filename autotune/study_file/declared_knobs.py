@@ -1,4 +1,4 @@
-"""Names in --set, --fix and --map that are no setting: whether the script can have such a knob at all."""
+"""Finds names in --set, --fix and --map that are neither settings nor possible knobs of the script."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from autotune.settings import GROUP_OF_FIELD
 from autotune.study_file.command import ScriptCommand
 
 MAX_FILES = 20_000
-"""Files of any kind in the folders that are looked through; a larger project is left to the probe."""
+"""Most files of any kind in the folders of the search for knobs; larger projects are left to the probe."""
 MAX_FILE_BYTES = 1 << 20
 
 
 def unknown_names(values: Mapping[str, Any], job: ScriptCommand, cwd: Path) -> Iterator[tuple[str, str]]:
-    """Pairs of key and sentence for names that are neither a setting, nor mapped, nor in the user's own source.
+    """Pairs of key and sentence for names without a setting, a map, or a place in the user's source.
 
-    A knob is declared in the script's call of `autotune.load`, which only its run shows; but then its name stands in a
-    file that names autotune too, and that is looked for before anything is started.
+    A knob is declared by a call of `autotune.load`, which only a run shows. Before any run, a source file must contain
+    the name of the knob and the word autotune.
 
     Args:
-        values: `set`, `fix` and `map` as they were merged.
-        job: What is run.
-        cwd: Where it is run.
+        values: Merged values of `set`, `fix` and `map`.
+        job: Command of the script.
+        cwd: Folder of the run.
     """
     mapped = mapped_settings(values["map"].items())
     searched = {**values["set"], **values["fix"]}
@@ -52,7 +52,7 @@ def _what_to_do(name: str, *, is_mapped: bool = False) -> str:
 
 
 def _is_in_source(name: str, folders: tuple[Path, ...]) -> bool:
-    """Whether a source file below these folders names both the knob and autotune; also where there are too many."""
+    """True when a source file below these folders names the knob and autotune, or when the files are too many."""
     word = re.compile(rf"\b{re.escape(name)}\b".encode())
     num_files = 0
     for folder in folders:
@@ -67,7 +67,7 @@ def _is_in_source(name: str, folders: tuple[Path, ...]) -> bool:
 
 
 def _holds_source(folder: Path) -> bool:
-    """Whether a folder is the user's own: neither hidden nor an environment."""
+    """True for a folder of the user's code: not hidden, and no environment."""
     return not folder.name.startswith(".") and not (folder / "pyvenv.cfg").exists()
 
 

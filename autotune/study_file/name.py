@@ -1,4 +1,4 @@
-"""The name of a study, as it was typed."""
+"""Reads the typed name of a study."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from autotune.errors import UsageError
 
 
 def study_name(typed: str) -> str:
-    """The name as text that a database can hold, whatever encoding this process's locale has.
+    """The name as text for a database, in every locale.
 
     Raises:
-        UsageError: What was typed is not UTF-8.
+        UsageError: The typed bytes are not UTF-8.
     """
     try:
         # Under a locale without Unicode the words of a command line come as bytes in disguise.

@@ -1,4 +1,4 @@
-"""What the user asked: flags, then `AUTOTUNE_*`, then the study file, then the defaults, made into one SearchSpec."""
+"""Merges flags, `AUTOTUNE_*`, study file and defaults, in this order, into a SearchSpec."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ ABOUT_SCRIPT = tuple(option.name for option in OPTIONS if option.about_script)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resolved:
-    """A search as asked, and where each part of it was said."""
+    """A search with the source of each value."""
 
     spec: SearchSpec
     job: ScriptCommand
     values: Mapping[str, Any]
-    """What was said, by key; of a table by `set.KEY`. A key that nobody named is missing."""
+    """Given values by key, for entries of a table by `set.KEY`; keys without a given value are missing."""
     origins: Mapping[str, Origin]
-    """By key, those with a default too; of a table by `set.KEY`."""
+    """Sources by key, defaults included; for entries of a table by `set.KEY`."""
     file: StudyFile | None
-    """The study file that was read."""
+    """The study file; None without a study file."""
 
 
 def resolve(flags: Mapping[str, Any], tail: Sequence[str] | None, *, environ: Mapping[str, str], cwd: Path) -> Resolved:
-    """The search that flags, environment and study file together ask for.
+    """The search of flags, environment and study file together.
 
     Args:
         flags: By key, as text (`set`, `fix` and `map` as lists of `KEY=TEXT`, switches as booleans); None, False and an
-            empty list mean not given. `study_file` names the file to read.
-        tail: The words after `--`: arguments of the script, or a whole command when the flags name no script; None
+            empty list mean not given. `study_file` names the study file.
+        tail: The words after `--`: arguments of the script, or a whole command without a script among the flags; None
             without a `--`.
         environ: The environment.
-        cwd: The working directory, where the script will be started.
+        cwd: The working directory of the script.
 
     Raises:
-        ConfigError: Something in the study file cannot be used; all problems of all sources are named at once.
-        UsageError: The same, for flags and the environment.
+        ConfigError: A value in the study file cannot be used; all problems of all sources are named at once.
+        UsageError: A flag or a variable cannot be used.
     """
     file = find_study_file(cwd, environ, flags.get("study_file"))
     problems = Problems()
@@ -76,7 +76,7 @@ def resolve(flags: Mapping[str, Any], tail: Sequence[str] | None, *, environ: Ma
 
 
 def _take_tail(flags: dict[str, Any], tail: Sequence[str] | None) -> Sequence[str] | None:
-    """Puts the words after `--` where they belong; a whole command is given back."""
+    """Makes the words after `--` the script's arguments; gives back a whole command."""
     if tail is None:
         return None
     names_script = "script" in flags or "module" in flags
@@ -89,7 +89,7 @@ def _take_tail(flags: dict[str, Any], tail: Sequence[str] | None) -> Sequence[st
 def _leave_out_what_is_about_another_script(
     flags: Mapping[str, Any], whole: ScriptCommand | None, in_file: dict[str, Any], cwd: Path
 ) -> None:
-    """When the command line names what to run, the file's part about another script does not hold."""
+    """Drops the study file's values about another script than the script of the command line."""
     named = whole.script if whole is not None else _script_of(flags, cwd)
     if named is None:
         return
@@ -98,23 +98,23 @@ def _leave_out_what_is_about_another_script(
     for key in (*WHAT_TO_RUN, *about_it):
         in_file.pop(key, None)
     for table in ("set", "fix") if names_another else ():
-        # Its knobs are those of the other script too.
+        # The knobs belong to the other script too.
         in_file[table] = {name: text for name, text in in_file.get(table, {}).items() if name in GROUP_OF_FIELD}
 
 
 def _script_of(values: Mapping[str, Any], cwd: Path) -> str | None:
-    """The script or module that one source names, so that two names of one file compare equal."""
+    """The script or module of a source; two names of the same file compare equal."""
     if "script" in values:
         return script_command(values["script"], (), cwd).script
     return str(values["module"]) if "module" in values else None
 
 
 def _merge(said: Mapping[Origin, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Origin]]:
-    """One value per key, of the first source that has it; tables are merged entry by entry."""
+    """Values by key, each from the first source with a value; tables are merged entry by entry."""
     values: dict[str, Any] = {table: {} for table in TABLES}
     origins: dict[str, Origin] = {}
     for origin, wishes in said.items():
-        # A setting that an earlier source ranges or fixes is not narrowed again by a later one.
+        # A later source does not narrow a setting again that an earlier source ranges or fixes.
         narrowed = values["set"].keys() | values["fix"].keys()
         for key, value in wishes.items():
             if key not in TABLES:
@@ -132,7 +132,7 @@ def _merge(said: Mapping[Origin, dict[str, Any]]) -> tuple[dict[str, Any], dict[
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with those of tables under `set.KEY`."""
+    """The values, with entries of tables under `set.KEY`."""
     flat = {key: value for key, value in values.items() if key not in TABLES}
     return flat | {f"{table}.{name}": text for table in TABLES for name, text in values[table].items()}
 
@@ -152,7 +152,7 @@ def _job(values: Mapping[str, Any], cwd: Path) -> ScriptCommand:
 
 
 def _spec(values: Mapping[str, Any], job: ScriptCommand, cwd: Path) -> SearchSpec:
-    """The search of these values; fields of absent values have the defaults of SearchSpec."""
+    """The search of the values; fields of absent values have the defaults of SearchSpec."""
     fields = {
         option.spec_field: option.to_spec(values[option.name], cwd)
         for option in OPTIONS

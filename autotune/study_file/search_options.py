@@ -1,7 +1,7 @@
 """The options of a search, one entry each: flags, study file, variables, Python and the SearchSpec all read this table.
 
-A new option is an entry here, a parameter of `autotune.search`, and a field of SearchSpec. The module loads quickly,
-because `autotune --help` reads it.
+A new option is an entry here, a parameter of `autotune.search`, and a field of SearchSpec. The module loads quickly for
+the sake of `autotune --help`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SearchOption:
     verbs: tuple[str, ...] = ()
     """Commands with the flag; `autotune config show` takes the flags of `search`."""
     help_in: Mapping[str, str] = field(default_factory=dict)
-    """Help texts of single verbs, where the option means something else."""
+    """Help texts of single verbs with another meaning of the option."""
     without_flag: str = ""
     """How the command line says the value without a flag, such as `SCRIPT`."""
     is_key: bool = True
@@ -82,7 +82,7 @@ class SearchOption:
 
     @property
     def flag(self) -> str:
-        """What a user types: `--memory-cap`, `SCRIPT`, or `after --`."""
+        """The typed form: `--memory-cap`, `SCRIPT`, or `after --`."""
         return self.without_flag or f"--{self.name.replace('_', '-')}"
 
     @property
@@ -369,7 +369,7 @@ VARIABLES = {option.name: option.variable for option in OPTIONS if option.variab
 
 
 def flag_of(key: str) -> str:
-    """What a user types for a key; for an entry of a table `--set NAME`."""
+    """The typed form of a key; for an entry of a table `--set NAME`."""
     table, _, name = key.partition(".")
     flag = BY_NAME[table].flag if table in BY_NAME else f"--{table.replace('_', '-')}"
     return f"{flag} {name}".rstrip()

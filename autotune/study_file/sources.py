@@ -1,4 +1,4 @@
-"""What one source says of a search: flags, `AUTOTUNE_*` or the study file; and all that is wrong with it."""
+"""Reads the values of each source (flags, `AUTOTUNE_*`, study file) and collects all problems."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from autotune.study_file.study_toml import StudyFile, rebase_storage
 
 EXPORTED = frozenset(PREFIX + name.upper() for name in GROUP_OF_FIELD)
 IN_TRIALS = (PREFIX + "TRIAL", PREFIX + "JOB")
-"""A process with one of them was started by autotune, with more variables that are none of the user's."""
+"""Variables of processes that autotune starts. Other AUTOTUNE_ variables there are not the user's either."""
 
 
 class Origin(StrEnum):
-    """Where a value comes from; the earlier one wins."""
+    """The source of a value; earlier members win."""
 
     FLAG = "flag"
     ENVIRONMENT = "environment"
@@ -41,14 +41,14 @@ class Origin(StrEnum):
 
 
 class Problems:
-    """Collects what is wrong, to say all of it at once."""
+    """Collects problems, to report all at once."""
 
     def __init__(self) -> None:
         self._sentences: list[str] = []
         self._is_in_file = False
 
     def add(self, origin: Origin, key: str, sentence: str, file: StudyFile | None = None) -> None:
-        """Notes what is wrong with the value of a key (of a table `set.KEY`), as the rest of a sentence."""
+        """Notes a problem with the value of a key (of a table `set.KEY`), as the rest of a sentence."""
         if origin is Origin.FLAG:
             where = flag_of(key)
         elif origin is Origin.ENVIRONMENT:
@@ -59,11 +59,11 @@ class Problems:
         self._sentences.append(f"{where} {sentence}")
 
     def check(self) -> None:
-        """Goes on where nothing is wrong.
+        """Raises the collected problems; does nothing without a problem.
 
         Raises:
-            ConfigError: Something is, in the study file at least.
-            UsageError: Something is, elsewhere.
+            ConfigError: At least one problem is in the study file.
+            UsageError: All problems are in flags and variables.
         """
         if self._sentences:
             kind = ConfigError if self._is_in_file else UsageError
@@ -71,7 +71,7 @@ class Problems:
 
 
 def read_flags(flags: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
-    """What the flags say, by key; None, False and an empty list mean not given."""
+    """Values of the flags by key; None, False and an empty list mean not given."""
     given = {key: value for key, value in flags.items() if value not in (None, False, [], ()) and key != "study_file"}
     for table in TABLES:
         if table in given:
@@ -96,7 +96,7 @@ def _pairs(table: str, texts: Sequence[str], problems: Problems) -> dict[str, st
 
 
 def read_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
-    """What the `AUTOTUNE_*` variables say, by key; an empty one means not given."""
+    """Values of the `AUTOTUNE_*` variables by key; an empty variable means not given."""
     given = {key: environ[name] for key, name in VARIABLES.items() if key in KEYS and environ.get(name)}
     values, wrong = read_values(given, is_text=True)
     for key, sentence in wrong:
@@ -105,7 +105,7 @@ def read_environment(environ: Mapping[str, str], problems: Problems) -> dict[str
 
 
 def unread_variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for every variable that looks as if it were for autotune, and that nobody reads; none in a trial."""
+    """A sentence for every AUTOTUNE_ variable without a meaning; no sentence inside a trial."""
     if any(name in environ for name in IN_TRIALS):
         return
     known = set(VARIABLES.values())
@@ -123,7 +123,7 @@ def unread_variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def read_file(file: StudyFile, cwd: Path, problems: Problems) -> dict[str, Any]:
-    """What a study file says, by key, with its paths as from `cwd`."""
+    """Values of a study file by key, with paths relative to `cwd`."""
     values, wrong = read_values(file.values, is_text=False)
     for key, sentence in wrong:
         problems.add(Origin.FILE, key, sentence, file)
@@ -149,7 +149,7 @@ def _from_folder(kind: Kind, value: Any, folder: Path, cwd: Path) -> Any:
 
 
 def check_settings(said: Mapping[Origin, dict[str, Any]], file: StudyFile | None, problems: Problems) -> None:
-    """Checks ranges and values of settings; a knob's are known only to the script."""
+    """Checks ranges and values of settings; only the script knows the values of a knob."""
     for origin, values in said.items():
         ranges, fixed = values.get("set", {}), values.get("fix", {})
         for key in ranges.keys() & fixed.keys():
@@ -169,7 +169,7 @@ def check_settings(said: Mapping[Origin, dict[str, Any]], file: StudyFile | None
 
 
 def _why_no_map(key: str, template: str) -> str:
-    """What is wrong with a map by itself; empty when nothing is."""
+    """The problem with a map by itself; empty without a problem."""
     try:
         check_map(key, template)
         setting, value = target_of(key, template)

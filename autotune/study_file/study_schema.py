@@ -1,6 +1,6 @@
-"""The keys of a study file, which are also the long options of a search: their types, checked by pydantic.
+"""Checks the values of options by kind, with pydantic.
 
-Loaded only when a search is asked for; values from flags and the environment are text and are read by the same rules.
+Loaded only for a search. The same rules read flags and variables, whose values are text.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _WORDS_OF_BOUND = {
     "less_than_equal": ("at most", "le"),
 }
 MAX_SEED = (1 << 32) - 1
-"""The largest that NumPy takes; a trial seeds it too."""
+"""The largest seed of NumPy, because a trial seeds NumPy too."""
 
 
 def _refuse(error: AutotuneError) -> PydanticCustomError:
-    # The message goes in as a value: pydantic would take braces in it for places to fill in.
+    # The message goes in as a value, because pydantic fills in braces of a template.
     return PydanticCustomError("ours", "{text}", {"text": f"{error.message.rstrip('.')}. {error.hint}".rstrip(" .")})
 
 
@@ -59,7 +59,7 @@ def _seconds(value: object) -> object:
 
 def _memory_cap(value: str) -> str:
     try:
-        parse_memory_cap(value, total_bytes=1 << 40)  # whether it is one; how much it is, the device tells
+        parse_memory_cap(value, total_bytes=1 << 40)  # checks the form only; the amount depends on the device
     except AutotuneError as error:
         raise _refuse(error) from error
     return value
@@ -95,7 +95,7 @@ def _protection(value: str) -> str:
 
 
 def _text(value: object) -> object:
-    """A value of a setting as it is written on the command line; lists become `a,b,c`."""
+    """A setting's value in the words of the command line; lists become `a,b,c`."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
@@ -117,7 +117,7 @@ def _some_words(value: object) -> object:
     return value
 
 
-# Not str, of which pydantic takes only Unicode: paths and arguments may hold any bytes, as Python disguises them.
+# Not str: pydantic takes only Unicode, and paths and arguments may hold any bytes in Python's disguise.
 Words = Annotated[Any, AfterValidator(_words)]
 Text = Annotated[Any, AfterValidator(_some_words)]
 SettingText = Annotated[str, BeforeValidator(_text)]
@@ -148,14 +148,14 @@ _Values = create_model("_Values", __config__=ConfigDict(extra="forbid", frozen=T
 
 
 def read_values(values: Mapping[str, object], *, is_text: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """The valid values of one source, and what is wrong with the others.
+    """The valid values of a source, and the problems with all other values.
 
     Args:
         values: Values by key.
         is_text: Numbers and booleans are written as text, as flags and variables are.
 
     Returns:
-        Values by key, and a pair of key and sentence for every value that cannot be used.
+        Values by key, and a pair of key and sentence for every bad value.
     """
     problems: dict[str, str] = {}
     wrong: set[str] = set()

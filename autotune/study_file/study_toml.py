@@ -1,7 +1,7 @@
-"""Finding and reading a study file, and the database that it names.
+"""Finds and reads a study file, and the database of the study file.
 
-A study file is `study.toml` in the working directory, `[tool.autotune]` of the `pyproject.toml` there, or a file that
-is named. Its keys are the long options with underscores; its paths are relative to its own folder.
+A study file is `study.toml` in the working directory, `[tool.autotune]` in `pyproject.toml`, or a named file. Keys are
+the long options with underscores; paths are relative to the file's folder.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _SQLITE_URL = re.compile(r"(sqlite(?:\+\w+)?:///)(?!file:|:memory:)([^?]+)(\?.*)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudyFile:
-    """The values of a study file, as they stand there."""
+    """The unchecked values of a study file."""
 
     path: Path
     label: str
-    """The file as it is called in messages."""
+    """Name of the file in messages."""
     values: Mapping[str, Any]
 
 
 def find_study_file(cwd: Path, environ: Mapping[str, str], asked: str | None = None) -> StudyFile | None:
-    """The study file that holds: the one asked for, or what lies in the working directory; None without one.
+    """The study file in force: the named file, or the study file of the working directory; None without a study file.
 
     Args:
         cwd: The working directory.
-        environ: The environment, where AUTOTUNE_STUDY_FILE asks for a file too.
+        environ: The environment; AUTOTUNE_STUDY_FILE may name the file.
         asked: Path of the file, relative to `cwd`.
 
     Raises:
-        ConfigError: The file cannot be read or is not TOML, or the one asked for is not there.
+        ConfigError: The file cannot be read or is not TOML, or the named file does not exist.
     """
     asked = asked or environ.get(VARIABLES["study_file"]) or None
     if asked is not None:
@@ -90,16 +90,16 @@ def resolve_storage(
     cwd: Path,
     check: Callable[[StudyFile], None] = lambda file: None,
 ) -> str:
-    """The database that a verb reads: by its flag, AUTOTUNE_STORAGE, the study file, or the default.
+    """The database of a verb: from the flag, AUTOTUNE_STORAGE, the study file, or the default.
 
     Args:
-        asked: What `--storage` says.
+        asked: Value of `--storage`.
         environ: The environment.
         cwd: The working directory.
-        check: Called with the study file before the database that it names is used.
+        check: Called with the study file before the study file's database is used.
 
     Raises:
-        ConfigError: The study file cannot be read, or its storage is no text.
+        ConfigError: The study file cannot be read, or `storage` is not text.
     """
     said = asked or environ.get(VARIABLES["storage"])
     if said:
@@ -115,7 +115,7 @@ def resolve_storage(
 
 
 def rebase_storage(text: str, folder: Path, cwd: Path) -> str:
-    """A database as a study file in that folder names it, in words that mean the same in the working directory."""
+    """A database of a study file in the folder, written relative to the working directory."""
     if folder == cwd:
         return text
     if "://" not in text:
