@@ -14,7 +14,8 @@ from autotune.report.document import write_document
 from autotune.report.lines import argument_words, facts_words
 from autotune.report.streams import say, write_result
 from autotune.report.words import changes_text, clean, refused_words, value_text
-from autotune.space.search_space import SPLIT, Value
+from autotune.settings import Value
+from autotune.space.search_space import SPLIT
 from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments
 from autotune.study.preview import Preview, preview

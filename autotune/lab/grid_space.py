@@ -11,8 +11,8 @@ from typing import Any
 from autotune.errors import SearchSpaceError
 from autotune.lab.grid import Grid
 from autotune.protocol.codec import from_plain, to_plain
-from autotune.settings import GROUP_OF_FIELD, Settings
-from autotune.space.search_space import DOMAINS, KNOB_PREFIX, SCRIPTS_OWN, SPLIT, SearchSpace, Value
+from autotune.settings import DOMAINS, GROUP_OF_FIELD, Settings, Value
+from autotune.space.search_space import KNOB_PREFIX, SCRIPTS_OWN, SPLIT, SearchSpace
 from autotune.spec import SearchSpec
 
 MAX_CELLS = 5000

@@ -6,8 +6,8 @@ import math
 
 from autotune.search.memory_model import HOST_MARGIN, PREDICTION_MARGIN
 from autotune.search.plan_state import HALF, PlanState
-from autotune.settings import Settings
-from autotune.space.search_space import SPLIT, Value
+from autotune.settings import Settings, Value
+from autotune.space.search_space import SPLIT
 
 PROBE_SHARE = 0.25
 """Share of the micro-batch used by a small-batch probe: far enough away to give the memory line its slope."""

@@ -15,8 +15,8 @@ from typing import Any
 from autotune.model.outcome import Outcome
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import Candidate
-from autotune.settings import GROUP_OF_FIELD, Settings
-from autotune.space.search_space import SPLIT, SearchSpace, Value
+from autotune.settings import GROUP_OF_FIELD, Settings, Value
+from autotune.space.search_space import SPLIT, SearchSpace
 
 TAKEN_APART_STAGE = "taken_apart"
 """Stage of trials run to find the settings that made an earlier trial fail."""

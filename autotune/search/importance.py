@@ -12,7 +12,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import TrialState, create_trial
 
 from autotune.search.optuna_logging import quiet
-from autotune.space.search_space import Value
+from autotune.settings import Value
 
 MAX_TRIALS = 2000
 """More trials make the estimate slower but no better."""

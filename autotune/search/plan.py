@@ -12,8 +12,8 @@ from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, s
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, PlanState, ordered
 from autotune.search.worker_stages import feed, share_cores, waits_for_data, workers_for_usual_gains
-from autotune.settings import Settings
-from autotune.space.search_space import KNOB_PREFIX, SearchSpace, Value
+from autotune.settings import Settings, Value
+from autotune.space.search_space import KNOB_PREFIX, SearchSpace
 
 BASELINE_STAGE = "baseline"
 

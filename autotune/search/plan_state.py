@@ -10,8 +10,8 @@ from typing import Any
 from autotune.search.bounds import Bounds
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
-from autotune.settings import Precision, Settings
-from autotune.space.search_space import SearchSpace, Value
+from autotune.settings import Precision, Settings, Value
+from autotune.space.search_space import SearchSpace
 
 AT_CEILING_RATIO = 0.95
 """Share of its compute-only rate from which a trial's loader is not searched."""

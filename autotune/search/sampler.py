@@ -14,8 +14,8 @@ from optuna.trial import TrialState, create_trial
 from autotune.search.history import FinishedTrial
 from autotune.search.optuna_logging import quiet
 from autotune.search.plan_state import ordered
-from autotune.settings import Settings
-from autotune.space.search_space import SearchSpace, Value
+from autotune.settings import Settings, Value
+from autotune.space.search_space import SearchSpace
 
 NUM_STARTUP_TRIALS = 4
 """Trials before TPE suggests anything but random settings; the plan has added more trials than that."""

@@ -8,8 +8,7 @@ from autotune.search.batch_stages import with_fitting_batch
 from autotune.search.bounds import LOADER_BOUND_WAIT
 from autotune.search.history import FinishedTrial
 from autotune.search.plan_state import PlanState
-from autotune.settings import OmpWaitPolicy
-from autotune.space.search_space import Value
+from autotune.settings import OmpWaitPolicy, Value
 
 HEADROOM = 1.1
 """Factor of extra workers, because workers are uneven."""

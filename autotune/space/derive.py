@@ -8,38 +8,14 @@ from autotune.errors import SearchSpaceError
 from autotune.host import DeviceInfo
 from autotune.model.facts import ScriptFacts
 from autotune.model.maps import all_maps, mapped_settings, mapped_values
-from autotune.settings import INERT_ON_CPU, Group, OmpWaitPolicy, Precision
+from autotune.settings import BY_NAME, DOMAINS, INERT_ON_CPU, SETTINGS, Setting, Value
+from autotune.settings.setting import SearchCase
 from autotune.space.ranges import parse_range
-from autotune.space.refusals import (
-    NO_STREAM_PREFETCH,
-    why_no_compile,
-    why_no_loader,
-    why_no_precision,
-    why_no_samples,
-    why_no_single_step,
-    why_no_split,
-    why_no_threads,
-    why_no_workers,
-)
+from autotune.space.refusals import why_no_samples
 from autotune.space.script_settings import script_settings_of
-from autotune.space.search_space import (
-    DOMAINS,
-    FREE_ACCUMULATION,
-    FREE_BATCH_SIZES,
-    SPLIT,
-    SearchSpace,
-    Value,
-    divisors_of,
-)
-from autotune.space.wishes import Wishes, asks_for
+from autotune.space.search_space import FREE_ACCUMULATION, FREE_BATCH_SIZES, SPLIT, SearchSpace, divisors_of
+from autotune.space.wishes import Wishes
 from autotune.spec import SearchSpec
-
-WORKERS_PER_CPU = 2
-"""Workers beyond this many per usable core only take turns."""
-TF32_CAPABILITY = (8, 0)
-BF16_CAPABILITY = (8, 0)
-FP16_CAPABILITY = (7, 0)
-"""CUDA compute capabilities from which the units for a format exist (CUDA C++ Programming Guide)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,8 +48,17 @@ class _Derivation:
         self._refused: dict[str, str] = {}
         self._is_fixed_batch = spec.effective_batch == "fixed"
         self._batch = self._batch_per_device()
-        self._usable_cpus = machine.usable_cpus / facts.world_size
-        """Of one rank: they share the machine."""
+        self._case = SearchCase(
+            facts=facts,
+            is_cpu=machine.device.is_cpu,
+            mapped=self._mapped,
+            splits_batch_norm=spec.allow_batchnorm_accumulation,
+            own=self._script_settings,
+            asked={name for name, _ in (*spec.ranges, *spec.fixed)},
+            device=machine.device,
+            cpus=machine.usable_cpus / facts.world_size,
+            is_linux=machine.is_linux,
+        )
 
     def space(self) -> SearchSpace:
         domains, allowed = self._own_values()
@@ -112,15 +97,29 @@ class _Derivation:
                 values.append(plain[name])
         return domains, {name: list(values) for name, values in domains.items()}
 
-    # Refusals, group by group -------------------------------------------------------------------------------
+    # Refusals -------------------------------------------------------------------------------------------------
 
     def _refuse_values(self, allowed: dict[str, list[Value]]) -> None:
-        self._loader(allowed)
-        self._precision(allowed)
-        self._kernels(allowed)
-        self._threads(allowed)
-        self._device_settings(allowed)
+        for setting in SETTINGS:
+            if setting.domain:
+                self._refuse_setting(setting, allowed)
+        if self._case.is_cpu:
+            for name in INERT_ON_CPU:
+                self._refuse(allowed, name, "it does nothing without an accelerator")
         self._arguments(allowed)
+
+    def _refuse_setting(self, setting: Setting, allowed: dict[str, list[Value]]) -> None:
+        name, case = setting.name, self._case
+        own = self._script_settings.to_dict()[name]
+        allowed[name] = [value for value in allowed[name] if value == own or setting.is_tried(case, value)]
+        is_handed_on = case.is_claimed(setting.group) or name in case.mapped
+        reason = "" if is_handed_on else setting.refused(case)
+        reason = reason or setting.pointless(case)
+        if reason:
+            self._refuse(allowed, name, reason)
+            return
+        for value, why in setting.dropped(case):
+            self._drop(allowed, name, value, why)
 
     def _refuse(self, allowed: dict[str, list[Value]], name: str, reason: str) -> None:
         """Leaves a parameter at the script's own value."""
@@ -128,115 +127,15 @@ class _Derivation:
         self._refused.setdefault(name, reason)
 
     def _drop(self, allowed: dict[str, list[Value]], name: str, value: Value, reason: str) -> None:
-        """Takes one value away, unless it is the script's own."""
+        """Takes one value away, unless the script has it."""
         if value in allowed[name] and value != self._script_settings.to_dict()[name]:
             allowed[name].remove(value)
             self._refused.setdefault(f"{name}={value}", reason)
-
-    def _loader(self, allowed: dict[str, list[Value]]) -> None:
-        loader, names = self._facts.loader, ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-        most = max(1, round(self._usable_cpus * WORKERS_PER_CPU))
-        own = self._script_settings.num_workers
-        allowed["num_workers"] = [n for n in allowed["num_workers"] if isinstance(n, int) and (n <= most or n == own)]
-        reason = why_no_loader(self._facts)
-        if Group.LOADER in self._facts.claims:
-            reason = ""
-        for name in names:
-            if reason and name not in self._mapped:
-                self._refuse(allowed, name, reason)
-        reason = why_no_workers(self._facts)
-        if reason and "num_workers" not in self._mapped:
-            self._refuse(allowed, "num_workers", reason)
-        if loader is not None and loader.num_batches is not None and not loader.is_read_before_training:
-            self._keep_workers_busy(allowed, loader.num_batches)
 
     def _samples(self) -> None:
         reason = why_no_samples(self._facts, is_declared=self._spec.samples_per_step is not None)
         if reason:
             self._refused["samples_per_step"] = reason
-
-    def _keep_workers_busy(self, allowed: dict[str, list[Value]], num_batches: int) -> None:
-        for value in list(allowed["num_workers"]):
-            if isinstance(value, int) and value > max(1, num_batches):
-                self._drop(allowed, "num_workers", value, f"an epoch has only {num_batches} batches")
-
-    def _precision(self, allowed: dict[str, list[Value]]) -> None:
-        facts, device = self._facts, self._machine.device
-        if Group.PRECISION not in facts.claims and "precision" not in self._mapped:
-            reason = why_no_precision(facts)
-            if reason:
-                self._refuse(allowed, "precision", reason)
-                return
-            self._other_formats(allowed)
-        if device.is_cpu:
-            self._drop(allowed, "precision", Precision.TF32.value, "a CPU has no TF32 units")
-            self._drop(allowed, "precision", Precision.FP16.value, "fp16 on a CPU is for storage, not for speed")
-            return
-        for precision, least in (
-            (Precision.TF32, TF32_CAPABILITY),
-            (Precision.BF16, BF16_CAPABILITY),
-            (Precision.FP16, FP16_CAPABILITY),
-        ):
-            if device.capability is not None and device.capability < least:
-                reason = f"{device.name} has compute capability {device.capability[0]}.{device.capability[1]}"
-                self._drop(allowed, "precision", precision.value, reason)
-
-    def _other_formats(self, allowed: dict[str, list[Value]]) -> None:
-        """Drops formats that nothing can put in force over the script's own."""
-        own = self._script_settings.precision
-        self._drop(allowed, "precision", Precision.FP32.value, f"the script trains in {own.value} by itself")
-        if own in (Precision.BF16, Precision.FP16):
-            self._drop(allowed, "precision", Precision.TF32.value, f"the script's weights are in {own.value}")
-        reason = why_no_single_step(self._facts)
-        if reason:
-            self._drop(allowed, "precision", Precision.FP16.value, reason)
-
-    def _kernels(self, allowed: dict[str, list[Value]]) -> None:
-        facts, is_claimed = self._facts, Group.KERNELS in self._facts.claims
-        if facts.num_convolutions == 0 and not is_claimed:
-            self._refuse(allowed, "channels_last", "the model has no two-dimensional convolution")
-        if "no_convolution" in facts.notes and not is_claimed:
-            self._refuse(allowed, "cudnn_benchmark", "the model has no convolution")
-        elif "deterministic" in facts.notes and not is_claimed:
-            reason = "the script asks for deterministic kernels, and its search chooses others from run to run"
-            self._refuse(allowed, "cudnn_benchmark", reason)
-        if is_claimed or "compile" in self._mapped:
-            return
-        reason = why_no_compile(facts)
-        if reason:
-            self._refuse(allowed, "compile", reason)
-        elif self._machine.device.is_cpu and not asks_for(self._spec, "compile"):
-            self._refuse(allowed, "compile", "on a CPU it builds for minutes with a C++ compiler; ask with --set")
-
-    def _threads(self, allowed: dict[str, list[Value]]) -> None:
-        most, own = max(1, int(self._usable_cpus)), self._script_settings.intra_op_threads
-        values = allowed["intra_op_threads"]
-        allowed["intra_op_threads"] = [n for n in values if isinstance(n, int) and (n <= most or n == own)]
-        reason = why_no_threads(self._facts)
-        if reason and Group.THREADS not in self._facts.claims:
-            self._refuse(allowed, "intra_op_threads", reason)
-        if not self._machine.is_linux:
-            self._refuse(allowed, "omp_wait_policy", "it is for the OpenMP runtime of torch on Linux")
-        elif int(self._usable_cpus) < 2:
-            self._refuse(allowed, "omp_wait_policy", "with one core there is no team of threads")
-        elif self._script_settings.omp_wait_policy is OmpWaitPolicy.PASSIVE:
-            self._refuse(allowed, "omp_wait_policy", "OMP_WAIT_POLICY is set already")
-
-    def _device_settings(self, allowed: dict[str, list[Value]]) -> None:
-        if self._machine.device.is_cpu:
-            for name in INERT_ON_CPU:
-                self._refuse(allowed, name, "it does nothing without an accelerator")
-            return
-        if self._facts.own_memory_fraction:
-            self._refuse(allowed, "memory_fraction", "the script sets it by itself")
-        elif not asks_for(self._spec, "memory_fraction"):
-            # In force is the cap's share in any case; a smaller one only lowers what the winner may hold.
-            allowed["memory_fraction"] = [1.0]
-        if Group.TRANSFER not in self._facts.claims:
-            self._refuse(allowed, "stream_prefetch", NO_STREAM_PREFETCH)
-        if not asks_for(self._spec, "expandable_segments"):
-            reason = "it changes what fits rather than how fast it trains; ask with --set"
-            self._refuse(allowed, "expandable_segments", reason)
 
     def _arguments(self, allowed: dict[str, list[Value]]) -> None:
         """Leaves of a mapped setting only the values that the script has an argument for."""
@@ -257,11 +156,7 @@ class _Derivation:
         )
 
     def _batch_parameters(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
-        reason = why_no_split(
-            self._facts,
-            splits_batch_norm=self._spec.allow_batchnorm_accumulation,
-            mapped=self._mapped,
-        )
+        reason = BY_NAME["batch_size"].refused(self._case)
         if self._batch is None or (reason and not self._is_fixed_batch):
             self._refused.setdefault("batch_size", reason)
             self._refused.setdefault("grad_accum_steps", reason)

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from autotune.errors import SearchSpaceError
-from autotune.settings import GROUP_OF_FIELD, Settings
-from autotune.space.search_space import DOMAINS, KNOB_PREFIX, Value
-
-MOST = MappingProxyType(
-    {"num_workers": 1024, "intra_op_threads": 4096, "batch_size": 1 << 20, "grad_accum_steps": 1 << 20}
-)
-"""More is a slip of the hand, and would be started, as processes and threads, or listed one by one."""
+from autotune.settings import BY_NAME, DOMAINS, GROUP_OF_FIELD, Settings, Value
+from autotune.space.search_space import KNOB_PREFIX
 
 
 def parse_value(name: str, text: str) -> Value:
@@ -25,7 +18,8 @@ def parse_value(name: str, text: str) -> Value:
         return text
     if name not in GROUP_OF_FIELD:
         raise SearchSpaceError(f"{name!r} is not a setting.", f"Settings are {', '.join(GROUP_OF_FIELD)}.")
-    sample = {"batch_size": 1, "grad_accum_steps": 1}.get(name) or DOMAINS[name][0]
+    setting = BY_NAME[name]
+    sample = setting.domain[0] if setting.domain else 1
     text = text.strip()
     try:
         if isinstance(sample, bool):
@@ -39,8 +33,10 @@ def parse_value(name: str, text: str) -> Value:
     except (KeyError, ValueError):
         raise SearchSpaceError(f"{name} {text!r} is not a value of this setting.", _example(name)) from None
     Settings.from_dict({name: value})
-    if isinstance(value, int) and value > MOST.get(name, value):
-        raise SearchSpaceError(f"{name} {value} is more than a search tries.", f"Give at most {MOST[name]}.")
+    most = setting.most_searched
+    if most is not None and isinstance(value, int) and value > most:
+        # As many processes or threads would be started, or values listed one by one.
+        raise SearchSpaceError(f"{name} {value} is more than a search tries.", f"Give at most {most}.")
     return value
 
 
@@ -59,14 +55,13 @@ def parse_range(name: str, text: str) -> tuple[Value, ...]:
     low, high = parse_value(name, low_text), parse_value(name, high_text)
     if isinstance(low, (bool, str)) or isinstance(high, (bool, str)) or low > high:
         raise SearchSpaceError(f"The range {text!r} of {name} is empty.", _example(name))
-    if name in ("batch_size", "grad_accum_steps"):
+    if name not in DOMAINS:
         return tuple(range(int(low), int(high) + 1))
     inside = {value for value in DOMAINS[name] if low <= value <= high}  # type: ignore[operator]
     return tuple(sorted(inside | {low, high}))
 
 
 def _example(name: str) -> str:
-    if name in ("batch_size", "grad_accum_steps"):
+    if name not in DOMAINS:
         return f"Write {name}=8,16,32 or {name}=8..32."
-    values = DOMAINS.get(name, ("a", "b"))
-    return f"Write {name}=" + ",".join(str(value).lower() for value in values[:3]) + "."
+    return f"Write {name}=" + ",".join(str(value).lower() for value in DOMAINS[name][:3]) + "."

@@ -8,11 +8,11 @@ from typing import Any
 
 from autotune.errors import SearchSpaceError
 from autotune.model.facts import ScriptFacts
-from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, Settings
+from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, SETTINGS, Settings
 from autotune.space.ranges import parse_value
 from autotune.space.search_space import SCRIPTS_OWN
 
-OURS = ("memory_fraction",)
+OURS = frozenset(setting.name for setting in SETTINGS if setting.is_capped)
 """Settings read back as the memory cap, and not as the script's own value."""
 
 
@@ -24,26 +24,13 @@ def script_settings_of(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settin
         mapped: Settings and knobs passed to the script as arguments. A knob that the script does not declare gets an
             unknown value of the script's own.
     """
-    loader = facts.loader
-    own_accumulation = facts.num_micro_batches_per_step
     values: dict[str, object] = {
-        "precision": facts.precision,
-        "intra_op_threads": facts.intra_op_threads,
-        "omp_wait_policy": facts.omp_wait_policy,
-        "cudnn_benchmark": facts.own_cudnn_benchmark,
-        "channels_last": facts.own_channels_last,
-        "compile": facts.own_compile,
-        "grad_accum_steps": own_accumulation,
-        "knobs": {**dict.fromkeys(set(mapped) - GROUP_OF_FIELD.keys(), SCRIPTS_OWN), **dict(facts.knobs)},
+        "knobs": {**dict.fromkeys(set(mapped) - GROUP_OF_FIELD.keys(), SCRIPTS_OWN), **dict(facts.knobs)}
     }
-    if loader is not None:
-        values.update(
-            num_workers=loader.num_workers,
-            prefetch_factor=loader.prefetch_factor,
-            pin_memory=loader.pin_memory,
-            persistent_workers=loader.persistent_workers,
-            batch_size=loader.batch_size,
-        )
+    for setting in SETTINGS:
+        own = setting.own(facts)
+        if own is not None:
+            values[setting.name] = own
     values.update({name: parse_value(name, text) for name, text in facts.baseline_readings})
     return Settings.from_dict(values)
 
@@ -64,7 +51,7 @@ def misread(script_settings: Settings, readings: Iterable[Mapping[str, str]], *,
         if name in GROUP_OF_FIELD and all(other.get(name) == text for other in processes)
     }
     values: dict[str, Any] = {}
-    for name in agreed.keys() - set(OURS) - (INERT_ON_CPU.keys() if device_is_cpu else set()):
+    for name in agreed.keys() - OURS - (INERT_ON_CPU.keys() if device_is_cpu else set()):
         try:
             values[name] = parse_value(name, agreed[name])
         except SearchSpaceError:

@@ -9,33 +9,13 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from autotune.settings import OmpWaitPolicy, Precision, Settings
-
-Value = bool | int | float | str
+from autotune.settings import Settings, Value
 
 SPLIT = "split"
 """In fixed mode batch_size and grad_accum_steps are one parameter: an index into the divisors of the batch."""
 KNOB_PREFIX = "knobs."
 SCRIPTS_OWN = ""
 """Value of a knob that is left to the script."""
-
-DOMAINS: Mapping[str, tuple[Value, ...]] = {
-    "num_workers": (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64),
-    "prefetch_factor": (1, 2, 4, 8),
-    "pin_memory": (False, True),
-    "persistent_workers": (False, True),
-    "precision": tuple(member.value for member in Precision),
-    "memory_fraction": (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
-    "expandable_segments": (False, True),
-    "cudnn_benchmark": (False, True),
-    "channels_last": (False, True),
-    "compile": (False, True),
-    "non_blocking": (False, True),
-    "stream_prefetch": (False, True),
-    "intra_op_threads": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64),
-    "omp_wait_policy": tuple(member.value for member in OmpWaitPolicy),
-}
-"""Every value that may ever be tried, the same on every host: a study's distributions never change."""
 
 FREE_BATCH_SIZES = tuple(2**power for power in range(15))
 FREE_ACCUMULATION = (1, 2, 4, 8, 16, 32)

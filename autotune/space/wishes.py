@@ -6,18 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from autotune.errors import SearchSpaceError
-from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.settings import GROUP_OF_FIELD, Settings, Value
 from autotune.space.ranges import parse_range, parse_value
-from autotune.space.search_space import KNOB_PREFIX, SCRIPTS_OWN, SPLIT, Value, divisors_of
+from autotune.space.search_space import KNOB_PREFIX, SCRIPTS_OWN, SPLIT, divisors_of
 from autotune.spec import SearchSpec
 
 Values = dict[str, list[Value]]
 """Values by parameter."""
-
-
-def asks_for(spec: SearchSpec, name: str) -> bool:
-    """Whether the user names a setting, in a range or fixed."""
-    return any(asked == name for asked, _ in (*spec.ranges, *spec.fixed))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

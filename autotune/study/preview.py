@@ -15,10 +15,10 @@ from autotune.sandbox.workspace import Workspace
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import PlanFinished, plan
 from autotune.search.plan_state import Candidate, PlanLimits
-from autotune.settings import Settings
+from autotune.settings import Settings, Value
 from autotune.space.derive import derive_space
 from autotune.space.offers import useful_arguments
-from autotune.space.search_space import SearchSpace, Value
+from autotune.space.search_space import SearchSpace
 from autotune.spec import SearchSpec
 from autotune.store.repository import check_name
 from autotune.store.url import mask_url, resolve_url

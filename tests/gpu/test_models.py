@@ -8,7 +8,8 @@ import pytest
 
 from autotune.host import DeviceInfo
 from autotune.model.outcome import Outcome
-from autotune.space.refusals import why_no_compile, why_no_precision
+from autotune.settings import BY_NAME
+from autotune.settings.setting import ScriptCase
 from tests.gpu.bench import Bench, rank_of
 
 pytestmark = pytest.mark.gpu
@@ -20,7 +21,8 @@ def test_a_transformer_of_torchs_own_classes_trains_in_bf16(bench: Bench, device
         pytest.skip(f"{device.name} has no bf16, which begins with compute capability 8.0")
     jobs = bench.probed("attends.py")
     assert jobs.facts is not None
-    assert why_no_precision(jobs.facts) == why_no_compile(jobs.facts) == ""
+    case = ScriptCase(facts=jobs.facts, is_cpu=False)
+    assert BY_NAME["precision"].refused(case) == BY_NAME["compile"].refused(case) == ""
     result = bench.run(bench.trial(jobs, precision="bf16", compile=compiles))
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
     assert rank_of(result).observed["precision"] == "bf16"

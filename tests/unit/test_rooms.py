@@ -56,7 +56,7 @@ MAY_IMPORT = {
 SHARED = {"start.active_session", "torch.batch_structure", "step.channels_last", "torch.torch_names"}
 """Files of the room `trial` that the room `api` may import from."""
 THIRD_PARTY = {
-    "torch": {"trial", "api", "integrations"},
+    "torch": {"settings", "trial", "api", "integrations"},
     "transformers": {"integrations"},
     "lightning": {"integrations"},
     "psutil": {"runner", "sandbox"},
@@ -112,3 +112,9 @@ def test_a_third_party_lives_in_its_own_rooms(path):
     for name in imported(path):
         owners = THIRD_PARTY.get(name.split(".")[0])
         assert owners is None or room in owners, f"{room} imports {name}"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "settings").glob("*.py")), ids=lambda p: p.name)
+def test_a_setting_loads_torch_only_when_it_is_applied_or_read(path):
+    outside = [node for node in ast.parse(path.read_text()).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    assert not any("torch" in ast.dump(node) for node in outside)

@@ -13,8 +13,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from autotune.settings import Settings
-from autotune.space.search_space import DOMAINS, FREE_BATCH_SIZES, SPLIT, SearchSpace
+from autotune.settings import DOMAINS, Settings
+from autotune.space.search_space import FREE_BATCH_SIZES, SPLIT, SearchSpace
 from autotune.units import MIB
 from tests.benchmarks.search.workload import Workload
 

@@ -15,9 +15,9 @@ from autotune.search.blame import changes_of, investigate, without
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import PlanLimits
 from autotune.search.study_search import Search, SearchExhausted
-from autotune.settings import Precision, Settings
+from autotune.settings import DOMAINS, Precision, Settings
 from autotune.space.derive import derive_space
-from autotune.space.search_space import DOMAINS, SPLIT, SearchSpace, divisors_of
+from autotune.space.search_space import SPLIT, SearchSpace, divisors_of
 from tests.unit.facts import gpu_machine, script_facts, search_spec
 
 NATURAL = Settings(batch_size=32, intra_op_threads=4)

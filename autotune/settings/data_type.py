@@ -1,4 +1,4 @@
-"""The settings of one trial: what can be tuned, in which group, and which of two settings are the same thing."""
+"""The values of one trial: a field per setting, their checks, and their comparison."""
 
 from __future__ import annotations
 
@@ -9,81 +9,16 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from autotune.errors import SearchSpaceError
-
-DEFAULT_PREFETCH_FACTOR = 2
-"""What torch's DataLoader takes with workers when nothing is said."""
-
-
-class Precision(StrEnum):
-    """Number format of the forward pass; weights stay in the script's own format."""
-
-    FP32 = "fp32"
-    """The script's own precision, unchanged."""
-    TF32 = "tf32"
-    """fp32 operands, matrix products and convolutions on TF32 units."""
-    BF16 = "bf16"
-    """An autocast region in bfloat16."""
-    FP16 = "fp16"
-    """An autocast region in float16, with a scaled loss."""
-
-
-class OmpWaitPolicy(StrEnum):
-    """What idle threads of an OpenMP team do."""
-
-    DEFAULT = "default"
-    """The runtime's own: they spin for a while, then sleep."""
-    PASSIVE = "passive"
-    """They sleep at once and leave the core to the loader's workers."""
-
-
-class Group(StrEnum):
-    """Settings that take effect at one place and are claimed or refused together."""
-
-    LOADER = "loader"
-    BATCH = "batch"
-    PRECISION = "precision"
-    MEMORY = "memory"
-    KERNELS = "kernels"
-    TRANSFER = "transfer"
-    THREADS = "threads"
-    OWN = "own"
-
-
-GROUP_OF_FIELD: Mapping[str, Group] = MappingProxyType(
-    {
-        "num_workers": Group.LOADER,
-        "prefetch_factor": Group.LOADER,
-        "pin_memory": Group.LOADER,
-        "persistent_workers": Group.LOADER,
-        "batch_size": Group.BATCH,
-        "grad_accum_steps": Group.BATCH,
-        "precision": Group.PRECISION,
-        "memory_fraction": Group.MEMORY,
-        "expandable_segments": Group.MEMORY,
-        "cudnn_benchmark": Group.KERNELS,
-        "channels_last": Group.KERNELS,
-        "compile": Group.KERNELS,
-        "non_blocking": Group.TRANSFER,
-        "stream_prefetch": Group.TRANSFER,
-        "intra_op_threads": Group.THREADS,
-        "omp_wait_policy": Group.THREADS,
-    }
-)
-"""Group of every field of Settings except `knobs`, whose group is OWN."""
+from autotune.settings.omp_wait_policy import OmpWaitPolicy
+from autotune.settings.precision import Precision
+from autotune.settings.prefetch_factor import DEFAULT_PREFETCH_FACTOR
+from autotune.settings.registry import GROUP_OF_FIELD, INERT_ON_CPU, INERT_WITHOUT_WORKERS, SETTINGS
 
 BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {
-        "num_workers": (0, 1024),
-        "prefetch_factor": (1, 1024),
-        "grad_accum_steps": (1, 10**8),
-        "intra_op_threads": (1, 4096),
-        "batch_size": (1, 10**8),
-    }
+    {each.name: each.bounds for each in SETTINGS if each.bounds is not None}
 )
-"""Least and largest value of the whole numbers. No machine has a use for what lies outside, and a file that anybody may
+"""Least and largest value of the whole numbers. No machine has a use for a value outside, and a file that anybody may
 have written could start a billion processes otherwise."""
-
-LOADER_FIELDS = tuple(name for name, group in GROUP_OF_FIELD.items() if group is Group.LOADER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,9 +95,10 @@ class Settings:
         """Settings that do nothing beside these others, whatever the device, and their defaults."""
         inert: dict[str, Any] = {}
         if self.num_workers == 0:
-            inert.update(prefetch_factor=DEFAULT_PREFETCH_FACTOR, persistent_workers=False)
-        if self.stream_prefetch:
-            inert["non_blocking"] = False
+            inert.update(INERT_WITHOUT_WORKERS)
+        for name, (beside, default) in _INERT_BESIDE.items():
+            if getattr(self, beside):
+                inert[name] = default
         return inert
 
     def effective_batch(self, world_size: int = 1) -> int | None:
@@ -212,19 +148,8 @@ class Settings:
         return cls(**plain, knobs=tuple((str(name), str(value)) for name, value in knobs.items()))
 
 
-INERT_ON_CPU: Mapping[str, Any] = MappingProxyType(
-    {
-        "memory_fraction": 1.0,
-        "expandable_segments": False,
-        "cudnn_benchmark": False,
-        "non_blocking": False,
-        "stream_prefetch": False,
-        "pin_memory": False,
-    }
-)
-"""Settings that do nothing without an accelerator, and their defaults."""
-
-BOOLEAN_FIELDS = tuple(field.name for field in fields(Settings) if field.type == "bool")
+BOOLEAN_FIELDS = tuple(each.name for each in SETTINGS if isinstance(each.default, bool))
+_INERT_BESIDE = {each.name: (each.inert_beside, each.default) for each in SETTINGS if each.inert_beside}
 
 
 def text_of(value: object) -> str:

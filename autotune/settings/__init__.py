@@ -1,0 +1,36 @@
+"""The settings of one trial, one file each: values, refusals, effects, and the ways to apply and to read them back."""
+
+from autotune.settings.data_type import BOOLEAN_FIELDS, BOUNDS, Settings, text_of
+from autotune.settings.omp_wait_policy import OmpWaitPolicy
+from autotune.settings.precision import Precision
+from autotune.settings.prefetch_factor import DEFAULT_PREFETCH_FACTOR
+from autotune.settings.registry import (
+    BY_NAME,
+    DOMAINS,
+    GROUP_OF_FIELD,
+    INERT_ON_CPU,
+    INERT_WITHOUT_WORKERS,
+    LOADER_FIELDS,
+    SETTINGS,
+)
+from autotune.settings.setting import Group, Setting, Value
+
+__all__ = [
+    "BOOLEAN_FIELDS",
+    "BOUNDS",
+    "BY_NAME",
+    "DEFAULT_PREFETCH_FACTOR",
+    "DOMAINS",
+    "GROUP_OF_FIELD",
+    "INERT_ON_CPU",
+    "INERT_WITHOUT_WORKERS",
+    "LOADER_FIELDS",
+    "SETTINGS",
+    "Group",
+    "OmpWaitPolicy",
+    "Precision",
+    "Setting",
+    "Settings",
+    "Value",
+    "text_of",
+]

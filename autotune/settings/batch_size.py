@@ -1,0 +1,113 @@
+"""`batch_size`: samples of one forward-backward on one device."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from autotune.settings.setting import Arguments, Features, Group, Memory, ScriptCase, Setting, of_loader
+from autotune.settings.shared_reasons import why_no_single_step
+
+if TYPE_CHECKING:
+    from autotune.settings.data_type import Settings
+
+USUAL_MICRO_BATCH = 16
+"""Around this size a micro-step's own cost and the cost of its samples are usually alike."""
+
+
+def why_no_split(case: ScriptCase) -> str:
+    """Why the batch cannot be divided into micro-batches soundly; empty when it can."""
+    facts, loader = case.facts, case.facts.loader
+    if facts.num_batch_norms and not case.splits_batch_norm:
+        return (
+            f"the model has {facts.num_batch_norms} BatchNorm layers, whose statistics change with the micro-batch "
+            "(--allow-batchnorm-accumulation)"
+        )
+    if case.is_claimed(Group.BATCH):
+        return ""
+    if "several_loaders" in facts.notes:
+        return "several loaders train side by side"
+    if loader is not None and loader.batch_sampler == "custom" and "batch_size" not in case.mapped:
+        return "the script has a batch sampler of its own"
+    if loader is not None and loader.batch_sampler == "none":
+        return "the loader does not batch: its dataset does"
+    if loader is None or loader.batch_size is None:
+        return "the batch size is not known from a torch DataLoader"
+    if "grad_accum_steps" in case.mapped:
+        return ""  # The script accumulates as it is told.
+    if facts.num_micro_batches_per_step > 1:
+        return f"the script accumulates by itself, {facts.num_micro_batches_per_step} micro-batches per step"
+    if facts.schedule_follows_length:
+        return "the learning rate's schedule takes its length from the loader's, which would count micro-batches"
+    return why_no_single_step(case) or _why_no_sum(facts.loss_reduction)
+
+
+def _why_no_sum(loss_reduction: str) -> str:
+    """Why the losses of micro-batches do not make the loss of the batch; empty when they do."""
+    if loss_reduction == "unknown":
+        return "the split loss did not add up to the whole one, neither as a mean nor as a sum"
+    if loss_reduction == "token_mean":
+        return "the loss is a mean over targets of which micro-batches have different numbers"
+    return ""
+
+
+def _trends(own: Settings) -> tuple[float, ...]:
+    size = own.batch_size or 1
+    return 0.5 * math.log2(size), -math.log1p(USUAL_MICRO_BATCH / size)
+
+
+def _read_of_loader(loader: Any) -> int | None:
+    size = loader.batch_size
+    if size is None:
+        size = getattr(loader.batch_sampler, "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _for_trainer(own: Settings, _: bool) -> dict[str, Any]:
+    return {} if own.batch_size is None else {"per_device_train_batch_size": own.batch_size}
+
+
+def _for_loader(own: Settings, _: bool) -> dict[str, Any]:
+    return {} if own.batch_size is None else {"loader": {"batch_size": own.batch_size}}
+
+
+def _for_deepspeed(own: Settings, _: bool) -> dict[str, Any]:
+    return {} if own.batch_size is None else {"train_micro_batch_size_per_gpu": own.batch_size}
+
+
+SETTING = Setting(
+    name="batch_size",
+    group=Group.BATCH,
+    default=None,
+    takes_effect="loader and loss; the product with `grad_accum_steps` is held fixed",
+    left_alone=(
+        "BatchNorm (unless `--allow-batchnorm-accumulation`), several optimizers, closures, own accumulation, a loss "
+        "that is neither mean nor sum"
+    ),
+    bounds=(1, 10**8),
+    most_searched=1 << 20,
+    own=of_loader("batch_size"),
+    refused=why_no_split,
+    memory=Memory.MORE,
+    changes_graph=True,
+    decides_training=True,
+    features=Features(trends=_trends),
+    arguments=Arguments(
+        numbers=(
+            "batch_size",
+            "batchsize",
+            "train_batch_size",
+            "micro_batch_size",
+            "per_device_train_batch_size",
+        ),
+        of_trainer="per_device_train_batch_size",
+    ),
+    read_of_loader=_read_of_loader,
+    frameworks={
+        "hf": _for_trainer,
+        "lightning": _for_loader,
+        "accelerate": _for_loader,
+        "deepspeed": _for_deepspeed,
+    },
+    by_hand="pass it to the DataLoader",
+)

@@ -1,0 +1,51 @@
+"""`cudnn_benchmark`: cuDNN times its algorithms and keeps the fastest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.settings.setting import Features, Group, Memory, SearchCase, Setting, UsualGain, switched
+
+
+def _pointless(case: SearchCase) -> str:
+    if case.is_claimed(Group.KERNELS):
+        return ""
+    if "no_convolution" in case.facts.notes:
+        return "the model has no convolution"
+    if "deterministic" in case.facts.notes:
+        return "the script asks for deterministic kernels, and its search chooses others from run to run"
+    return ""
+
+
+def _write(is_on: Any) -> None:
+    import torch
+
+    torch.backends.cudnn.benchmark = is_on
+
+
+def _read() -> bool:
+    import torch
+
+    return bool(torch.backends.cudnn.benchmark)
+
+
+SETTING = Setting(
+    name="cudnn_benchmark",
+    group=Group.KERNELS,
+    default=False,
+    takes_effect="once, before the first step",
+    left_alone="on a CPU; no convolution; deterministic kernels",
+    domain=(False, True),
+    needs_accelerator=True,
+    own=lambda facts: bool(facts.own_cudnn_benchmark),
+    pointless=_pointless,
+    usual=UsualGain(value=True, is_small=True, slows_start=True),
+    memory=Memory.MORE,
+    moves_batch=True,
+    features=Features(compute=switched("cudnn_benchmark")),
+    write=_write,
+    is_written_again=True,
+    read=_read,
+    frameworks={"lightning": lambda own, is_cpu: {} if is_cpu else {"trainer": {"benchmark": own.cudnn_benchmark}}},
+    by_hand="set torch.backends.cudnn.benchmark",
+)

@@ -1,0 +1,84 @@
+"""`expandable_segments`: segments of CUDA's caching allocator that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.settings.setting import Group, Memory, SearchCase, Setting
+
+VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Variables of the allocator. torch up to 2.7 knows the second alone; later ones prefer the first and warn of the
+second alone; torch 2.9 reads segments from the second only. The same text in both holds for every torch."""
+OPTION = "expandable_segments"
+
+
+def is_on_in(environment: Mapping[str, str]) -> bool:
+    """Whether variables of the allocator switch the segments on."""
+    return f"{OPTION}:true" in "".join(environment.get(name, "") for name in VARIABLES).lower().replace(" ", "")
+
+
+def _environment(is_on: Any, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The user's options of the allocator, with this option changed.
+
+    Empty where the option stays off.
+    """
+    if not is_on and not is_on_in(environment):
+        return {}
+    texts = [environment.get(name, "") for name in VARIABLES]
+    own = {name: text or next(filter(None, texts), "") for name, text in zip(VARIABLES, texts, strict=True)}
+    return {name: _with_option(text, is_on=is_on) for name, text in own.items()}
+
+
+def _with_option(text: str, *, is_on: bool) -> str:
+    """Options of the allocator, `a:1,b:[x:2,y:3]`, with this option set."""
+    others = [option for option in _options(text) if option.partition(":")[0].strip() != OPTION]
+    return ",".join([*others, f"{OPTION}:{bool(is_on)}"])
+
+
+def _options(text: str) -> list[str]:
+    """Options between commas; commas in brackets belong to an option's value."""
+    options, depth = [""], 0
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            options.append("")
+        else:
+            options[-1] += letter
+    return [option.strip() for option in options if option.strip()]
+
+
+def _read() -> bool | None:
+    """Whether some segment of the allocator can grow; None before the first, and without a record of segments."""
+    import torch
+
+    try:
+        segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    except RuntimeError:  # Another allocator, such as cudaMallocAsync, keeps no record.
+        return None
+    return any(segment.get("is_expandable", False) for segment in segments) if segments else None
+
+
+def _pointless(case: SearchCase) -> str:
+    if case.is_cpu or OPTION in case.asked:
+        return ""
+    return "it changes what fits rather than how fast it trains; ask with --set"
+
+
+SETTING = Setting(
+    name="expandable_segments",
+    group=Group.MEMORY,
+    default=False,
+    takes_effect="CUDA's caching allocator, by the trial's environment",
+    left_alone="on a CPU; unless asked for",
+    domain=(False, True),
+    needs_accelerator=True,
+    pointless=_pointless,
+    memory=Memory.EITHER,
+    moves_batch=True,
+    environment=_environment,
+    is_set_before_start=True,
+    read=_read,
+    by_hand="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python starts",
+    by_hand_off="leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF",
+)

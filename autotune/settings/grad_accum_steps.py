@@ -1,0 +1,40 @@
+"""`grad_accum_steps`: micro-batches per optimizer step."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.settings.batch_size import why_no_split
+from autotune.settings.setting import Arguments, Features, Group, Setting
+
+SETTING = Setting(
+    name="grad_accum_steps",
+    group=Group.BATCH,
+    default=1,
+    takes_effect="loss, clipping, optimizer, scheduler; the product with `batch_size` is held fixed",
+    left_alone="as `batch_size`",
+    bounds=(1, 10**8),
+    most_searched=1 << 20,
+    own=lambda facts: int(facts.num_micro_batches_per_step),
+    refused=why_no_split,
+    decides_training=True,
+    features=Features(compute=lambda own: (0.5 * math.log2(own.grad_accum_steps),)),
+    arguments=Arguments(
+        numbers=(
+            "grad_accum_steps",
+            "grad_accum",
+            "accum_iter",
+            "accumulation_steps",
+            "gradient_accumulation_steps",
+            "accumulate_grad_batches",
+        ),
+        of_trainer="gradient_accumulation_steps",
+    ),
+    frameworks={
+        "hf": lambda own, _: {"gradient_accumulation_steps": own.grad_accum_steps},
+        "lightning": lambda own, _: {"trainer": {"accumulate_grad_batches": own.grad_accum_steps}},
+        "accelerate": lambda own, _: {"accelerator": {"gradient_accumulation_steps": own.grad_accum_steps}},
+        "deepspeed": lambda own, _: {"gradient_accumulation_steps": own.grad_accum_steps},
+    },
+    by_hand="accumulate in the training loop",
+)

@@ -1,0 +1,89 @@
+"""`num_workers`: worker processes of the training loader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from autotune.settings.setting import (
+    Arguments,
+    Effect,
+    Features,
+    Group,
+    Memory,
+    ScriptCase,
+    SearchCase,
+    Setting,
+    Value,
+    loader_argument,
+    of_loader,
+)
+from autotune.settings.shared_reasons import why_no_loader
+
+WORKERS_PER_CPU = 2
+"""Workers beyond this many per usable core only take turns."""
+
+
+def _why_no_workers(case: ScriptCase) -> str:
+    """Why autotune cannot give workers to a loader without workers; empty when it can."""
+    loader = case.facts.loader
+    if loader is None or loader.num_workers > 0:
+        return ""
+    if loader.is_iterable:
+        return "an IterableDataset shards itself among its workers, which is the script's affair"
+    if "unguarded_spawn" in case.facts.notes:
+        return 'the script has no `if __name__ == "__main__"`, and every worker, started by spawn, would run it again'
+    return ""
+
+
+def _pointless(case: SearchCase) -> str:
+    return "" if "num_workers" in case.mapped else _why_no_workers(case)
+
+
+def _is_tried(case: SearchCase, value: Value) -> bool:
+    return int(value) <= max(1, round(case.cpus * WORKERS_PER_CPU))
+
+
+def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
+    """Drops numbers of workers that find no batch."""
+    loader = case.facts.loader
+    if loader is None or loader.num_batches is None or loader.is_read_before_training:
+        return
+    for value in SETTING.domain:
+        if int(value) > max(1, loader.num_batches):
+            yield value, f"an epoch has only {loader.num_batches} batches"
+
+
+SETTING = Setting(
+    name="num_workers",
+    group=Group.LOADER,
+    default=0,
+    takes_effect="the DataLoader that trains",
+    left_alone="no torch DataLoader trains; an `IterableDataset` has no workers to begin with",
+    domain=(0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64),
+    bounds=(0, 1024),
+    most_searched=1024,
+    own=of_loader("num_workers"),
+    refused=lambda case: why_no_loader(case) or _why_no_workers(case),
+    pointless=_pointless,
+    dropped=_dropped,
+    is_tried=_is_tried,
+    effect=Effect.LOADER,
+    memory=Memory.MORE,
+    is_memory_of_host=True,
+    features=Features(loader=lambda own: (math.log2(1 + own.num_workers), 1.0 * (own.num_workers == 0))),
+    arguments=Arguments(
+        numbers=(
+            "num_workers",
+            "workers",
+            "n_workers",
+            "nworkers",
+            "loader_workers",
+            "dataloader_num_workers",
+        ),
+        of_trainer="dataloader_num_workers",
+    ),
+    read_of_loader=lambda loader: int(loader.num_workers),
+    frameworks=loader_argument("num_workers"),
+    by_hand="pass it to the DataLoader",
+)

@@ -1,0 +1,65 @@
+"""`omp_wait_policy`: what idle threads of an OpenMP team do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from autotune.settings.setting import Features, Group, SearchCase, Setting
+
+if TYPE_CHECKING:
+    from autotune.settings.data_type import Settings
+
+VARIABLE = "OMP_WAIT_POLICY"
+
+
+class OmpWaitPolicy(StrEnum):
+    """What idle threads of an OpenMP team do."""
+
+    DEFAULT = "default"
+    """The runtime's own: they spin for a while, then sleep."""
+    PASSIVE = "passive"
+    """They sleep at once and leave the core to the loader's workers."""
+
+
+def _pointless(case: SearchCase) -> str:
+    if not case.is_linux:
+        return "it is for the OpenMP runtime of torch on Linux"
+    if int(case.cpus) < 2:
+        return "with one core there is no team of threads"
+    if case.own.omp_wait_policy is OmpWaitPolicy.PASSIVE:
+        return f"{VARIABLE} is set already"
+    return ""
+
+
+def _environment(value: Any, _: Mapping[str, str]) -> Mapping[str, str]:
+    return {VARIABLE: "PASSIVE"} if value is OmpWaitPolicy.PASSIVE else {}
+
+
+def wait_policy_in_force() -> OmpWaitPolicy:
+    """The policy of idle threads of this process, by its environment."""
+    is_passive = os.environ.get(VARIABLE, "").lower() == OmpWaitPolicy.PASSIVE
+    return OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT
+
+
+def _features(own: Settings) -> tuple[float, ...]:
+    return (1.0 * (own.omp_wait_policy is OmpWaitPolicy.PASSIVE),)
+
+
+SETTING = Setting(
+    name="omp_wait_policy",
+    group=Group.THREADS,
+    default=OmpWaitPolicy.DEFAULT,
+    takes_effect="the trial's environment",
+    left_alone="outside of Linux; with one core; set already",
+    domain=tuple(member.value for member in OmpWaitPolicy),
+    own=lambda facts: str(facts.omp_wait_policy),
+    pointless=_pointless,
+    features=Features(compute=_features, loader=_features),
+    environment=_environment,
+    is_set_before_start=True,
+    read=lambda: wait_policy_in_force().value,
+    by_hand=f"set {VARIABLE}=PASSIVE before Python starts",
+)

@@ -1,0 +1,35 @@
+"""`persistent_workers`: the workers of the training loader live on between epochs."""
+
+from __future__ import annotations
+
+from autotune.settings.setting import (
+    Arguments,
+    Effect,
+    Features,
+    Group,
+    Setting,
+    UsualGain,
+    loader_argument,
+    of_loader,
+    switched,
+)
+from autotune.settings.shared_reasons import why_no_loader
+
+SETTING = Setting(
+    name="persistent_workers",
+    group=Group.LOADER,
+    default=False,
+    takes_effect="the DataLoader that trains",
+    left_alone="no torch DataLoader trains; without workers",
+    domain=(False, True),
+    needs_workers=True,
+    own=of_loader("persistent_workers"),
+    refused=why_no_loader,
+    usual=UsualGain(value=True, is_small=True),
+    effect=Effect.LOADER,
+    features=Features(loader=switched("persistent_workers")),
+    arguments=Arguments(switches={"persistent_workers": "true"}),
+    read_of_loader=lambda loader: bool(loader.persistent_workers),
+    frameworks=loader_argument("persistent_workers"),
+    by_hand="pass it to the DataLoader",
+)

@@ -1,0 +1,149 @@
+"""`precision`: number format of the forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from autotune.settings.setting import Arguments, Features, Group, Memory, ScriptCase, SearchCase, Setting, Value
+from autotune.settings.shared_reasons import why_no_single_step
+
+if TYPE_CHECKING:
+    from autotune.settings.data_type import Settings
+
+
+class Precision(StrEnum):
+    """Number format of the forward pass; weights stay in the script's own format."""
+
+    FP32 = "fp32"
+    """The script's own precision, unchanged."""
+    TF32 = "tf32"
+    """fp32 operands, matrix products and convolutions on TF32 units."""
+    BF16 = "bf16"
+    """An autocast region in bfloat16."""
+    FP16 = "fp16"
+    """An autocast region in float16, with a scaled loss."""
+
+
+HALF = (Precision.BF16, Precision.FP16)
+"""Formats of half the width."""
+LEAST_CAPABILITY = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.FP16: (7, 0)}
+"""CUDA compute capabilities from which the units for a format exist (CUDA C++ Programming Guide)."""
+LIGHTNING: Mapping[Precision, str] = {
+    Precision.FP32: "32-true",
+    Precision.TF32: "32-true",
+    Precision.BF16: "bf16-mixed",
+    Precision.FP16: "16-mixed",
+}
+"""Names of Lightning's Trainer; TF32 is torch's affair there."""
+
+
+def is_half(settings: Settings) -> bool:
+    """Whether the number format has half the width of fp32."""
+    return settings.precision in HALF
+
+
+def _refused(case: ScriptCase) -> str:
+    facts = case.facts
+    if facts.own_autocast is not None:
+        return f"the script has its own autocast ({facts.own_autocast})"
+    if facts.own_grad_scaler:
+        return "the script has its own GradScaler"
+    if facts.num_root_modules == 0:
+        return "no module was seen to which an autocast region could be tied"
+    if "format_unseen" in facts.notes:
+        return "no product of matrices was seen in the model's call, by which its number format could be checked"
+    return ""
+
+
+def _refused_value(case: ScriptCase, precision: Any) -> str:
+    """Under fp16 the loss is scaled, and backward apart from the step."""
+    return why_no_single_step(case) if precision is Precision.FP16 else ""
+
+
+def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
+    if not case.is_claimed(Group.PRECISION) and "precision" not in case.mapped:
+        yield from _without_a_seam(case)
+    if case.is_cpu:
+        yield Precision.TF32.value, "a CPU has no TF32 units"
+        yield Precision.FP16.value, "fp16 on a CPU is for storage, not for speed"
+        return
+    device = case.device
+    for precision, least in LEAST_CAPABILITY.items():
+        if device.capability is not None and device.capability < least:
+            major, minor = device.capability
+            yield precision.value, f"{device.name} has compute capability {major}.{minor}"
+
+
+def _without_a_seam(case: SearchCase) -> Iterator[tuple[Value, str]]:
+    """Drops formats that no seam can put in force over the script's own."""
+    own = case.own.precision
+    yield Precision.FP32.value, f"the script trains in {own.value} by itself"
+    if own in HALF:
+        yield Precision.TF32.value, f"the script's weights are in {own.value}"
+    reason = _refused_value(case, Precision.FP16)
+    if reason:
+        yield Precision.FP16.value, reason
+
+
+def _for_trainer(own: Settings, is_cpu: bool) -> dict[str, Any]:
+    values = {"bf16": own.precision is Precision.BF16, "fp16": own.precision is Precision.FP16}
+    if not is_cpu and own.precision not in HALF:
+        # For fp32 too: with torch_compile the Trainer turns TF32 on by itself.
+        values["tf32"] = own.precision is Precision.TF32
+    return values
+
+
+def _for_lightning(own: Settings, _: bool) -> dict[str, Any] | None:
+    return None if own.precision is Precision.TF32 else {"trainer": {"precision": LIGHTNING[own.precision]}}
+
+
+def _for_accelerate(own: Settings, _: bool) -> dict[str, Any] | None:
+    mixed = own.precision.value if own.precision in HALF else "no"
+    return None if own.precision is Precision.TF32 else {"accelerator": {"mixed_precision": mixed}}
+
+
+def _for_deepspeed(own: Settings, _: bool) -> dict[str, Any] | None:
+    values = {each.value: {"enabled": own.precision is each} for each in HALF}
+    return None if own.precision is Precision.TF32 else values
+
+
+SETTING = Setting(
+    name="precision",
+    group=Group.PRECISION,
+    default=Precision.FP32,
+    takes_effect="an autocast region per step; a scaled loss for fp16",
+    left_alone=(
+        "the script has its own autocast or GradScaler; the device lacks the format; `fp32`, if the script trains in "
+        "another format"
+    ),
+    domain=tuple(member.value for member in Precision),
+    own=lambda facts: str(facts.precision),
+    refused=_refused,
+    refused_value=_refused_value,
+    dropped=_dropped,
+    memory=Memory.KIND,
+    moves_batch=True,
+    changes_graph=True,
+    decides_training=True,
+    features=Features(
+        large=lambda own: (1.0 * is_half(own), 1.0 * (own.precision is Precision.TF32)),
+        compute=lambda own: (0.3 * (own.precision is Precision.FP16),),
+    ),
+    arguments=Arguments(
+        switches={"amp": Precision.FP16.value, "fp16": Precision.FP16.value, "bf16": Precision.BF16.value},
+        choices=("precision", "dtype", "mixed_precision", "amp_dtype"),
+        spellings={
+            Precision.BF16.value: ("bf16", "bfloat16", "bf16-mixed"),
+            Precision.FP16.value: ("fp16", "float16", "16-mixed", "half"),
+        },
+    ),
+    frameworks={
+        "hf": _for_trainer,
+        "lightning": _for_lightning,
+        "accelerate": _for_accelerate,
+        "deepspeed": _for_deepspeed,
+    },
+    by_hand='call torch.set_float32_matmul_precision("high")',
+)

@@ -1,0 +1,277 @@
+"""The descriptor of one setting, and the facts that decide whether a search tries the setting.
+
+A file of this room describes one setting by one `Setting`. Loops over `registry.SETTINGS` take the place of tables: a
+new setting needs a file here and a field of `Settings`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from autotune.settings.data_type import Settings
+
+Value = bool | int | float | str
+Numbers = tuple[float, ...]
+"""Features of settings for a regression."""
+
+
+class Group(StrEnum):
+    """Settings that take effect at one place and are claimed or refused together."""
+
+    LOADER = "loader"
+    BATCH = "batch"
+    PRECISION = "precision"
+    MEMORY = "memory"
+    KERNELS = "kernels"
+    TRANSFER = "transfer"
+    THREADS = "threads"
+    OWN = "own"
+
+
+class Effect(StrEnum):
+    """The part of the training whose rate a setting changes."""
+
+    LOADER = "loader"
+    COMPUTE = "compute"
+    NONE = "none"
+
+
+class Memory(StrEnum):
+    """How a larger value, or switching on, changes the peak memory of a trial."""
+
+    MORE = "more"
+    """The peak never shrinks."""
+    EITHER = "either"
+    """The peak may grow or shrink."""
+    KIND = "kind"
+    """The peak follows another law, so that trials with different values are not compared."""
+    NONE = "none"
+
+
+class Device(Protocol):
+    """The device that trains; `host.DeviceInfo` is an example."""
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """CUDA compute capability, major and minor; None where unknown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptCase:
+    """A script, unedited, with the permissions of its user.
+
+    `facts` are a `model.facts.ScriptFacts`, by shape alone: the room `model` lies above this room.
+    """
+
+    facts: Any
+    is_cpu: bool
+    """The training has no accelerator."""
+    mapped: Collection[str] = ()
+    """Settings that reach the script as arguments."""
+    splits_batch_norm: bool = False
+    """The user allows BatchNorm to see smaller batches."""
+
+    def is_claimed(self, group: Group) -> bool:
+        """Whether the script applies a group by itself, through `autotune.load`."""
+        return group in self.facts.claims
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchCase(ScriptCase):
+    """A script on a machine, in a search."""
+
+    own: Settings
+    """The script's own settings."""
+    asked: Collection[str]
+    """Settings that the user names."""
+    device: Device
+    cpus: float
+    """Usable cores of one rank."""
+    is_linux: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Features:
+    """Features of a setting for the regressions of the forecast."""
+
+    trends: Callable[[Settings], Numbers] = lambda _: ()
+    """Of the compute-only rate, with effects in proportion to the feature."""
+    large: Callable[[Settings], Numbers] = lambda _: ()
+    """Of the compute-only rate, with effects that halve or double the rate."""
+    compute: Callable[[Settings], Numbers] = lambda _: ()
+    """Of the compute-only rate, with smaller effects."""
+    loader: Callable[[Settings], Numbers] = lambda _: ()
+    """Of the share of the compute-only rate that the loader lets through."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arguments:
+    """Arguments of scripts that stand for a setting, with underscores for dashes."""
+
+    numbers: Collection[str] = ()
+    """Arguments with the setting's number."""
+    switches: Mapping[str, str] = field(default_factory=dict)
+    """Arguments without a value, by name, with the value of the setting that each stands for."""
+    choices: Collection[str] = ()
+    """Arguments with the name of a value."""
+    spellings: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Names of values in `choices`, by value of the setting."""
+    of_trainer: str = ""
+    """Argument that the Trainer of Hugging Face hands on unchanged."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UsualGain:
+    """A value that usually makes an accelerator train faster."""
+
+    value: Value
+    is_small: bool = False
+    """The gain is a few percent at most."""
+    slows_start: bool = False
+    """The value costs seconds at the start of every trial."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """All that is known of one setting."""
+
+    name: str
+    group: Group
+    default: Value | None
+    """Value of a plain torch script; None = unknown."""
+    takes_effect: str
+    """For the README: where the setting takes effect."""
+    left_alone: str
+    """For the README: when a search leaves the setting at the script's own value."""
+
+    # Values
+    domain: tuple[Value, ...] = ()
+    """Every value that may ever be tried, the same on every host; empty where the batch of a script decides."""
+    bounds: tuple[int, int] | None = None
+    """Least and largest possible value of a whole number."""
+    most_searched: int | None = None
+    """Largest value that a search takes from the user; more would be a slip of the hand."""
+    needs_accelerator: bool = False
+    """The setting does nothing on a CPU."""
+    needs_workers: bool = False
+    """The setting does nothing without workers, and torch refuses it there."""
+    inert_beside: str = ""
+    """A setting that leaves this one without effect when switched on."""
+
+    # What a search tries
+    own: Callable[[Any], Value | None] = lambda facts: None
+    """The script's own value by facts of the probe; None = the default until a trial shows the value."""
+    refused: Callable[[ScriptCase], str] = lambda case: ""
+    """Why no trial can change the setting soundly on an unedited script; empty when trials can."""
+    refused_value: Callable[[ScriptCase, Any], str] = lambda case, value: ""
+    """The same of a single value."""
+    pointless: Callable[[SearchCase], str] = lambda case: ""
+    """Why a search leaves the setting alone on this machine; empty when a search tries it."""
+    dropped: Callable[[SearchCase], Iterable[tuple[Value, str]]] = lambda case: ()
+    """Single values that cannot be had, each with the reason."""
+    is_tried: Callable[[SearchCase, Value], bool] = lambda case, value: True
+    """Whether the machine has a use for a value; other values are left out without a word."""
+    is_sampled: bool = True
+    """Trials after the plan vary the setting."""
+    usual: UsualGain | None = None
+    cpu_turn: int | None = None
+    """Place among the settings that the plan tries one by one on a CPU."""
+
+    # What a change means
+    effect: Effect = Effect.COMPUTE
+    memory: Memory = Memory.NONE
+    is_memory_of_host: bool = False
+    """The memory is the host's alone."""
+    moves_batch: bool = False
+    """The largest micro-batch that fits depends on the setting."""
+    changes_graph: bool = False
+    """Another value needs another compiled model."""
+    decides_training: bool = False
+    """Another value in force is another training."""
+    is_capped: bool = False
+    """The value in force is the smaller of the setting's and the memory cap's."""
+    features: Features = field(default_factory=Features)
+
+    # How it reaches a script
+    arguments: Arguments = field(default_factory=Arguments)
+    environment: Callable[[Any, Mapping[str, str]], Mapping[str, str]] | None = None
+    """Variables for a value before Python starts, given the variables of the user."""
+    is_set_before_start: bool = False
+    """Nothing but the environment puts the setting in force."""
+    write: Callable[[Any], None] | None = None
+    """Puts a value in force in this process."""
+    is_written_again: bool = False
+    """Scripts set a value of their own before the first call of the model, so the value is written there once more."""
+    read: Callable[[], Value | None] | None = None
+    """The value in force in this process; None = not to be seen."""
+    read_of_loader: Callable[[Any], Value | None] | None = None
+    """The value of a DataLoader."""
+    unseen: str = ""
+    """Why the setting cannot be seen in a script; empty where it can."""
+    frameworks: Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]] = field(default_factory=dict)
+    """Arguments of frameworks by framework, from settings and whether a CPU trains; None = the value has none."""
+    by_hand: str = ""
+    """How a person puts the setting in force."""
+    by_hand_off: str = ""
+    """How a person switches off a setting of the script's own; empty = as `by_hand` says."""
+
+    def reading(self, seen: object) -> Value | None:
+        """A value read back, in the setting's type; None for text of no value.
+
+        Results of older versions hold text: `True`, `4`, `0.9000`. The count of micro-batches per step is a mean, so a
+        whole number may come as a fraction.
+        """
+        if isinstance(self.default, bool):
+            return {"true": True, "false": False}.get(str(seen).lower())
+        if isinstance(self.default, StrEnum):
+            return str(seen) if str(seen) in self.domain else None
+        if isinstance(seen, bool):
+            return None
+        try:
+            number = float(str(seen))
+        except ValueError:
+            return None
+        if not math.isfinite(number):
+            return None
+        is_whole = number.is_integer() and not isinstance(self.default, float)
+        return int(number) if is_whole else number
+
+
+def of_loader(name: str) -> Callable[[Any], Value | None]:
+    """The own value of a setting from the facts of the training loader; None without a loader."""
+
+    def own(facts: Any) -> Value | None:
+        value: Value | None = None if facts.loader is None else getattr(facts.loader, name)
+        return value
+
+    return own
+
+
+def switched(name: str) -> Callable[[Settings], Numbers]:
+    """One feature, 1 where a setting is on."""
+    return lambda settings: (1.0 * getattr(settings, name),)
+
+
+def loader_argument(name: str) -> Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]]:
+    """Arguments of frameworks for a setting of the DataLoader."""
+
+    def of(settings: Settings) -> dict[str, Any]:
+        is_inert = settings.num_workers == 0 and name in settings.inert
+        return {} if is_inert else {name: getattr(settings, name)}
+
+    def for_trainer(settings: Settings, _: bool) -> Mapping[str, Any]:
+        return {f"dataloader_{each}": value for each, value in of(settings).items()}
+
+    def for_loader(settings: Settings, _: bool) -> Mapping[str, Any]:
+        return {"loader": of(settings)}
+
+    return {"hf": for_trainer, "lightning": for_loader, "accelerate": for_loader}
