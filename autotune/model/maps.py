@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 
 from autotune.errors import SearchSpaceError
 from autotune.model.facts import ScriptFacts
-from autotune.settings import GROUP_OF_FIELD, Settings, text_of
+from autotune.settings import GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, SETTINGS, Settings, text_of
 
 PLACE = "{}"
 Maps = Iterable[tuple[str, str]]
-UNSEEN_FIELDS = ("expandable_segments", "non_blocking", "stream_prefetch")
+UNSEEN_FIELDS = tuple(setting.name for setting in SETTINGS if setting.unseen)
 """Settings that cannot be observed from outside, so a mapped trial could not be trusted."""
 
 
@@ -82,7 +82,7 @@ def mapped_arguments(settings: Settings, script_settings: Settings, maps: Maps) 
         is_field = setting in GROUP_OF_FIELD
         asked = text_of(plain[setting]) if is_field else knobs.get(setting, "")
         is_own = asked == text_of(own[setting]) if is_field else not asked
-        if setting in ("prefetch_factor", "persistent_workers") and settings.num_workers == 0:
+        if setting in INERT_WITHOUT_WORKERS and settings.num_workers == 0:
             continue  # torch refuses both without workers
         if not is_own and value in (None, asked):
             arguments += [word.replace(PLACE, asked) for word in template.split()]

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from autotune.model.outcome import Outcome
 from autotune.model.study_view import TrialView
 from autotune.report.words import clean, ratio_text, value_text
-from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.settings import GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, Settings
 
 BATCH = "batch_size"
 """Shown with the accumulation steps that change with it: `32 x 2`."""
-INERT_WITHOUT_WORKERS = ("prefetch_factor", "persistent_workers")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.search.sampler import TpeSampler
 from autotune.search.search_stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
 from autotune.search.study_trials import StudySnapshot, StudyTrials
-from autotune.settings import Settings
+from autotune.settings import SETTINGS, Settings
 from autotune.space.search_space import SPLIT, SearchSpace
 
 NUM_SUGGESTIONS = 2
@@ -53,7 +53,7 @@ gain must exceed the cost: a search with few failures can afford a risk, a searc
 LEAST_TRIALS = 10
 """Least number of trials by which failures are divided; with fewer, the share of failures tells too little."""
 
-MEMORY_SETTINGS = ("precision", "compile", "cudnn_benchmark", "expandable_segments")
+MEMORY_SETTINGS = tuple(setting.name for setting in SETTINGS if setting.moves_batch)
 """Settings that change the memory left for a larger micro-batch."""
 
 

@@ -11,15 +11,23 @@ from collections import defaultdict
 from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
+from typing import Any
 
 from autotune.search.history import FinishedTrial, History
-from autotune.settings import DEFAULT_PREFETCH_FACTOR, Settings
+from autotune.settings import SETTINGS, Settings
+from autotune.settings.setting import Effect
 
 LOADER_BOUND_WAIT = 0.15
 """Share of waiting time in an accelerator's trial from which the trial shows its loader's rate."""
 
 NUM_REMEMBERED = 4096
 """Size of the cache of settings' parts: a plan asks for every trial's parts again and again."""
+
+
+_OF_LOADER = tuple(setting.name for setting in SETTINGS if setting.effect is Effect.LOADER)
+_NOT_OF_COMPUTE: dict[str, Any] = {
+    setting.name: setting.default for setting in SETTINGS if setting.effect is not Effect.COMPUTE
+}
 
 
 class Bounds:
@@ -123,26 +131,13 @@ class Bounds:
 @lru_cache(maxsize=NUM_REMEMBERED)
 def compute_part(settings: Settings) -> Settings:
     """The settings felt by a step on a cached batch; everything else at its default."""
-    return replace(
-        settings,
-        num_workers=0,
-        prefetch_factor=DEFAULT_PREFETCH_FACTOR,
-        persistent_workers=False,
-        pin_memory=False,
-        memory_fraction=1.0,
-    )
+    return replace(settings, **_NOT_OF_COMPUTE)
 
 
 @lru_cache(maxsize=NUM_REMEMBERED)
 def loader_part(settings: Settings) -> Settings:
     """The settings that may affect the loader; everything else at its default."""
-    return Settings(
-        num_workers=settings.num_workers,
-        prefetch_factor=settings.prefetch_factor,
-        persistent_workers=settings.persistent_workers,
-        pin_memory=settings.pin_memory,
-        knobs=settings.knobs,
-    )
+    return Settings(knobs=settings.knobs, **{name: getattr(settings, name) for name in _OF_LOADER})
 
 
 @lru_cache(maxsize=NUM_REMEMBERED)

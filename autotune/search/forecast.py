@@ -7,7 +7,6 @@ job, from the loader and the rate that the loader has to feed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from zlib import crc32
@@ -16,7 +15,7 @@ import numpy as np
 
 from autotune.search.gaussian_process import Array, GaussianProcess, Scales
 from autotune.search.history import FinishedTrial, History
-from autotune.settings import OmpWaitPolicy, Precision, Settings
+from autotune.settings import SETTINGS, Settings
 
 MAX_TRIALS = 100
 """Number of fastest trials used: slow trials say little about settings near the best, and the time grows."""
@@ -38,13 +37,10 @@ SHARE_SCALES = tuple(
     for together in (0.003, 0.01, 0.05, 0.2)
 )
 
-USUAL_MICRO_BATCH = 16
-"""Around this size a micro-step's own cost usually equals the cost of its samples."""
-
-NUM_TRENDS = 2
-"""Leading compute features, about the micro-batch, with additional effects in proportion to their value."""
-NUM_LARGE = 3
-"""Number of compute features after the trends, formats and compilation, that may halve or double the rate."""
+NUM_TRENDS = sum(len(setting.features.trends(Settings())) for setting in SETTINGS)
+"""Number of compute features with effects in proportion to the feature; they come first."""
+NUM_LARGE = sum(len(setting.features.large(Settings())) for setting in SETTINGS)
+"""Number of the next compute features, with effects that may halve or double the rate."""
 
 DEVIATIONS = np.linspace(-4.0, 4.0, 25)
 """Grid of an expectation, in standard deviations: wide, because the last hopes of a search lie far out."""
@@ -166,26 +162,10 @@ def _draws(means: Array, deviations: Array) -> Array:
 
 @lru_cache(maxsize=REMEMBERED)
 def _compute_features(settings: Settings) -> tuple[float, ...]:
-    is_half = settings.precision in (Precision.BF16, Precision.FP16)
-    return (
-        0.5 * math.log2(settings.batch_size or 1),
-        -math.log1p(USUAL_MICRO_BATCH / (settings.batch_size or 1)),
-        1.0 * is_half,
-        1.0 * (settings.precision is Precision.TF32),
-        1.0 * settings.compile,
-        0.5 * math.log2(settings.grad_accum_steps),
-        0.3 * (settings.precision is Precision.FP16),
-        1.0 * settings.channels_last,
-        1.0 * (settings.channels_last and is_half),
-        1.0 * settings.cudnn_benchmark,
-        1.0 * settings.pin_memory,
-        1.0 * settings.non_blocking,
-        1.0 * (settings.non_blocking and settings.pin_memory),
-        1.0 * settings.stream_prefetch,
-        1.0 * math.log2(settings.intra_op_threads),
-        1.0 * (settings.omp_wait_policy is OmpWaitPolicy.PASSIVE),
-        *_knob_features(settings),
-    )
+    """Trends first, then effects that halve or double the rate, then smaller effects."""
+    parts = (each.features for each in SETTINGS)
+    kinds = zip(*((part.trends(settings), part.large(settings), part.compute(settings)) for part in parts), strict=True)
+    return (*(number for kind in kinds for numbers in kind for number in numbers), *_knob_features(settings))
 
 
 def _share_features(settings: Settings, demand: float) -> tuple[float, ...]:
@@ -194,16 +174,7 @@ def _share_features(settings: Settings, demand: float) -> tuple[float, ...]:
 
 @lru_cache(maxsize=REMEMBERED)
 def _loader_features(settings: Settings) -> tuple[float, ...]:
-    return (
-        1.0 * math.log2(1 + settings.num_workers),
-        1.0 * (settings.num_workers == 0),
-        0.5 * math.log2(settings.prefetch_factor),
-        1.0 * settings.pin_memory,
-        1.0 * settings.persistent_workers,
-        1.0 * math.log2(settings.intra_op_threads),
-        1.0 * (settings.omp_wait_policy is OmpWaitPolicy.PASSIVE),
-        *_knob_features(settings),
-    )
+    return (*(number for each in SETTINGS for number in each.features.loader(settings)), *_knob_features(settings))
 
 
 def _knob_features(settings: Settings) -> tuple[float, ...]:

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from autotune.search.history import FinishedTrial, History
-from autotune.settings import Precision, Settings
+from autotune.settings import SETTINGS, Precision, Settings
+from autotune.settings.setting import Memory
 from autotune.space.search_space import KNOB_PREFIX, SearchSpace
 from autotune.units import format_bytes
 
@@ -46,13 +47,13 @@ UNKNOWN_WORKER_SHARE = 0.5
 """Memory of a worker before the first was seen, as a share of the training process. A forked worker shares most of its
 pages; a spawned worker imports the script again but holds no model."""
 
-_NEEDS_MORE = frozenset({"batch_size", "num_workers", "prefetch_factor", "cudnn_benchmark", "stream_prefetch"})
+_NEEDS_MORE = frozenset(setting.name for setting in SETTINGS if setting.memory is Memory.MORE)
 """Settings whose larger or true value never needs less memory."""
 
-_EITHER_WAY = frozenset({"expandable_segments"})
+_EITHER_WAY = frozenset(setting.name for setting in SETTINGS if setting.memory is Memory.EITHER)
 """Settings that may change the peak either way, like knobs. Settings in neither set hardly change it."""
 
-_HOST_ONLY = frozenset({"num_workers", "prefetch_factor"})
+_HOST_ONLY = frozenset(setting.name for setting in SETTINGS if setting.is_memory_of_host)
 """Settings that cost only the host's memory."""
 
 

@@ -12,7 +12,8 @@ from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, s
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, PlanState, ordered
 from autotune.search.worker_stages import feed, share_cores, waits_for_data, workers_for_usual_gains
-from autotune.settings import Settings, Value
+from autotune.settings import SETTINGS, Settings, Value
+from autotune.settings.setting import Effect
 from autotune.space.search_space import KNOB_PREFIX, SearchSpace
 
 BASELINE_STAGE = "baseline"
@@ -29,8 +30,17 @@ MAX_PASSES = 3
 NEARLY_FED = 0.98
 """Share of the compute-only rate from which not even the loader's details are worth a trial."""
 
-SMALL_GAINS = {"non_blocking", "cudnn_benchmark", "pin_memory", "persistent_workers", "prefetch_factor"}
-"""Settings that gain a few percent at most once number format, memory format and workers are right."""
+USUAL = tuple((setting, setting.usual) for setting in SETTINGS if setting.usual is not None)
+"""Settings with a value that usually helps on an accelerator."""
+
+SMALL_GAINS = {setting.name for setting, usual in USUAL if usual.is_small}
+"""Settings that gain a few percent at most where number format, memory format and workers are as they should be."""
+
+SLOW_STARTS = {setting.name for setting, usual in USUAL if usual.slows_start}
+"""Settings that cost seconds at the start of every trial."""
+
+ONE_BY_ONE = sorted((setting for setting in SETTINGS if setting.cpu_turn), key=lambda setting: setting.cpu_turn or 0)
+"""Settings that the plan tries one by one on a CPU, in order."""
 
 GROWN_RATIO = 4
 """Growth of a micro-batch from which the bottleneck may be a new one."""
@@ -98,8 +108,7 @@ def _on_cpu(state: PlanState) -> None:
     share_cores(state)
     grow_micro_batch(state)
     _precision(state)
-    state.try_others("compile", "kernels")
-    state.try_others("channels_last", "kernels")
+    _one_by_one(state)
     grow_micro_batch(state)
     shrink_micro_batch(state)
 
@@ -109,13 +118,11 @@ def _usual_gains(state: PlanState) -> None:
     compute = _usual_compute(state)
     if waits_for_data(state):
         # The benchmark costs seconds at the start of every later trial, for a gain hidden by a slow loader.
-        del compute["cudnn_benchmark"]
+        compute = {name: value for name, value in compute.items() if name not in SLOW_STARTS}
     loader: dict[str, Value] = {
-        "pin_memory": True,
-        "persistent_workers": True,
-        "prefetch_factor": 4,
-        "num_workers": workers_for_usual_gains(state),
+        setting.name: usual.value for setting, usual in USUAL if setting.effect is Effect.LOADER
     }
+    loader["num_workers"] = workers_for_usual_gains(state)
     settings = state.changed({**compute, **loader})
     if settings.differences(state.best).keys() <= SMALL_GAINS:
         # A script with its own number format and no loader: only a compiled model can still gain much.
@@ -152,15 +159,28 @@ def _usual_compute(state: PlanState) -> dict[str, Value]:
     half = next((value for value in HALF if value in state.choices("precision")), own)
     return {
         "precision": own if own in HALF else half,
-        "channels_last": True,
-        "cudnn_benchmark": True,
-        "non_blocking": True,
+        **{setting.name: usual.value for setting, usual in USUAL if setting.effect is Effect.COMPUTE},
     }
 
 
 def _precision(state: PlanState) -> None:
     """Tries other number formats."""
     state.try_others("precision", "precision")
+
+
+def _one_by_one(state: PlanState) -> None:
+    """Settings that the plan tries one by one on a CPU."""
+    for setting in ONE_BY_ONE:
+        state.try_others(setting.name, setting.group.value)
+
+
+def _details_of_workers(state: PlanState) -> None:
+    """Settings that do nothing without workers: numbers upwards, switches on."""
+    for setting in SETTINGS:
+        if setting.needs_workers and setting.default is False:
+            state.consider({setting.name: True}, "loader")
+        elif setting.needs_workers:
+            state.climb(setting.name, "loader", steps=(1,))
 
 
 def _own_knobs(state: PlanState) -> None:
@@ -176,14 +196,12 @@ def _around_the_best(state: PlanState) -> None:
         start = state.best
         share_cores(state)
         if not state.is_fed(ratio=NEARLY_FED) and state.best.num_workers:
-            state.climb("prefetch_factor", "loader", steps=(1,))
-            state.consider({"persistent_workers": True}, "loader")
+            _details_of_workers(state)
         _precision(state)
         grow_micro_batch(state)
         shrink_micro_batch(state)
         state.try_others("omp_wait_policy", "threads")
-        for name in ("compile", "channels_last"):
-            state.try_others(name, "kernels")
+        _one_by_one(state)
         state.climb("grad_accum_steps", "accumulation")
         _own_knobs(state)
         if state.best == start:

@@ -14,7 +14,7 @@ from optuna.trial import TrialState, create_trial
 from autotune.search.history import FinishedTrial
 from autotune.search.optuna_logging import quiet
 from autotune.search.plan_state import ordered
-from autotune.settings import Settings, Value
+from autotune.settings import SETTINGS, Settings, Value
 from autotune.space.search_space import SearchSpace
 
 NUM_STARTUP_TRIALS = 4
@@ -28,7 +28,7 @@ knowledge of joint effects, TPE does not."""
 MAX_FOLLOWED = 400
 """Largest study in memory; beyond, it restarts with the most informative trials, since TPE gets slower."""
 
-NOT_SAMPLED = frozenset({"memory_fraction"})
+NOT_SAMPLED = frozenset(setting.name for setting in SETTINGS if not setting.is_sampled)
 """Parameters that can only cost throughput; the plan looks for the winner's smallest at the end."""
 
 

@@ -13,13 +13,13 @@ from autotune.measure.payoff import samples_to_pay
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.history import FinishedTrial
-from autotune.settings import Settings
+from autotune.settings import SETTINGS, Settings
 from autotune.store.records import FinalRecord, TrialRecord
 from autotune.units import format_seconds
 
 BUILDING_PARTS = ("preparation", "warm_up")
 """Parts of a trial in which a model is compiled: its first step, and the warm-up in which it may be once more."""
-GRAPH_SETTINGS = ("compile", "precision", "batch_size", "channels_last")
+GRAPH_SETTINGS = tuple(setting.name for setting in SETTINGS if setting.changes_graph)
 """Settings by which two trials compile the same graph: on a device only the first of them builds it, as a run does that
 finds nothing in its cache."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.protocol.job import TrialJob
-from autotune.settings import GROUP_OF_FIELD, Settings
+from autotune.settings import GROUP_OF_FIELD, SETTINGS, Settings
 
 FRACTION_TOLERANCE = 0.001
 """Tolerance as a share of the device's memory: the value read back was rounded to bytes, and relates to the total
 reported by CUDA."""
-TRAINING_FIELDS = ("batch_size", "grad_accum_steps", "precision")
+TRAINING_FIELDS = tuple(setting.name for setting in SETTINGS if setting.decides_training)
 """Settings that decide what is trained: when the script changes such a setting, a trial measures another training."""
 
 
