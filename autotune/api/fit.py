@@ -13,10 +13,10 @@ from autotune.emit.mismatch import mismatches
 from autotune.errors import ConfigError
 from autotune.model.maps import mapped_settings
 from autotune.settings import Group, OmpWaitPolicy, Settings
+from autotune.settings.expandable_segments import is_on_in
+from autotune.settings.omp_wait_policy import wait_policy_in_force
 
 if TYPE_CHECKING:
-    import torch
-
     from autotune.emit.tuned_config import TunedConfig
 
 IN_ENVIRONMENT = "Start the script by `autotune run`, or with the variables of `autotune export --to env`."
@@ -77,12 +77,6 @@ def doubts(config: TunedConfig, call: Settings, *, path: str, share: bool) -> It
         yield f"{path} does not say how little memory suffices, so share=True leaves no more to others than the cap."
 
 
-def wait_policy_in_force() -> OmpWaitPolicy:
-    """Behaviour of this process's idle threads, by the environment."""
-    is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == OmpWaitPolicy.PASSIVE
-    return OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT
-
-
 def _this_host() -> host.HostFingerprint:
     """This machine without the device, which needs torch: `Config.prepare` compares the device."""
     return host.HostFingerprint(
@@ -118,8 +112,7 @@ def cuda_doubts(settings: Settings, config: TunedConfig | None, device: str) -> 
     """
     if config is not None and config.provenance.host.device not in ("", device):
         yield f"The settings were measured on {config.provenance.host.device}, and this device is {device}."
-    allocator = os.environ.get("PYTORCH_ALLOC_CONF", "") + os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-    if settings.expandable_segments and "expandable_segments:true" not in allocator.lower():
+    if settings.expandable_segments and not is_on_in(os.environ):
         yield f"expandable_segments must be set before CUDA starts. {IN_ENVIRONMENT}"
     facts = config.script.facts if config is not None else None
     asked = [name for name in ("non_blocking", "stream_prefetch") if getattr(settings, name)]
@@ -145,11 +138,3 @@ def batch_size_of(loader: object) -> int | None:
         if isinstance(size, int):
             return size
     return None
-
-
-def has_channels_last(model: torch.nn.Module) -> bool:
-    """Whether some weight of a two-dimensional convolution lies in NHWC order alone."""
-    import torch
-
-    weights = [p for p in model.parameters() if not torch.nn.parameter.is_lazy(p) and p.dim() == 4]
-    return any(p.is_contiguous(memory_format=torch.channels_last) and not p.is_contiguous() for p in weights)

@@ -12,7 +12,7 @@ from autotune.api import fit
 from autotune.api.micro_batching import note_fed
 from autotune.api.own_knobs import Knob, value_of
 from autotune.errors import ConfigError
-from autotune.settings import GROUP_OF_FIELD, Group, Settings, text_of
+from autotune.settings import GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, SETTINGS, Group, Settings, text_of
 from autotune.trial.start import active_session
 
 if TYPE_CHECKING:
@@ -94,9 +94,7 @@ class Config:
         if settings.batch_size is not None:
             kwargs["batch_size"] = settings.batch_size
         if settings.num_workers > 0:
-            # torch refuses both without workers.
-            kwargs["prefetch_factor"] = settings.prefetch_factor
-            kwargs["persistent_workers"] = settings.persistent_workers
+            kwargs.update({name: getattr(settings, name) for name in INERT_WITHOUT_WORKERS})
         if settings.pin_memory and fit.has_accelerator():
             kwargs["pin_memory"] = True
         self._in_force.update({"pin_memory": False, **kwargs})
@@ -125,7 +123,7 @@ class Config:
         self._in_force.update(in_force)
         if self._session is not None:
             for name, value in in_force.items():
-                self._session.observe(name, str(value))
+                self._session.observe(name, value)
         return DeviceBatches(batches, device, non_blocking=self._settings.non_blocking, stream_prefetch=is_ahead)
 
     def hand_over(self, *groups: Group) -> frozenset[str]:
@@ -165,31 +163,24 @@ class Config:
         The model is compiled in place, so the names in the state_dict stay. Prepare the model before the first step and
         before wrapping for distributed training.
         """
-        import torch
-
         from autotune.api.own_autocast import use_tf32
-        from autotune.trial.step.channels_last import convert_weights
-        from autotune.trial.torch.torch_names import compile_in_place
+        from autotune.trial.apply.model_seams import MODEL_SEAMS
 
         self._claim(Group.KERNELS, Group.THREADS)
         settings = self._settings
-        if "intra_op_threads" in self._applied:
-            torch.set_num_threads(settings.intra_op_threads)
-            self._in_force["intra_op_threads"] = torch.get_num_threads()
-        if "cudnn_benchmark" in self._applied:
-            torch.backends.cudnn.benchmark = settings.cudnn_benchmark
-            self._in_force["cudnn_benchmark"] = torch.backends.cudnn.benchmark
-        if settings.channels_last:
-            # Convolutions take the order of the weights, for any order of the input.
-            convert_weights(model)
-        elif "channels_last" in self._applied and fit.has_channels_last(model):
-            convert_weights(model, torch.contiguous_format)
-        if settings.compile:
-            compile_in_place(model)
-        for name in self._applied & {"channels_last", "compile"}:
-            self._in_force[name] = getattr(settings, name)
-        if "omp_wait_policy" in self._applied:
-            self._in_force["omp_wait_policy"] = fit.wait_policy_in_force().value
+        for setting in SETTINGS:
+            if setting.group in (Group.KERNELS, Group.THREADS) and setting.name in self._applied:
+                if setting.write is not None:
+                    setting.write(getattr(settings, setting.name))
+                if setting.read is not None:
+                    self._in_force[setting.name] = setting.read()
+        for name, seam in MODEL_SEAMS.items():
+            if getattr(settings, name):
+                seam.apply(model)
+            elif name in self._applied and seam.undo is not None:
+                seam.undo(model)
+            if name in self._applied:
+                self._in_force[name] = getattr(settings, name)
         use_tf32(settings.precision)
         self._model = weakref.ref(model)
         if self._session is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from autotune.emit.frameworks import FRAMEWORKS, FrameworkArguments
 from autotune.emit.headline import headline, one_line
 from autotune.emit.tuned_config import TunedConfig, config_text
 from autotune.errors import ConfigError, UsageError
-from autotune.settings import OmpWaitPolicy, text_of
+from autotune.settings import text_of, variables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +44,11 @@ def export(config: TunedConfig, kind: str) -> str:
 def _environment(config: TunedConfig) -> str:
     """Assignments for a shell, one per line: variables read by libraries at their start, then every setting.
 
-    Use: `set -a; . FILE` or `env $(autotune export ...)`.
+    Use: `set -a; . FILE` or `env $(autotune export ...)`. Options of the allocator in the
+    environment of `export` stay.
     """
     settings = config.settings
-    variables = {
-        "OMP_NUM_THREADS": str(settings.intra_op_threads),
-        "MKL_NUM_THREADS": str(settings.intra_op_threads),
-    }
-    if settings.omp_wait_policy is OmpWaitPolicy.PASSIVE:
-        variables["OMP_WAIT_POLICY"] = "PASSIVE"
-    if settings.expandable_segments:
-        variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    variables = variables_of(settings, os.environ)
     for name, value in settings.to_dict().items():
         if name != "knobs" and value is not None:
             variables[f"AUTOTUNE_{name.upper()}"] = text_of(value)

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from autotune.api import Config
-from autotune.emit.frameworks import LIGHTNING_PRECISION
 from autotune.settings import Group
+from autotune.settings.precision import LIGHTNING
 
 OWN_WEIGHTS = ("bf16-true", "16-true", "64-true", 64, "64", "transformer-engine", "transformer-engine-float16")
 """Precisions for the format of the weights too; a change would train another model."""
@@ -43,7 +43,7 @@ def trainer(config: Config, **arguments: Any) -> Any:
     if "grad_accum_steps" in fields:
         arguments["accumulate_grad_batches"] = settings.grad_accum_steps
     if "precision" in fields:
-        arguments["precision"] = LIGHTNING_PRECISION[settings.precision]
+        arguments["precision"] = LIGHTNING[settings.precision]
     callbacks = arguments.pop("callbacks", None) or []
     callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
     return lightning.Trainer(**arguments, callbacks=[*callbacks, _loader_check(lightning, config)])

@@ -13,6 +13,7 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.observation import Observation
 from autotune.model.outcome import Outcome
 from autotune.model.surroundings import Surroundings
+from autotune.settings import BY_NAME
 
 PAST_ITS_EPOCH = "past_its_epoch"
 """Note on an error after an epoch was extended past its end: the script may depend on the epoch's length."""
@@ -75,8 +76,11 @@ class RankResult:
     """Time from the request for the loader's first iteration to its first batch."""
     is_loader_rebuilt: bool = False
     """True when every epoch has a new loader, so that an epoch's start costs as much as the first."""
-    observed: Mapping[str, str] = field(default_factory=dict)
-    """Settings in force at the end, by field, as text (`str(value)`); fields that cannot be observed are missing."""
+    observed: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
+    """Settings in force at the end, by field. None where a value asked for could not be read back; a field that shows
+    nothing is missing. Results of older versions have every value as text."""
+    observed_comments: Mapping[str, str] = field(default_factory=dict)
+    """Remarks on values in `observed`, by field."""
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     held_host_bytes: int | None = None
@@ -117,9 +121,23 @@ class RankResult:
         rate = self.compute_samples_per_second
         if rate is not None and rate <= 0:
             raise ValueError(f"compute_samples_per_second must be positive, not {rate!r}")
+        self._type_observed()
         for part, duration_s in self.durations_s.items():
             if not 0 <= duration_s <= MAX_SECONDS:
                 raise ValueError(f"the duration of {part!r:.40} cannot be {duration_s!r}")
+
+    def _type_observed(self) -> None:
+        """Gives observed values their settings' types; text of no value becomes a comment."""
+        values, comments = dict(self.observed), dict(self.observed_comments)
+        for name, seen in self.observed.items():
+            setting = BY_NAME.get(name)
+            if setting is None or seen is None:
+                continue
+            values[name] = setting.reading(seen)
+            if values[name] is None:
+                comments.setdefault(name, str(seen))
+        object.__setattr__(self, "observed", values)
+        object.__setattr__(self, "observed_comments", comments)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from autotune.settings.registry import (
     INERT_WITHOUT_WORKERS,
     LOADER_FIELDS,
     SETTINGS,
+    variables_of,
 )
 from autotune.settings.setting import Group, Setting, Value
 
@@ -33,4 +34,5 @@ __all__ = [
     "Settings",
     "Value",
     "text_of",
+    "variables_of",
 ]

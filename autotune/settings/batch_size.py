@@ -60,7 +60,7 @@ def _read_of_loader(loader: Any) -> int | None:
     size = loader.batch_size
     if size is None:
         size = getattr(loader.batch_sampler, "batch_size", None)
-    return size if isinstance(size, int) else None
+    return size if isinstance(size, int) and size > 0 else None
 
 
 def _for_trainer(own: Settings, _: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.settings import (
     batch_size,
@@ -25,6 +25,9 @@ from autotune.settings import (
 )
 from autotune.settings import compile as compiled
 from autotune.settings.setting import Group, Setting, Value
+
+if TYPE_CHECKING:
+    from autotune.settings.data_type import Settings
 
 SETTINGS: tuple[Setting, ...] = (
     num_workers.SETTING,
@@ -61,3 +64,19 @@ INERT_WITHOUT_WORKERS: Mapping[str, Any] = MappingProxyType(
     {each.name: each.default for each in SETTINGS if each.needs_workers}
 )
 """Settings that do nothing without workers, and their defaults."""
+
+
+def variables_of(settings: Settings, base: Mapping[str, str], own: Settings | None = None) -> dict[str, str]:
+    """Variables to set before Python starts.
+
+    Args:
+        settings: The settings to put in force.
+        base: The variables of the user: lists of options are added to, and never replaced.
+        own: The script's own settings, which need no variable; None = none are known.
+    """
+    variables: dict[str, str] = {}
+    for setting in SETTINGS:
+        value = getattr(settings, setting.name)
+        if setting.environment is not None and (own is None or value != getattr(own, setting.name)):
+            variables.update(setting.environment(value, base))
+    return variables

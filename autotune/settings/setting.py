@@ -215,6 +215,8 @@ class Setting:
     """The value in force in this process; None = not to be seen."""
     read_of_loader: Callable[[Any], Value | None] | None = None
     """The value of a DataLoader."""
+    own_line: str = ""
+    """A line of the script that puts the setting in force, where no seam can; empty where a seam can."""
     unseen: str = ""
     """Why the setting cannot be seen in a script; empty where it can."""
     frameworks: Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]] = field(default_factory=dict)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from autotune.settings.setting import Features, Group, Memory, ScriptCase, Setting, switched
 
-NEEDS_A_LINE = "a copy on a side stream needs a line of the script's own: cfg.on_device(loader, device)"
+OWN_LINE = "cfg.on_device(loader, device)"
 
 
 def _refused(case: ScriptCase) -> str:
-    return "" if case.is_cpu or case.is_claimed(Group.TRANSFER) else NEEDS_A_LINE
+    if case.is_cpu or case.is_claimed(Group.TRANSFER):
+        return ""
+    return f"a copy on a side stream needs a line of the script's own: {OWN_LINE}"
 
 
 SETTING = Setting(
     name="stream_prefetch",
     group=Group.TRANSFER,
     default=False,
-    takes_effect="`cfg.on_device(loader, device)`",
+    takes_effect=f"`{OWN_LINE}`",
     left_alone="on a CPU; the script has no such line",
     domain=(False, True),
     needs_accelerator=True,
     refused=_refused,
     memory=Memory.MORE,
     features=Features(compute=switched("stream_prefetch")),
+    own_line=OWN_LINE,
     unseen="torch keeps no record of how a copy was started; only copies that autotune starts itself are seen",
     by_hand="copy in a loop of the script's own",
 )

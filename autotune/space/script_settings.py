@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.errors import SearchSpaceError
 from autotune.model.facts import ScriptFacts
-from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, SETTINGS, Settings
+from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, SETTINGS, Settings, Value
 from autotune.space.ranges import parse_value
 from autotune.space.search_space import SCRIPTS_OWN
 
@@ -35,30 +35,32 @@ def script_settings_of(facts: ScriptFacts, mapped: Iterable[str] = ()) -> Settin
     return Settings.from_dict(values)
 
 
-def misread(script_settings: Settings, readings: Iterable[Mapping[str, str]], *, device_is_cpu: bool) -> dict[str, str]:
+def misread(
+    script_settings: Settings, readings: Iterable[Mapping[str, Value | None]], *, device_is_cpu: bool
+) -> dict[str, str]:
     """Settings in which a trial of the script's own settings contradicts `script_settings`, by field, as text.
 
     Args:
         script_settings: The script's own settings as known before the trial.
-        readings: Settings in force in each training process, by field, as text. A field is left out when the processes
-            differ, or when the text is not a value of the field.
+        readings: Settings in force in each training process, by field. A field is left out when the processes differ,
+            or when a search could not ask for the value.
         device_is_cpu: Whether the script trains on a CPU.
     """
     processes = list(readings)
     agreed = {
-        name: text
-        for name, text in (processes[0] if processes else {}).items()
-        if name in GROUP_OF_FIELD and all(other.get(name) == text for other in processes)
+        name: value
+        for name, value in (processes[0] if processes else {}).items()
+        if name in GROUP_OF_FIELD and value is not None and all(other.get(name) == value for other in processes)
     }
     values: dict[str, Any] = {}
     for name in agreed.keys() - OURS - (INERT_ON_CPU.keys() if device_is_cpu else set()):
         try:
-            values[name] = parse_value(name, agreed[name])
+            values[name] = parse_value(name, str(agreed[name]))
         except SearchSpaceError:
             continue
     seen = replace(script_settings, **values).canonical(device_is_cpu=device_is_cpu)
     differences = seen.differences(script_settings.canonical(device_is_cpu=device_is_cpu))
-    return {name: agreed[name] for name in values if name in differences}
+    return {name: str(agreed[name]) for name in values if name in differences}
 
 
 def with_readings(facts: ScriptFacts, readings: Mapping[str, str]) -> ScriptFacts:

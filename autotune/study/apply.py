@@ -17,10 +17,9 @@ from autotune.protocol.codec import to_plain
 from autotune.protocol.job import Mode, TrialJob
 from autotune.runner.cold_runner import INJECT
 from autotune.runner.devices import choose_device, choose_devices, cuda_devices
-from autotune.settings import GROUP_OF_FIELD
+from autotune.settings import GROUP_OF_FIELD, variables_of
 from autotune.space.refusals import why_not_unedited
 from autotune.spec import DEFAULT_CONFIG, without_ours
-from autotune.study.jobs import environment_for
 
 
 def run_command(
@@ -76,7 +75,7 @@ def run_command(
         total_limit_s=1.0,
     )
     environment = without_ours(os.environ, GROUP_OF_FIELD)
-    environment.update(environment_for(config.settings, script_settings))
+    environment.update(variables_of(config.settings, environment, script_settings))
     if 0 < len(shown) < len(cuda_devices()):
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(each.uuid for each in shown)
     environment["AUTOTUNE_JOB"] = json.dumps(to_plain(job))

@@ -1,16 +1,16 @@
-"""From settings to the job that runs them: command, environment and limits. Pure."""
+"""From settings to the job that runs them: command, environment and limits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
 from dataclasses import dataclass, replace
 
 from autotune.measure.window_stopping import FINALS_HALF_WIDTH_RATIO, SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
 from autotune.protocol.job import Mode, TrialJob
-from autotune.settings import OmpWaitPolicy, Settings
+from autotune.settings import Settings, variables_of
 from autotune.spec import SearchSpec
 from autotune.study.budget import LEAST_FINAL_WINDOW_S
 from autotune.study.target import Target
@@ -78,7 +78,7 @@ class Jobs:
             mode=Mode.TRIAL,
             command=(*self.spec.command, *arguments),
             settings=settings,
-            environment=tuple(environment_for(settings, self.script_settings).items()),
+            environment=tuple(variables_of(settings, os.environ, self.script_settings).items()),
             window=self._window(is_final=is_final, limit_s=window_limit_s),
             incumbent=None if is_final else incumbent,
             start_limit_s=start_limit_s,
@@ -146,19 +146,3 @@ class Jobs:
             start_limit_s=start_limit_s,
             total_limit_s=total_limit_s,
         )
-
-
-def environment_for(settings: Settings, script_settings: Settings) -> Mapping[str, str]:
-    """Variables that must be set before the interpreter starts; none for what the script does by itself."""
-    environment: dict[str, str] = {}
-    if settings.intra_op_threads != script_settings.intra_op_threads:
-        environment["OMP_NUM_THREADS"] = str(settings.intra_op_threads)
-        environment["MKL_NUM_THREADS"] = str(settings.intra_op_threads)
-    if (
-        settings.omp_wait_policy is OmpWaitPolicy.PASSIVE
-        and script_settings.omp_wait_policy is not OmpWaitPolicy.PASSIVE
-    ):
-        environment["OMP_WAIT_POLICY"] = "PASSIVE"
-    if settings.expandable_segments and not script_settings.expandable_segments:
-        environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    return environment

@@ -15,9 +15,10 @@ from autotune.model.own_lines import own_lines
 from autotune.protocol.job import TrialJob
 from autotune.settings import GROUP_OF_FIELD, Group
 from autotune.trial.apply.applied import AppliedSettings
+from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
 from autotune.trial.report import rank_report
-from autotune.verdict.in_force import missed_settings
+from autotune.verdict.in_force import missed_settings, text_in_force
 
 CHECK_AFTER_STEPS = 2
 EXIT_CODE = 2
@@ -65,26 +66,31 @@ class RunSession:
             return
         self._applied.steps.forget(self._stepped)
         observed = self._observed()
-        differences = missed_settings(self._job, observed).items()
-        missed = {name: (asked, found) for name, (asked, found) in differences if found is not None}
+        differences = missed_settings(self._job, observed.values).items()
+        missed = {name: asked for name, (asked, _) in differences if name in observed.values}
         if missed:
-            self._refuse(missed)
+            self._refuse(missed, observed)
         elif rank_report.identity()[0] == 0:
-            in_force = ", ".join(f"{name} {observed[name]}" for name in self._changed if name in observed)
+            in_force = ", ".join(f"{name} {observed.values[name]}" for name in self._changed if name in observed.values)
             sys.stderr.write(f"autotune: in force: {in_force or 'the settings of the script itself'}\n")
 
-    def _observed(self) -> dict[str, str]:
+    def _observed(self) -> Observed:
         """Observable settings in force, by field."""
         # Accumulation comes from backward passes, since a script may take more batches than it trains on.
-        observed = {**self._applied.counted(), **self._applied.observed()}
+        observed = self._applied.counted()
+        observed.update(self._applied.observed())
         facts, claims = self._job.facts, self._applied.claims
         of_loader = [n for n in self._changed if GROUP_OF_FIELD[n] in {Group.LOADER, Group.BATCH} - claims]
         if facts is not None and facts.loader is not None and not self._has_fed:
-            observed.update({name: UNKNOWN_WORKERS for name in of_loader if name not in self._job.mapped})
+            for name in (name for name in of_loader if name not in self._job.mapped):
+                observed.note(name, None, UNKNOWN_WORKERS)
         return observed
 
-    def _refuse(self, missed: Mapping[str, tuple[object, str]]) -> None:
-        listed = "; ".join(f"{name} {found}, not {asked}" for name, (asked, found) in missed.items())
+    def _refuse(self, missed: Mapping[str, object], observed: Observed) -> None:
+        listed = "; ".join(
+            f"{name} {text_in_force(name, observed.values[name], observed.comments)}, not {asked}"
+            for name, asked in missed.items()
+        )
         lines = own_lines((GROUP_OF_FIELD[name] for name in missed), self._job.config)
         sys.stderr.write(
             f"autotune: NOT in force: {listed}\n"

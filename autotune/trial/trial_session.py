@@ -13,7 +13,7 @@ from autotune.measure.window_stopping import StopReason
 from autotune.model.result import RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.settings import Group, Settings
+from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
@@ -126,9 +126,9 @@ class MeasuredSession:
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
         """Does nothing: the knobs are known from the probe."""
 
-    def observe(self, field: str, value: str) -> None:
+    def observe(self, field: str, value: Value) -> None:
         """Notes a setting that the script put in force itself."""
-        self._report.set_by_script[field] = value
+        self._report.set_by_script.note(field, value)
 
     # Batches and meter -----------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class MeasuredSession:
 
     def _end_blind(self) -> None:
         """Ends a trial without the training loader of the probe: no setting of the loader is in force."""
-        self._report.set_by_script["num_workers"] = UNKNOWN_WORKERS
+        self._report.set_by_script.note("num_workers", None, UNKNOWN_WORKERS)
         self._report.write(RankStatus.ENDED)
         self._end_process()
 

@@ -154,14 +154,13 @@ def _starts_workers_unseen(rank: RankResult, window: Sequence[Block]) -> bool:
     epoch_s = _epoch_s(rank, window)
     if epoch_s is None or (rank.first_batch_s or 0.0) <= NEGLIGIBLE_RESTART_SHARE * epoch_s:
         return False
-    has_new_workers = rank.is_loader_rebuilt or rank.observed.get("persistent_workers") == "False"
+    has_new_workers = rank.is_loader_rebuilt or rank.observed.get("persistent_workers") is False
     return has_new_workers and _num_workers(rank) > 0
 
 
 def _num_workers(rank: RankResult) -> int:
     """Of the training loader; 0 where that is not known."""
-    num_workers = rank.observed.get("num_workers", "0")
-    return int(num_workers) if num_workers.isdigit() else 0
+    return max(0, int(rank.observed.get("num_workers") or 0))
 
 
 def _last_round_s(rank: RankResult, window: Sequence[Block], num_micro_batches: int, spread_s: float = 0.0) -> float:

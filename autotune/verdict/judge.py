@@ -15,7 +15,7 @@ from autotune.protocol.job import TrialJob
 from autotune.units import format_bytes, format_seconds
 from autotune.verdict.aggregate import measurement_of
 from autotune.verdict.format_parity import parity_notes, why_no_parity
-from autotune.verdict.in_force import missed_settings, moved_settings
+from autotune.verdict.in_force import missed_settings, moved_settings, text_in_force
 
 ENDED_EARLY = "The script ended before enough was measured; give it more to do, for instance more epochs."
 TOO_FEW_STEPS = "The window ended at its limit with too few steps to be judged: they took far longer than in the probe."
@@ -296,25 +296,23 @@ def _missed(job: TrialJob, ranks: Sequence[RankResult]) -> tuple[str, ...]:
 def not_in_force(job: TrialJob, rank: RankResult) -> str:
     """How observed settings differ from the job's settings, as one sentence; empty when nothing differs."""
     for name, (asked, seen) in missed_settings(job, rank.observed).items():
-        if seen is None:
+        if name not in rank.observed:
             return f"Asked for {name} {asked} through the script's argument, but could not see whether it is in force."
-        if name == "grad_accum_steps" and _is_fraction(seen):
-            is_below_one = seen.startswith("0.")
-            why = "makes several steps with a batch" if is_below_one else "leaves batches out, or gradients unused"
+        if name == "grad_accum_steps" and isinstance(seen, float):
+            why = "makes several steps with a batch" if seen < 1 else "leaves batches out, or gradients unused"
             return (
-                f"Optimizer steps took {_first_line(seen)} batches each on average, not {asked} as asked for: the "
+                f"Optimizer steps took {seen} batches each on average, not {asked} as asked for: the "
                 f"script {why}, and the samples of a step are unknown."
             )
-        return f"Asked for {name} {asked}, in force was {_first_line(seen)}."
-    workers = rank.observed.get("num_workers", "0")
-    if not workers.isdigit():
-        return f"In force num_workers is {_first_line(workers)}."
+        return f"Asked for {name} {asked}, in force was {_shown(rank, name)}."
+    if rank.observed.get("num_workers", 0) is None:
+        return f"In force num_workers is {_shown(rank, 'num_workers')}."
     for name, (own, seen) in moved_settings(job, rank.observed).items():
-        if not _is_fraction(seen):
-            return f"The script changed its own {name} from {own} to {_first_line(seen)} under these settings."
+        if not isinstance(seen, float):  # The count of batches per step is a mean.
+            return f"The script changed its own {name} from {own} to {_shown(rank, name)} under these settings."
     return ""
 
 
-def _is_fraction(text: str) -> bool:
-    """Whether a count is a fraction: the number of batches per step is a mean."""
-    return not text.isdigit() and text.replace(".", "", 1).isdigit()
+def _shown(rank: RankResult, name: str) -> str:
+    """A value in force as text, of a report that nobody trusts."""
+    return _first_line(text_in_force(name, rank.observed.get(name), rank.observed_comments))

@@ -26,6 +26,24 @@ def test_the_allocators_share_is_set_before_the_script_and_read_back(bench: Benc
     assert float(rank_of(plain).observed["memory_fraction"]) == pytest.approx(fraction, abs=1e-4)
 
 
+@pytest.mark.parametrize("options", ["", "max_split_size_mb:512"])
+def test_segments_that_grow_are_seen_in_force_beside_the_users_options(
+    bench: Bench, plain: TrialResult, options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if options:
+        monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", options)
+    assert rank_of(plain).observed["expandable_segments"] is False
+    result = bench.run(bench.trial(bench.probed("trains.py"), expandable_segments=True))
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    assert rank_of(result).observed["expandable_segments"] is True
+
+
+def test_copies_that_do_not_wait_are_counted(bench: Bench) -> None:
+    result = bench.run(bench.trial(bench.probed("trains.py"), pin_memory=True, non_blocking=True))
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    assert rank_of(result).observed["non_blocking"] is True
+
+
 def test_a_script_that_takes_another_share_is_invalid(bench: Bench) -> None:
     jobs = bench.probed("trains.py")
     job = bench.trial(jobs)

@@ -106,7 +106,7 @@ def test_pinned_batches_are_copied_while_the_script_goes_on(bench: Bench) -> Non
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
     assert said(result)["is_pinned"]
     assert said(result)["is_copy_in_flight"]
-    assert rank_of(result).observed["pin_memory"] == "True"
+    assert rank_of(result).observed["pin_memory"] is True
     note("pinned, not blocking, 2 workers", speed(result))
 
 
@@ -125,7 +125,7 @@ def test_channels_last_and_cudnns_search_are_in_force(bench: Bench) -> None:
     assert said(result)["is_channels_last"]
     assert said(result)["cudnn_benchmark"]
     observed = rank_of(result).observed
-    assert (observed["channels_last"], observed["cudnn_benchmark"]) == ("True", "True")
+    assert (observed["channels_last"], observed["cudnn_benchmark"]) == (True, True)
     note("channels_last, cudnn_benchmark", speed(result))
 
 

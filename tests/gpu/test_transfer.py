@@ -59,8 +59,8 @@ def test_a_script_that_copies_by_the_config_is_tuned_with_the_side_stream(bench:
     for result in results.values():
         assert result.outcome is Outcome.OK, result.reason + result.log_tail
     ahead, in_order = rank_of(results["ahead"]), rank_of(results["in_order"])
-    assert (ahead.observed["stream_prefetch"], in_order.observed["stream_prefetch"]) == ("True", "False")
-    assert in_order.observed["non_blocking"] == "True"
+    assert (ahead.observed["stream_prefetch"], in_order.observed["stream_prefetch"]) == (True, False)
+    assert in_order.observed["non_blocking"] is True
     assert ahead.start_digest == in_order.start_digest
     assert ahead.first_losses == pytest.approx(in_order.first_losses, rel=1e-3)
     assert not ahead.is_primed

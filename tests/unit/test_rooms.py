@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 """Rooms that each room may import from, beside itself."""
-SHARED = {"start.active_session", "torch.batch_structure", "step.channels_last", "torch.torch_names"}
+SHARED = {"start.active_session", "torch.batch_structure", "apply.model_seams", "torch.torch_names"}
 """Files of the room `trial` that the room `api` may import from."""
 THIRD_PARTY = {
     "torch": {"settings", "trial", "api", "integrations"},

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from autotune.protocol.job import TrialJob
-from autotune.settings import GROUP_OF_FIELD, LOADER_FIELDS, Group, Precision, Settings
+from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, LOADER_FIELDS, Group, Precision, Settings, Value
 from autotune.trial.apply import environment_seams, observed
+from autotune.trial.apply.environment_seams import CopyCount
+from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.loaders import Loaders, override_arguments
 from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
@@ -23,7 +26,9 @@ nothing stays on the hot path while the clock runs."""
 
 
 UNSEEN_FORMAT = "unknown, since no layer of the model has shown it"
-"""Observed in place of the number format when one was put in force and nothing could be read back."""
+"""Comment on a number format that was put in force and could not be read back."""
+CHANGED_GRADIENTS = "1, since the script clears or changes its gradients by hand"
+"""Comment on an accumulation that the script undoes."""
 
 
 class AppliedSettings:
@@ -42,7 +47,8 @@ class AppliedSettings:
         self.loaders, self.roots = Loaders(), Roots()
         self.steps = steps if steps is not None else Steps()
         self.claims: set[Group] = set(job.facts.claims)
-        self._loader_settings: dict[str, str] = {}
+        self._loader_settings: dict[str, Value] = {}
+        self._copies: CopyCount | None = None
         self._job, self._facts = job, job.facts
         self._is_cpu = job.device == "cpu"
         self._script_settings = job.script_settings.canonical(device_is_cpu=self._is_cpu)
@@ -59,17 +65,14 @@ class AppliedSettings:
         self.loaders.install()
         self.roots.around_first.append(self._operands.look)
         self.steps.on_step.append(self._end_search)
-        self._install_precision_and_gradients()
+        for install in dict.fromkeys(SEAMS.values()):
+            install(self)
         # Last, so that it is the outermost: losses are seen as the script gave them, before scaling.
         self.steps.install()
         if Group.THREADS not in self.claims:
             environment_seams.apply_threads(self._asked, self._script_settings)
         if Group.KERNELS not in self.claims:
             environment_seams.apply_kernels(self._asked, self._script_settings, self.roots)
-        if not self._is_cpu:
-            environment_seams.apply_memory(self._asked, self._job.cap_fraction)
-            if Group.TRANSFER not in self.claims:
-                environment_seams.apply_transfer(self._asked, self._script_settings)
         self.roots.install()
 
     def is_training(self, key: str) -> bool:
@@ -91,28 +94,34 @@ class AppliedSettings:
         if self._gradients is not None:
             self._gradients.epoch_ends()
 
-    def observed(self) -> dict[str, str]:
-        """Settings in force, by field; what cannot be seen is missing."""
-        result = observed.settings_in_force(self._job.device, self.roots.modules, self._operands.precision)
-        result.update(self._loader_settings)
+    def observed(self) -> Observed:
+        """Settings in force."""
+        seen = Observed(
+            values=dict(observed.settings_in_force(self._job.device, self.roots.modules, self._operands.precision))
+        )
+        seen.values.update(self._loader_settings)
         if self._changes_format and self._operands.dtype is None:
-            result["precision"] = UNSEEN_FORMAT
+            seen.note("precision", None, UNSEEN_FORMAT)
         if self._script_settings.compile and self._job.settings is not None and self._job.settings.compile:
-            # Of what a script compiles by itself, in place, a part of its model or a function, its roots show nothing.
-            result.pop("compile", None)
+            # Of a part of a model or a function that a script compiles by itself the roots show nothing.
+            seen.values.pop("compile", None)
+        if self._copies is not None and self._copies.num_copies:
+            seen.note("non_blocking", True)
         if self._gradients is not None and self._gradients.are_changed_by_script:
-            result["grad_accum_steps"] = "1, since the script clears or changes its gradients by hand"
-        return result
+            seen.note("grad_accum_steps", 1, CHANGED_GRADIENTS)
+        return seen
 
-    def counted(self) -> dict[str, str]:
-        """Accumulation, where it is ours, by backward passes per step: whichever batches were taken for which step."""
+    def counted(self) -> Observed:
+        """Accumulation by backward passes per step where autotune accumulates; empty otherwise."""
+        seen = Observed()
         if not self.steps.num_updates or not self._differs("grad_accum_steps"):
-            return {}
+            return seen
         num_micro_batches = (
             self.steps.num_backwards * self._script_settings.grad_accum_steps / self._facts.num_backwards_per_step
         )
         num_micro_batches += self._gradients.num_missing if self._gradients is not None else 0
-        return {"grad_accum_steps": str(max(1, round(num_micro_batches / self.steps.num_updates)))}
+        seen.note("grad_accum_steps", max(1, round(num_micro_batches / self.steps.num_updates)))
+        return seen
 
     def _end_search(self, _: torch.optim.Optimizer | None) -> None:
         if self.steps.num_steps >= ROOT_SEARCH_STEPS:
@@ -125,11 +134,18 @@ class AppliedSettings:
         changes: dict[str, Any] = {}
         if Group.LOADER not in self.claims and self._differs(*LOADER_FIELDS):
             changes = {name: getattr(self._asked, name) for name in LOADER_FIELDS if name not in self._job.mapped}
-            if self._is_cpu:
-                changes.pop("pin_memory")
+            changes = {name: value for name, value in changes.items() if not (self._is_cpu and name in INERT_ON_CPU)}
         if Group.BATCH not in self.claims and self._differs("batch_size"):
             changes["batch_size"] = self._asked.batch_size
         return override_arguments(arguments, changes) if changes else arguments
+
+    def _limit_memory(self) -> None:
+        if not self._is_cpu:
+            environment_seams.apply_memory(self._asked, self._job.cap_fraction)
+
+    def _copy_without_waiting(self) -> None:
+        if not self._is_cpu and Group.TRANSFER not in self.claims:
+            self._copies = environment_seams.apply_transfer(self._asked, self._script_settings)
 
     def _install_precision_and_gradients(self) -> None:
         precision = self._asked.precision if self._differs("precision") else Precision.FP32
@@ -162,3 +178,14 @@ class AppliedSettings:
         plain, script_settings = asked.to_dict(), self._script_settings.to_dict()
         plain.update({name: script_settings[name] for name in self._job.mapped if name in GROUP_OF_FIELD})
         return Settings.from_dict(plain)
+
+
+SEAMS: Mapping[str, Callable[[AppliedSettings], None]] = MappingProxyType(
+    {
+        "grad_accum_steps": AppliedSettings._install_precision_and_gradients,
+        "precision": AppliedSettings._install_precision_and_gradients,
+        "memory_fraction": AppliedSettings._limit_memory,
+        "non_blocking": AppliedSettings._copy_without_waiting,
+    }
+)
+"""Seams of the settings that neither the loader, nor a switch of the process, nor `MODEL_SEAMS` put in force."""

@@ -8,17 +8,16 @@ from typing import Any
 
 import torch
 
-from autotune.settings import Settings
-from autotune.trial.step import channels_last
+from autotune.settings import SETTINGS, Group, Settings
+from autotune.trial.apply.model_seams import MODEL_SEAMS
 from autotune.trial.step.roots import Roots
-from autotune.trial.torch import allocator, torch_names
+from autotune.trial.torch import allocator
 from autotune.trial.torch.patching import wrap
 
 
 def apply_threads(asked: Settings, script_settings: Settings) -> None:
     """Sets torch's threads; the runtime's own variables were set before the process started."""
-    if asked.intra_op_threads != script_settings.intra_op_threads:
-        torch.set_num_threads(asked.intra_op_threads)
+    _write(Group.THREADS, asked, script_settings)
     settle_threads()
 
 
@@ -32,28 +31,32 @@ def settle_threads() -> None:
 
 
 def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots) -> None:
-    """Switches cuDNN's search, and prepares every root: memory format, then compilation."""
-    if asked.cudnn_benchmark != script_settings.cudnn_benchmark:
-        _set_cudnn_benchmark(asked.cudnn_benchmark)
-        # The script has set its own in the meantime, long before its model is called.
-        roots.prepare.append(lambda _: _set_cudnn_benchmark(asked.cudnn_benchmark))
-    if asked.channels_last and not script_settings.channels_last:
-        _convert(roots, torch.channels_last)
-    if script_settings.channels_last and not asked.channels_last:
-        _convert(roots, torch.contiguous_format)
-    if asked.compile and not script_settings.compile:
-        roots.stops_at_first = True
-        roots.prepare.append(torch_names.compile_in_place)
+    """Sets torch's switches for kernels, and prepares every root."""
+    _write(Group.KERNELS, asked, script_settings, roots)
+    for name, seam in MODEL_SEAMS.items():
+        is_on, was_on = getattr(asked, name), getattr(script_settings, name)
+        action = seam.apply if is_on else seam.undo
+        if is_on == was_on or action is None:
+            continue
+        roots.prepare.append(action)
+        roots.convert_inputs = (seam.input_on if is_on else seam.input_off) or roots.convert_inputs
+        roots.stops_at_first = roots.stops_at_first or seam.is_for_one_root
 
 
-def _set_cudnn_benchmark(is_on: bool) -> None:
-    torch.backends.cudnn.benchmark = is_on
+def _write(group: Group, asked: Settings, script_settings: Settings, roots: Roots | None = None) -> None:
+    """Puts the values of a group in force that belong to the whole process."""
+    for setting in SETTINGS:
+        value = getattr(asked, setting.name)
+        if setting.group is not group or setting.write is None or value == getattr(script_settings, setting.name):
+            continue
+        setting.write(value)
+        if setting.is_written_again and roots is not None:
+            write_again = partial(_write_again, setting.write, value)
+            roots.prepare.append(write_again)
 
 
-def _convert(roots: Roots, memory_format: torch.memory_format) -> None:
-    """Puts the weights of every root, and the images that the root is called with, in a memory format."""
-    roots.prepare.append(partial(channels_last.convert_weights, memory_format=memory_format))
-    roots.convert_inputs = partial(channels_last.convert_input, memory_format=memory_format)
+def _write_again(write: Callable[[Any], None], value: Any, _: torch.nn.Module) -> None:
+    write(value)
 
 
 def apply_memory(asked: Settings, cap_fraction: float) -> None:
@@ -63,32 +66,50 @@ def apply_memory(asked: Settings, cap_fraction: float) -> None:
         allocator.limit_share(fraction)
 
 
-def apply_transfer(asked: Settings, script_settings: Settings) -> None:
-    """Makes copies from page-locked memory to the device return at once; they stay in order on their stream."""
-    if asked.non_blocking and not script_settings.non_blocking:
-        wrap(torch.Tensor, "to", _to_without_waiting)
-        wrap(torch.Tensor, "cuda", _cuda_without_waiting)
+def apply_transfer(asked: Settings, script_settings: Settings) -> CopyCount | None:
+    """Makes copies from page-locked memory to the device return at once; the copies stay in order on their stream.
+
+    Returns:
+        The number of such copies; None where the setting is the script's own.
+    """
+    if not asked.non_blocking or script_settings.non_blocking:
+        return None
+    count = CopyCount()
+    wrap(torch.Tensor, "to", count.to_without_waiting)
+    wrap(torch.Tensor, "cuda", count.cuda_without_waiting)
+    return count
 
 
-def _to_without_waiting(original: Callable[..., Any]) -> Callable[..., Any]:
-    def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        # Whether memory is page-locked CUDA alone can say, so only copies to CUDA ask: others run before it starts.
-        if len(args) <= 1 and tensor.is_cpu and "non_blocking" not in kwargs:
-            target = args[0] if args else kwargs.get("device")
-            if _is_cuda(target) and tensor.is_pinned():
+class CopyCount:
+    """Copies that the seams made without waiting."""
+
+    def __init__(self) -> None:
+        self.num_copies = 0
+
+    def to_without_waiting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Tensor.to` of which a copy from page-locked memory to CUDA does not wait."""
+
+        def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            # Whether memory is page-locked CUDA alone can say, so only copies to CUDA ask: others run before it starts.
+            if len(args) <= 1 and tensor.is_cpu and "non_blocking" not in kwargs:
+                target = args[0] if args else kwargs.get("device")
+                if _is_cuda(target) and tensor.is_pinned():
+                    kwargs["non_blocking"] = True
+                    self.num_copies += 1
+            return original(tensor, *args, **kwargs)
+
+        return to
+
+    def cuda_without_waiting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Tensor.cuda` of the same kind."""
+
+        def cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if len(args) <= 1 and tensor.is_cpu and "non_blocking" not in kwargs and tensor.is_pinned():
                 kwargs["non_blocking"] = True
-        return original(tensor, *args, **kwargs)
+                self.num_copies += 1
+            return original(tensor, *args, **kwargs)
 
-    return to
-
-
-def _cuda_without_waiting(original: Callable[..., Any]) -> Callable[..., Any]:
-    def cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if len(args) <= 1 and tensor.is_cpu and "non_blocking" not in kwargs and tensor.is_pinned():
-            kwargs["non_blocking"] = True
-        return original(tensor, *args, **kwargs)
-
-    return cuda
+        return cuda
 
 
 def _is_cuda(target: object) -> bool:

@@ -1,35 +1,52 @@
-"""Settings in force, read back from the objects themselves: asked is compared with this after every trial."""
+"""Settings in force, read back from the objects themselves: asked is compared with them after every trial."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from autotune.settings import DEFAULT_PREFETCH_FACTOR, OmpWaitPolicy, Precision
-from autotune.trial.step import channels_last
+from autotune.settings import SETTINGS, Precision, Value
+from autotune.trial.apply.model_seams import MODEL_SEAMS
 from autotune.trial.torch import torch_names
 
 
-def loader_settings(loader: Any) -> dict[str, str]:
-    """What a DataLoader really does, by field."""
-    size = loader.batch_size
-    if size is None:
-        size = getattr(loader.batch_sampler, "batch_size", None)
-    observed = {
-        "num_workers": loader.num_workers,
-        "prefetch_factor": loader.prefetch_factor or DEFAULT_PREFETCH_FACTOR,
-        "pin_memory": bool(loader.pin_memory),
-        "persistent_workers": bool(loader.persistent_workers),
-    }
-    if isinstance(size, int):
-        observed["batch_size"] = size
-    return {name: str(value) for name, value in observed.items()}
+@dataclass(kw_only=True, slots=True)
+class Observed:
+    """Settings as a trial saw them."""
+
+    values: dict[str, Value | None] = field(default_factory=dict)
+    """Values in force by setting, and by `knobs.NAME`; None = the value asked for is not in force, or not to be seen.
+    A setting that shows nothing at all is missing."""
+    comments: dict[str, str] = field(default_factory=dict)
+    """By setting, in words, what the value cannot say."""
+
+    def note(self, name: str, value: Value | None, comment: str = "") -> None:
+        """Takes a value, and a comment where there is something to say."""
+        self.values[name] = value
+        self.comments.pop(name, None)
+        if comment:
+            self.comments[name] = comment
+
+    def update(self, other: Observed) -> None:
+        """Takes the values and comments of another look."""
+        for name, value in other.values.items():
+            self.note(name, value, other.comments.get(name, ""))
 
 
-def settings_in_force(device: str, roots: Iterable[torch.nn.Module], precision: Precision | None) -> dict[str, str]:
+def settings_of_loader(loader: Any) -> dict[str, Value | None]:
+    """Settings of a DataLoader by field; None = not to be seen."""
+    return {each.name: each.read_of_loader(loader) for each in SETTINGS if each.read_of_loader is not None}
+
+
+def loader_settings(loader: Any) -> dict[str, Value]:
+    """Settings of a DataLoader by field, as far as they are seen."""
+    return {name: value for name, value in settings_of_loader(loader).items() if value is not None}
+
+
+def settings_in_force(device: str, roots: Iterable[torch.nn.Module], precision: Precision | None) -> dict[str, Value]:
     """Settings of this process and of its model, by field: what a probe and a trial read alike.
 
     Args:
@@ -40,31 +57,24 @@ def settings_in_force(device: str, roots: Iterable[torch.nn.Module], precision: 
     return {**process_settings(device), **model_settings(roots, precision)}
 
 
-def process_settings(device: str) -> dict[str, str]:
-    """Threads, kernels and the allocator's share of this process, by field."""
-    is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
-    observed = {
-        "intra_op_threads": str(torch.get_num_threads()),
-        "omp_wait_policy": (OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT).value,
-    }
-    if device == "cuda" and torch_names.is_cuda_on():
-        observed["cudnn_benchmark"] = str(bool(torch.backends.cudnn.benchmark))
-        read_fraction = getattr(torch.cuda, "get_per_process_memory_fraction", None)
-        if read_fraction is not None:
-            observed["memory_fraction"] = f"{read_fraction():.4f}"
+def process_settings(device: str) -> dict[str, Value]:
+    """Settings of the whole process, by field."""
+    is_on_cuda = device == "cuda" and torch_names.is_cuda_on()
+    observed: dict[str, Value] = {}
+    for setting in SETTINGS:
+        if setting.read is not None and (is_on_cuda or not setting.needs_accelerator):
+            value = setting.read()
+            if value is not None:
+                observed[setting.name] = value
     return observed
 
 
-def model_settings(roots: Iterable[torch.nn.Module], precision: Precision | None) -> dict[str, str]:
-    """Format, memory order and compilation of the modules that train, by field."""
+def model_settings(roots: Iterable[torch.nn.Module], precision: Precision | None) -> dict[str, Value]:
+    """Number format, memory format and compilation of the modules that train, by field."""
     modules = list(roots)
-    observed: dict[str, str] = {}
-    if precision is not None:
-        observed["precision"] = precision.value
-    is_last = channels_last.is_in_force(modules)
-    if is_last is not None:
-        observed["channels_last"] = str(is_last)
-    if modules and torch_names.HAS_CALL_SLOT:
-        is_asked = any(torch_names.is_compiled(module) for module in modules)
-        observed["compile"] = str(is_asked and torch_names.num_compiled_graphs() != 0)
+    observed: dict[str, Value] = {} if precision is None else {"precision": precision.value}
+    for name, seam in MODEL_SEAMS.items():
+        value = seam.observe(modules)
+        if value is not None:
+            observed[name] = value
     return observed

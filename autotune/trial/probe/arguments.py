@@ -13,43 +13,15 @@ from types import FrameType
 from typing import Any
 
 from autotune.model.facts import ArgumentFacts, LoaderFacts
-from autotune.settings import Precision
+from autotune.settings import SETTINGS
 from autotune.trial.loader.loaders import user_frames
 from autotune.trial.torch.patching import wrap
 
-NUMBERS = {
-    "batch_size": ("batch_size", "batchsize", "train_batch_size", "micro_batch_size", "per_device_train_batch_size"),
-    "num_workers": ("num_workers", "workers", "n_workers", "nworkers", "loader_workers", "dataloader_num_workers"),
-    "prefetch_factor": ("prefetch_factor", "dataloader_prefetch_factor"),
-    "grad_accum_steps": (
-        "grad_accum_steps",
-        "grad_accum",
-        "accum_iter",
-        "accumulation_steps",
-        "gradient_accumulation_steps",
-        "accumulate_grad_batches",
-    ),
-}
-"""Names of arguments by the setting that they stand for; with underscores for dashes."""
 SWITCHES = {
-    "pin_memory": ("pin_memory", "true"),
-    "pin_mem": ("pin_memory", "true"),
-    "persistent_workers": ("persistent_workers", "true"),
-    "channels_last": ("channels_last", "true"),
-    "compile": ("compile", "true"),
-    "torch_compile": ("compile", "true"),
-    "amp": ("precision", Precision.FP16.value),
-    "fp16": ("precision", Precision.FP16.value),
-    "bf16": ("precision", Precision.BF16.value),
+    switch: (setting.name, value) for setting in SETTINGS for switch, value in setting.arguments.switches.items()
 }
-"""Arguments without a value, by the setting and the value that they stand for."""
-FORMATS = ("precision", "dtype", "mixed_precision", "amp_dtype")
-"""Arguments that name a number format."""
-SPELLINGS = {
-    Precision.BF16.value: ("bf16", "bfloat16", "bf16-mixed"),
-    Precision.FP16.value: ("fp16", "float16", "16-mixed", "half"),
-}
-OF_TRAINER = ("per_device_train_batch_size", "gradient_accumulation_steps", "dataloader_num_workers")
+"""Arguments without a value, by the setting and the value of each."""
+OF_TRAINER = frozenset(filter(None, (setting.arguments.of_trainer for setting in SETTINGS)))
 """Arguments that the Trainer of Hugging Face hands on unchanged to its loader and its loop."""
 _TRAINER_MODULES = ("transformers.", "accelerate.")
 
@@ -113,10 +85,7 @@ class ArgumentDetector:
                 script accumulates may matter.
         """
         found: dict[str, list[ArgumentFacts]] = {}
-        in_force = {"grad_accum_steps": num_micro_batches}
-        if loader is not None:
-            in_force.update(num_workers=loader.num_workers, prefetch_factor=loader.prefetch_factor)
-            in_force["batch_size"] = loader.batch_size or 0
+        in_force = {"grad_accum_steps": num_micro_batches, **(_numbers_of(loader) if loader is not None else {})}
         for option in self._options.values():
             for name, template in _numbers(option, in_force):
                 is_taken = loader is not None and self._is_taken(name, option, loader)
@@ -199,23 +168,34 @@ def _click_options() -> Iterator[_Option]:
 
 def _numbers(option: _Option, in_force: dict[str, int]) -> Iterator[tuple[str, str]]:
     """The setting that an option with a number stands for and its template, where it has the value in force."""
-    for name, names in NUMBERS.items():
+    for setting in SETTINGS:
         is_number = isinstance(option.value, int) and not isinstance(option.value, bool)
-        if _plain(option.dest) in names and is_number and option.value == in_force.get(name):
-            yield name, _template(option, "{}")
+        is_named = _plain(option.dest) in setting.arguments.numbers
+        if is_named and is_number and option.value == in_force.get(setting.name):
+            yield setting.name, _template(option, "{}")
+
+
+def _numbers_of(loader: LoaderFacts) -> dict[str, int]:
+    """Whole numbers among the settings of a loader; 0 for an unknown batch."""
+    return {
+        setting.name: getattr(loader, setting.name) or 0
+        for setting in SETTINGS
+        if setting.read_of_loader is not None and not isinstance(setting.default, bool)
+    }
 
 
 def _values(option: _Option) -> Iterator[tuple[str, str]]:
     """`SETTING.VALUE` and template of an option that stands for values of a setting."""
     dest = _plain(option.dest).removeprefix("dataloader_")
     if option.is_switch and option.value is False and dest in SWITCHES:
-        setting, value = SWITCHES[dest]
-        yield f"{setting}.{value}", option.option
-    if dest in FORMATS:
-        for value, spellings in SPELLINGS.items():
+        name, stands_for = SWITCHES[dest]
+        yield f"{name}.{stands_for}", option.option
+    for setting in SETTINGS:
+        named = setting.arguments.spellings.items() if dest in setting.arguments.choices else ()
+        for value, spellings in named:
             for choice in option.choices:
                 if choice.lower() in spellings and choice != option.value:
-                    yield f"precision.{value}", _template(option, choice)
+                    yield f"{setting.name}.{value}", _template(option, choice)
 
 
 def _plain(dest: str) -> str:

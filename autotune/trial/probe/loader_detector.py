@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, IterableDataset
 
 from autotune.model.facts import BatchSamplerKind, LoaderFacts
-from autotune.settings import DEFAULT_PREFETCH_FACTOR
+from autotune.trial.apply.observed import settings_of_loader
 from autotune.trial.loader.loaders import LoaderRecord, Loaders
 from autotune.trial.probe.main_module import start_method
 from autotune.trial.step.steps import Steps
@@ -235,23 +235,12 @@ def _attributes(loader: Any) -> dict[str, Any]:
     return {
         "dataset": type(loader.dataset).__name__,
         "is_iterable": isinstance(loader.dataset, IterableDataset),
-        "num_workers": loader.num_workers,
-        "prefetch_factor": loader.prefetch_factor or DEFAULT_PREFETCH_FACTOR,
-        "pin_memory": bool(loader.pin_memory),
-        "persistent_workers": bool(loader.persistent_workers),
-        "batch_size": _batch_size(loader),
+        **settings_of_loader(loader),
         "drop_last": bool(loader.drop_last),
         "batch_sampler": _batch_sampler_kind(loader),
         "num_batches": length_of(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
         "num_samples": length_of(loader.dataset),
     }
-
-
-def _batch_size(loader: Any) -> int | None:
-    size = loader.batch_size
-    if size is None:
-        size = getattr(loader.batch_sampler, "batch_size", None)
-    return size if isinstance(size, int) and size > 0 else None
 
 
 def _batch_sampler_kind(loader: Any) -> BatchSamplerKind:

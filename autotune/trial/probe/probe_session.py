@@ -11,7 +11,7 @@ import torch
 from autotune.model.result import EMPTY_LOADER, RankResult, RankStatus
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.settings import Group, Settings
+from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.loaders import Loaders
 from autotune.trial.meter.host_memory import HostValidationWatch
@@ -78,7 +78,7 @@ class ProbeSession:
         """Learned: the script's knobs."""
         self._detector.knobs.update(defaults)
 
-    def observe(self, field: str, value: str) -> None:
+    def observe(self, field: str, value: Value) -> None:
         """Nothing is compared in a probe."""
 
     def _noting(self, policy: StepPolicy | None) -> StepPolicy:

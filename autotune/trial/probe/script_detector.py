@@ -28,9 +28,9 @@ from autotune.trial.probe.loader_detector import LoaderDetector, usual_growth
 from autotune.trial.probe.main_module import is_guarded
 from autotune.trial.start.known_devices import ask
 from autotune.trial.step import schedulers
-from autotune.trial.step.channels_last import CONVOLUTIONS
 from autotune.trial.step.gradients import gradient_norm
 from autotune.trial.step.loss_targets import LossTargets
+from autotune.trial.step.memory_format import CONVOLUTIONS
 from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.replicas import device_numbers, num_replicas
 from autotune.trial.step.roots import Roots, weights_of
@@ -201,16 +201,16 @@ class ScriptDetector:
             own_grad_scaler="grad_scaler" in self._seen,
             own_compile="compile" in self._seen,
             own_threads=self._sets_threads(),
-            own_cudnn_benchmark=in_force.get("cudnn_benchmark") == str(True),
-            own_channels_last=in_force.get("channels_last") == str(True),
+            own_cudnn_benchmark=bool(in_force.get("cudnn_benchmark", False)),
+            own_channels_last=bool(in_force.get("channels_last", False)),
             own_memory_fraction="memory_fraction" in self._seen,
             loss_reduction=LossReduction.UNKNOWN,
             loss_targets_vary=self._loss_targets.vary,
             first_loss=self.first_losses[0] if self.first_losses else None,
             first_grad_norm=self._grad_norm,
             intra_op_threads=int(in_force["intra_op_threads"]),
-            omp_wait_policy=in_force["omp_wait_policy"],
-            precision=in_force.get("precision", Precision.FP32.value),
+            omp_wait_policy=str(in_force["omp_wait_policy"]),
+            precision=str(in_force.get("precision", Precision.FP32.value)),
             claims=tuple(sorted(self.claims)),
             knobs=tuple(sorted(self.knobs.items())),
             modules=tuple(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)),

@@ -11,6 +11,7 @@ from autotune.measure.block import Block, Phase
 from autotune.model.result import PAST_ITS_EPOCH, RankResult, RankStatus
 from autotune.protocol.paths import TrialPaths
 from autotune.trial.apply.applied import AppliedSettings
+from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.batch_source import BatchSource
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.host_memory import PassingWatch, held_bytes
@@ -59,7 +60,7 @@ class TrialReport:
     ) -> None:
         self.meter: Meter | None = None
         self.observer: Observer | None = None
-        self.set_by_script: dict[str, str] = {}
+        self.set_by_script = Observed()
         """Settings that the script put in force itself, by field; these override observed values."""
         self.has_unseen_queue = False
         """Whether a script without a loader may read ahead into its own queue."""
@@ -139,8 +140,9 @@ class TrialReport:
         if meter is None:
             self.note_rank()
         blocks = meter.blocks() if meter is not None else ()
-        counted = self._applied.counted() if self._batch_source.is_read_ahead else _accumulation(blocks)
-        observed = {**counted, **self._applied.observed(), **self.set_by_script}
+        observed = self._applied.counted() if self._batch_source.is_read_ahead else _accumulation(blocks)
+        observed.update(self._applied.observed())
+        observed.update(self.set_by_script)
         result = RankResult(
             rank=self._rank,
             world_size=self.world_size,
@@ -149,7 +151,8 @@ class TrialReport:
             is_converged=is_converged,
             is_primed=self._batch_source.is_primed or self.has_unseen_queue,
             compute_samples_per_second=meter.compute_samples_per_second if meter is not None else None,
-            observed=observed,
+            observed=observed.values,
+            observed_comments=observed.comments,
             **(self._host_memory or self._read_host_memory()),
             **(self._allocated or self._allocator.figures()),
             epoch_micro_batches=self._batch_source.epoch.num_batches if self._has_loader else None,
@@ -205,11 +208,13 @@ def _part(parameter: torch.Tensor) -> torch.Tensor:
     return values[:: -(-values.shape[0] // num_rows)]
 
 
-def _accumulation(blocks: Iterable[Block]) -> dict[str, str]:
-    """Counted micro-batches per optimizer step, as the observed `grad_accum_steps`."""
+def _accumulation(blocks: Iterable[Block]) -> Observed:
+    """Counted micro-batches per optimizer step; a mean, so fractions are possible."""
     counted = [block for block in blocks if block.phase is Phase.WINDOW] or list(blocks)
     num_steps = sum(block.num_steps for block in counted)
-    if num_steps == 0:
-        return {}
-    per_step = sum(block.num_micro_batches for block in counted) / num_steps
-    return {"grad_accum_steps": str(round(per_step)) if abs(per_step - round(per_step)) < 0.05 else f"{per_step:.2f}"}
+    seen = Observed()
+    if num_steps:
+        per_step = sum(block.num_micro_batches for block in counted) / num_steps
+        is_whole = abs(per_step - round(per_step)) < 0.05
+        seen.note("grad_accum_steps", round(per_step) if is_whole else round(per_step, 2))
+    return seen

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from autotune.settings import Group, Settings
+from autotune.settings import Group, Settings, Value
 
 
 class TrialSession(Protocol):
@@ -25,8 +25,8 @@ class TrialSession(Protocol):
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
         """Tells the script's own knobs and the defaults in its call, as text."""
 
-    def observe(self, field: str, value: str) -> None:
-        """Tells the value of a setting that is in force, as `str(value)`."""
+    def observe(self, field: str, value: Value) -> None:
+        """Tells the value of a setting that is in force."""
 
 
 session: TrialSession | None = None

@@ -22,7 +22,7 @@ import torch
 from autotune.protocol.codec import from_plain
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.settings import Group, Settings
+from autotune.settings import Group, Settings, Value
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.probe.thread_detector import ThreadDetector
 from autotune.trial.start import active_session, fork_hazards, forked_heap, forked_start, progress_bars
@@ -78,7 +78,7 @@ class PreparedSession:
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
         """Known from the probe already."""
 
-    def observe(self, field: str, value: str) -> None:
+    def observe(self, field: str, value: Value) -> None:
         """Notes a setting that the script put in force itself."""
         if self._session is not None:
             self._session.observe(field, value)

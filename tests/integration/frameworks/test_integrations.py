@@ -106,7 +106,7 @@ def test_a_trial_is_accumulated_and_cast_by_the_framework_alone(text, ground: Gr
     assert run.outcome is Outcome.OK, (run.verdict, run.output)
     observed = run.rank.observed
     names = ("batch_size", "grad_accum_steps", "precision", "num_workers")
-    assert [observed[name] for name in names] == ["8", "4", "bf16", "1"]
+    assert [observed[name] for name in names] == [8, 4, "bf16", 1]
 
 
 def test_a_loader_that_no_trial_could_change_is_refused_in_the_probe(ground: Ground) -> None:
@@ -130,4 +130,4 @@ def test_an_unedited_script_of_hugging_face_is_given_batch_and_accumulation_as_a
     assert run.outcome is Outcome.OK, (run.verdict, run.output)
     observed = run.rank.observed
     names = ("batch_size", "grad_accum_steps", "precision", "num_workers")
-    assert [observed[name] for name in names] == ["8", "4", "bf16", "1"]
+    assert [observed[name] for name in names] == [8, 4, "bf16", 1]

@@ -85,7 +85,7 @@ def test_settings_that_a_script_asks_for_matter_where_it_does(ground: Ground) ->
         results = [run(runner, study.job(settings=settings)) for settings in (study.script_settings, other)]
     assert [result.start for result in results] == ["prepared"] * 2, results[0].start_reason
     assert "autotune.load" in results[0].start_reason
-    assert results[1].ranks[0].observed["grad_accum_steps"] == "2"
+    assert results[1].ranks[0].observed["grad_accum_steps"] == 2
 
 
 @pytest.mark.slow

@@ -111,9 +111,9 @@ def test_the_one_thread_that_torchrun_sets_is_said_and_others_are_tried(unset: G
     space = derive_space(jobs.facts, replace(jobs.target.machine, usable_cpus=4.0), jobs.spec)
     assert space.allowed["intra_op_threads"] == (1, 2)
     own, more = run(unset, jobs), run(unset, jobs, intra_op_threads=2)
-    assert [rank.observed["intra_op_threads"] for rank in own.ranks] == ["1", "1"]
+    assert [rank.observed["intra_op_threads"] for rank in own.ranks] == [1, 1]
     assert more.outcome is Outcome.OK, more.reason
-    assert [rank.observed["intra_op_threads"] for rank in more.ranks] == ["2", "2"]
+    assert [rank.observed["intra_op_threads"] for rank in more.ranks] == [2, 2]
 
 
 def test_a_number_of_threads_that_the_user_set_is_the_users(ground: Ground) -> None:

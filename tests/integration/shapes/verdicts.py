@@ -65,8 +65,8 @@ def _asked_and_seen(seen: Seen, *names: str) -> str:
     if not seen.trial.ranks:
         return f"{seen.trial.outcome}: {seen.trial.reason}"
     for name in names:
-        asked = str(getattr(seen.asked, name))
-        if asked == str(getattr(seen.space.script_settings, name)):
+        asked = getattr(seen.asked, name)
+        if asked == getattr(seen.space.script_settings, name):
             return f"{name} was not changed"
         for rank in seen.trial.ranks:
             if rank.observed.get(name) != asked:

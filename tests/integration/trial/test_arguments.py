@@ -102,7 +102,7 @@ def test_a_trial_is_given_its_workers_as_an_argument_and_the_rest_at_the_seam(gr
     assert words == ("--workers=2",)
     run = ground.trial(script, facts, *words, job={"mapped": tuple(mapped_settings(maps))}, **changes)
     assert run.outcome is Outcome.OK, run.verdict
-    assert (run.rank.observed["num_workers"], run.rank.observed["prefetch_factor"]) == ("2", "4")
+    assert (run.rank.observed["num_workers"], run.rank.observed["prefetch_factor"]) == (2, 4)
 
 
 @pytest.mark.parametrize("loader", [DEAF])

@@ -40,7 +40,7 @@ def test_a_root_of_any_class_is_compiled_in_place(make, monkeypatch: pytest.Monk
     assert torch.allclose(model(x), expected)
     assert len(sizes) == 1 and sizes[0] > 5
     assert list(model.state_dict()) == names
-    assert model_settings([model], None)["compile"] == "True"
+    assert model_settings([model], None)["compile"] is True
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
@@ -71,7 +71,7 @@ def test_a_root_whose_compilation_built_nothing_does_not_count_as_compiled(monke
     monkeypatch.setattr(torch, "compile", lambda function: function)
     monkeypatch.setattr(torch_names, "num_compiled_graphs", lambda: 0)
     torch_names.compile_in_place(model)
-    assert model_settings([model], None)["compile"] == "False"
+    assert model_settings([model], None)["compile"] is False
 
 
 def test_a_script_that_compiles_a_function_or_its_model_in_place_is_measured(ground: Ground) -> None:

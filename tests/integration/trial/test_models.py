@@ -118,4 +118,4 @@ def test_a_task_with_a_to_of_its_own_trains_in_channels_last(ground: Ground) -> 
     assert True in derive_space(facts, cpu_machine(), search_spec()).allowed["channels_last"]
     run = ground.trial(path, facts, channels_last=True)
     assert run.outcome == "ok", run.verdict
-    assert run.rank.observed["channels_last"] == "True"
+    assert run.rank.observed["channels_last"] is True

@@ -37,7 +37,7 @@ def test_a_script_that_is_channels_last_by_itself_is_measured_so(ground: Ground)
     assert script_settings_of(facts).channels_last
     run = ground.trial(script, facts)
     assert run.outcome == "ok", run.verdict
-    assert run.rank.observed["channels_last"] == "True"
+    assert run.rank.observed["channels_last"] is True
     assert "channels_last=False" not in run.output
 
 
@@ -47,7 +47,7 @@ def test_a_script_that_is_channels_last_by_itself_is_tried_without_it(ground: Gr
     assert set(space_of(facts).allowed["channels_last"]) == {False, True}
     run = ground.trial(script, facts, channels_last=False)
     assert run.outcome == "ok", run.verdict
-    assert run.rank.observed["channels_last"] == "False"
+    assert run.rank.observed["channels_last"] is False
     assert "channels_last=True" not in run.output
 
 

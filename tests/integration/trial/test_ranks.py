@@ -260,7 +260,7 @@ def test_both_ranks_of_a_data_parallel_job_report_and_stop_at_the_same_step(tmp_
     assert verdict.outcome is Outcome.OK, verdict
     assert [report.rank for report in reports] == [0, 1]
     assert reports[0].num_steps == reports[1].num_steps
-    assert all(report.observed["grad_accum_steps"] == "2" for report in reports)
+    assert all(report.observed["grad_accum_steps"] == 2 for report in reports)
     for phase in (Phase.WARMUP, Phase.COMPUTE, Phase.RAMP):
         counts = [sum(block.num_steps for block in report.blocks if block.phase is phase) for report in reports]
         assert counts[0] == counts[1], phase

@@ -27,7 +27,7 @@ def script(ground: Ground, loop: str, **values: object) -> Path:
 
 def assert_in_force(run: Run, **settings: object) -> None:
     assert run.outcome == "ok", f"{run.verdict} {run.output}"
-    assert {name: run.rank.observed[name] for name in settings} == {name: str(v) for name, v in settings.items()}
+    assert {name: run.rank.observed[name] for name in settings} == settings
 
 
 MEASURED = {
@@ -85,7 +85,7 @@ def test_a_trial_with_two_workers_is_measured_with_its_settings_in_force(ground:
     path = script(ground, loop)
     run = ground.trial(path, ground.probe(path), num_workers=2, prefetch_factor=4)
     assert_in_force(run, num_workers=2, prefetch_factor=4)
-    assert run.rank.observed.get("batch_size", "8") == "8"
+    assert run.rank.observed.get("batch_size", 8) == 8
     assert not run.rank.is_primed
     assert run.wall_s < 15  # torch waits five seconds for each worker that does not end
 

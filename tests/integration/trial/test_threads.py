@@ -11,7 +11,7 @@ import threading
 import torch
 from autotune.settings import Settings
 from autotune.trial.apply.environment_seams import apply_threads
-apply_threads(Settings(intra_op_threads={asked}), Settings(intra_op_threads={natural}))
+apply_threads(Settings(intra_op_threads={asked}), Settings(intra_op_threads={script_settings}))
 pinning = threading.Thread(target=torch.set_num_threads, args=(1,))
 pinning.start()
 pinning.join()

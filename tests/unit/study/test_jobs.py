@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.protocol.job import Mode
-from autotune.settings import OmpWaitPolicy, Settings
+from autotune.settings import OmpWaitPolicy, Settings, variables_of
 from autotune.space.script_settings import script_settings_of
-from autotune.study.jobs import Jobs, environment_for
+from autotune.study.jobs import Jobs
 from autotune.study.target import make_target
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 
@@ -45,7 +45,7 @@ def test_mapped_settings_are_arguments():
 def test_threads_and_wait_policy_are_set_before_the_interpreter_starts():
     script_settings = Settings(intra_op_threads=2)
     asked = replace(script_settings, intra_op_threads=1, omp_wait_policy=OmpWaitPolicy.PASSIVE)
-    assert environment_for(asked, script_settings) == {
+    assert variables_of(asked, {}, script_settings) == {
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",

@@ -98,7 +98,7 @@ def test_weights_and_images_are_converted_in(shape: str) -> None:
     make, inputs = SHAPES[shape]
     root: torch.nn.Module = make()
     network = next(part for part in root.modules() if isinstance(part, Net))
-    assert model_settings([root], None)["channels_last"] == "False"
+    assert model_settings([root], None)["channels_last"] is False
     roots = Roots()
     environment_seams.apply_kernels(Settings(channels_last=True), Settings(), roots)
     roots.install()
@@ -109,7 +109,7 @@ def test_weights_and_images_are_converted_in(shape: str) -> None:
     assert network.conv.weight.is_contiguous(memory_format=torch.channels_last)
     if shape != "five-dimensional weights":  # Its images come from a layer of its own.
         assert network.seen[-1].is_contiguous(memory_format=torch.channels_last)
-    assert model_settings([root], None)["channels_last"] == "True"
+    assert model_settings([root], None)["channels_last"] is True
 
 
 def test_the_weights_stay_the_optimizers_and_train_on() -> None:
@@ -158,7 +158,7 @@ def test_a_format_that_the_script_undoes_is_not_in_force() -> None:
     finally:
         roots.stop()
     model.conv.weight.data = model.conv.weight.data.contiguous()
-    assert model_settings([model], None)["channels_last"] == "False"
+    assert model_settings([model], None)["channels_last"] is False
 
 
 def test_weights_of_one_pixel_or_one_channel_tell_nothing() -> None:

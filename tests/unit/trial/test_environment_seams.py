@@ -26,7 +26,7 @@ class Pinned:
 def call(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], int]:
     """Keywords that reach torch's own `to`, and the number of questions to CUDA."""
     tensor, reached = Pinned(), {}
-    to = environment_seams._to_without_waiting(lambda *_, **given: reached.update(given))
+    to = environment_seams.CopyCount().to_without_waiting(lambda *_, **given: reached.update(given))
     to(tensor, *args, **kwargs)  # type: ignore[arg-type]
     return reached, tensor.num_questions
 
@@ -43,3 +43,14 @@ def test_a_conversion_on_the_host_asks_nothing_of_cuda(target: Any) -> None:
     assert call(target) == ({}, 0)
     assert call(dtype=target) == ({"dtype": target}, 0)
     assert call(device=target) == ({"device": target}, 0)
+
+
+def test_copies_that_do_not_wait_are_counted_and_the_scripts_own_are_not() -> None:
+    count, tensor = environment_seams.CopyCount(), Pinned()
+    to = count.to_without_waiting(lambda *_, **__: None)
+    to(tensor, "cpu")  # type: ignore[arg-type]
+    to(tensor, "cuda", non_blocking=True)  # type: ignore[arg-type]
+    assert count.num_copies == 0
+    to(tensor, "cuda")  # type: ignore[arg-type]
+    count.cuda_without_waiting(lambda *_, **__: None)(tensor)  # type: ignore[arg-type]
+    assert count.num_copies == 2

@@ -1,4 +1,4 @@
-"""Applies, removes and reads back the channels_last memory format of a model and its inputs."""
+"""Puts a model and its inputs in a memory format, and reads the format back."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ def is_in_force(roots: Iterable[torch.nn.Module]) -> bool | None:
     if not weights:
         return None
     return all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+
+
+def has_some(root: torch.nn.Module) -> bool:
+    """Whether some four-dimensional weight of a model lies in NHWC order alone."""
+    weights = (weight for weight in weights_of([root]) if weight.dim() == 4)
+    return any(w.is_contiguous(memory_format=torch.channels_last) and not w.is_contiguous() for w in weights)
 
 
 def _telling(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Parameter]:

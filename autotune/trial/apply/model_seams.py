@@ -1,0 +1,68 @@
+"""The seams of settings that change a model, by name of the setting: a new setting of that kind needs an entry here.
+
+`autotune.load` applies them to the model that a script prepares, trials to every root module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from autotune.settings import Value
+from autotune.trial.step import memory_format
+from autotune.trial.torch import torch_names
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSeam:
+    """How a setting changes a model, and how the change is read back."""
+
+    apply: Callable[[torch.nn.Module], None]
+    """Switches the setting on in a model."""
+    observe: Callable[[Sequence[torch.nn.Module]], Value | None]
+    """The value in force in the models that train; None = not to be seen."""
+    undo: Callable[[torch.nn.Module], None] | None = None
+    """Switches the setting off in a model whose script has it on; None = a script's own cannot be switched off."""
+    input_on: Callable[[Any], Any] | None = None
+    """Conversion of every argument of a model in which the setting is on."""
+    input_off: Callable[[Any], Any] | None = None
+    """Conversion of every argument of a model in which the setting was switched off."""
+    is_for_one_root: bool = False
+    """The seam takes the first root module only, and no other is looked for."""
+
+
+def _undo_channels_last(model: torch.nn.Module) -> None:
+    if memory_format.has_some(model):
+        memory_format.convert_weights(model, torch.contiguous_format)
+
+
+def _observe_compile(modules: Sequence[torch.nn.Module]) -> bool | None:
+    """Whether a module was asked to be compiled, and torch's compiler has built a graph."""
+    if not modules or not torch_names.HAS_CALL_SLOT:
+        return None
+    is_asked = any(torch_names.is_compiled(module) for module in modules)
+    return is_asked and torch_names.num_compiled_graphs() != 0
+
+
+MODEL_SEAMS: Mapping[str, ModelSeam] = MappingProxyType(
+    {
+        "channels_last": ModelSeam(
+            apply=memory_format.convert_weights,
+            observe=memory_format.is_in_force,
+            undo=_undo_channels_last,
+            input_on=memory_format.convert_input,
+            input_off=partial(memory_format.convert_input, memory_format=torch.contiguous_format),
+        ),
+        "compile": ModelSeam(
+            apply=torch_names.compile_in_place,
+            observe=_observe_compile,
+            is_for_one_root=True,
+        ),
+    }
+)
+"""In the order in which they are applied: a model is compiled as it is then."""
