@@ -1,4 +1,4 @@
-"""From micro-batches to optimizer steps, for a script that hands its loss over to `Config.backward`.
+"""From micro-batches to optimizer steps, for scripts that call `Config.backward`.
 
 Imported when the first loss arrives, because it needs torch.
 """
@@ -15,22 +15,22 @@ from autotune.errors import ConfigError
 
 
 class Scheduler(Protocol):
-    """What moves the learning rate, one call per optimizer step."""
+    """A scheduler of the learning rate, with one call per optimizer step."""
 
     def step(self) -> Any:
-        """Moves on."""
+        """Moves the learning rate on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepPlan:
-    """How the next optimizer step is taken."""
+    """The user's wishes for the next optimizer step."""
 
     optimizer: torch.optim.Optimizer
     clip_norm: float | None
-    """Greatest norm of the whole gradient; None leaves it."""
+    """Greatest norm of the whole gradient; None = no clipping."""
     scheduler: Scheduler | None
     is_mean: bool
-    """The loss is a mean over the samples of a micro-batch; otherwise a sum, which is accumulated as it is."""
+    """True for a loss that is the mean over the samples of a micro-batch, False for a sum."""
 
 
 class Accumulation:
@@ -39,7 +39,7 @@ class Accumulation:
     Args:
         num_micro_batches: Micro-batches per step.
         is_scaled: The loss is scaled against underflow of float16, and steps with an overflow are skipped.
-        on_step: Called after each step that was due, with its number of micro-batches.
+        on_step: Called after each due step, with the number of micro-batches.
     """
 
     def __init__(self, num_micro_batches: int, *, is_scaled: bool, on_step: Callable[[int], None]) -> None:
@@ -51,7 +51,7 @@ class Accumulation:
         self._scaler: torch.amp.GradScaler | None = None
 
     def backward(self, loss: torch.Tensor, plan: StepPlan) -> bool:
-        """Adds the gradients of one micro-batch, and steps when it fills the step; True when parameters changed.
+        """Adds the gradients of one micro-batch, and steps after the last of a step; True when parameters changed.
 
         Raises:
             ConfigError: The optimizer is not the one of the calls before, or gradients were zeroed in between.
@@ -68,7 +68,7 @@ class Accumulation:
         return self._num_pending == self._num_micro_batches and self._step(plan)
 
     def flush(self) -> None:
-        """Steps the micro-batches that do not fill a step, with their true count; nothing without any."""
+        """Steps the micro-batches of an unfinished step, with their true count; does nothing without micro-batches."""
         if self._num_pending and self._plan is not None:
             self._step(self._plan)
 
@@ -106,7 +106,7 @@ class Accumulation:
         if self._scaler is None:
             optimizer.step()
             return True
-        # The scale falls exactly when a gradient was not finite and the step was left out: no public name says it.
+        # torch has no public name for a skipped step, but the scale falls exactly when a step is skipped.
         scale = self._scaler.get_scale()
         self._scaler.step(optimizer)
         self._scaler.update()

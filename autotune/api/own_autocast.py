@@ -1,4 +1,4 @@
-"""The tuned number format of forward passes, for a script that opens their regions by `Config.autocast`.
+"""The tuned number format of forward passes, for scripts that call `Config.autocast`.
 
 Imported when the first region is asked for, because it needs torch.
 """
@@ -17,15 +17,16 @@ from autotune.settings import Precision
 DTYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 
 MAX_UNSCALED_PASSES = 16
-"""A script may look at its model before it trains; this often without a loss it does not use `backward`."""
+"""Forward passes without a scaled loss from which the script counts as not using `backward`: scripts may try their
+model before the training."""
 
 
 class ForwardFormat:
-    """Regions for forward passes and their losses, one after the other.
+    """Regions for forward passes and their losses, in sequence.
 
     Args:
         precision: The format.
-        device_type: Gives the type of the device that trains; asked once, when the first region is.
+        device_type: Gives the type of the training device; called once, for the first region.
     """
 
     def __init__(self, precision: Precision, device_type: Callable[[], str]) -> None:
@@ -33,7 +34,7 @@ class ForwardFormat:
         self._dtype = DTYPES.get(precision)
         self._device_type = device_type() if self._dtype is not None else ""
         self._num_unscaled = 0
-        """Forward passes in float16 before the first loss that was scaled."""
+        """Forward passes in float16 before the first scaled loss."""
 
     @property
     def needs_scaling(self) -> bool:
@@ -41,7 +42,7 @@ class ForwardFormat:
         return self._precision is Precision.FP16
 
     def in_force(self) -> Precision:
-        """The format that forward passes really have: torch leaves autocast off on devices that do not know it."""
+        """The format in force: torch leaves autocast off on devices without the format."""
         if self._dtype is None:
             return self._precision
         with torch.autocast(self._device_type, dtype=self._dtype):
@@ -54,7 +55,7 @@ class ForwardFormat:
             is_scaled: Losses are scaled against underflow of float16.
 
         Raises:
-            ConfigError: Losses in float16 are not scaled, and nothing else would show it.
+            ConfigError: Losses in float16 are not scaled.
         """
         if self._dtype is None:
             use_tf32(self._precision)
@@ -75,7 +76,7 @@ class ForwardFormat:
 
 
 def use_tf32(precision: Precision) -> None:
-    """Lets the whole process use TF32 where that is the format; the other formats leave it as the script has it."""
+    """Lets the whole process use TF32 when TF32 is the format; with any different format nothing changes."""
     if precision is Precision.TF32:
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True

@@ -1,4 +1,4 @@
-"""The user's own knobs: text in settings, files and databases; in the script of the type of its default."""
+"""The user's own knobs: text in settings, files and databases; values of the default's type in the script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Knob = str | int | float | bool
 
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _LIKENESS = 0.88
-"""A name this like a setting's is taken for a slip: `batchsize` is 0.95 like batch_size."""
+"""Likeness to a setting's name from which a knob's name counts as a slip: `batchsize` is 0.95 like batch_size."""
 
 
 def split_defaults(defaults: Mapping[str, Any]) -> tuple[Settings, dict[str, Knob]]:
@@ -35,7 +35,7 @@ def split_defaults(defaults: Mapping[str, Any]) -> tuple[Settings, dict[str, Kno
 
 
 def value_of(name: str, text: str, default: Knob) -> Knob:
-    """A knob's value of the type of its default; the default itself where the text is empty (left to the script).
+    """A knob's value of the default's type; the default when the text is empty (left to the script).
 
     Raises:
         ConfigError: The text is no value of that type.

@@ -1,4 +1,4 @@
-"""A tuned config as the arguments of training frameworks, with what each of them cannot take, by name. Plain values."""
+"""A tuned config as arguments of training frameworks, with the settings that a framework cannot take, by name."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from autotune.settings import SETTINGS, Settings
 from autotune.settings.precision import HALF, LIGHTNING
 
 _HYDRA_PATH = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=\{\}")
-"""A template of --map that is an override of Hydra's."""
+"""A template of --map in the form of a Hydra override."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkArguments:
-    """What a framework takes of a tuned config."""
+    """Arguments of a framework from a tuned config."""
 
     values: Mapping[str, Any]
-    """Plain arguments, by section where the framework has several objects to give them to."""
+    """Plain arguments, by section for frameworks with several objects."""
     left_out: tuple[str, ...]
-    """A sentence for every setting that matters here and is not in `values`: `name=value: what to do`."""
+    """A sentence for every relevant setting outside of `values`: `name=value: what to do`."""
     notes: tuple[str, ...] = ()
-    """How the values are used, and what differs from what was measured."""
+    """Use of the values, and differences from the measurement."""
 
 
 def huggingface_arguments(config: TunedConfig) -> FrameworkArguments:
@@ -71,7 +71,7 @@ def accelerate_arguments(config: TunedConfig) -> FrameworkArguments:
 
 
 def deepspeed_arguments(config: TunedConfig) -> FrameworkArguments:
-    """A DeepSpeed configuration; of its three batch sizes two are given, the third follows from the processes."""
+    """A DeepSpeed configuration with two of three batch sizes; the third follows from the number of processes."""
     values, taken = _taken("deepspeed", config, {each.value: {"enabled": False} for each in HALF})
     notes = ["Add the optimizer and what else the training needs; autotune was not asked about ZeRO."]
     if config.settings.precision in HALF:
@@ -80,7 +80,7 @@ def deepspeed_arguments(config: TunedConfig) -> FrameworkArguments:
 
 
 def hydra_arguments(config: TunedConfig) -> FrameworkArguments:
-    """A group file for Hydra: all settings under `autotune`, and those that the script maps to Hydra keys there too.
+    """A group file for Hydra: all settings under `autotune`, and settings mapped to Hydra keys under these keys too.
 
     Raises:
         ConfigError: Two keys of the script exclude each other, or a value would be an interpolation.
@@ -112,7 +112,7 @@ def _taken(
     Args:
         framework: Name of the framework in the registry of settings.
         config: The tuned config.
-        first: Arguments that the settings are added to, or take the place of.
+        first: Arguments to add to, or to override.
     """
     values, taken = dict(first or {}), set()
     for setting in SETTINGS:
@@ -133,7 +133,7 @@ FRAMEWORKS: Mapping[str, Callable[[TunedConfig], FrameworkArguments]] = {
     "deepspeed": deepspeed_arguments,
     "hydra": hydra_arguments,
 }
-"""By the name that `autotune export --to` takes."""
+"""By name for `autotune export --to`."""
 
 
 def _trains_on_cpu(config: TunedConfig) -> bool:
@@ -143,7 +143,7 @@ def _trains_on_cpu(config: TunedConfig) -> bool:
 
 
 def _left_out(config: TunedConfig, taken: set[str]) -> tuple[str, ...]:
-    """What is not taken although it was tuned, or is not what torch does by itself."""
+    """A sentence for every setting that the framework does not take, though tuned or different from torch's default."""
     settings = config.settings.canonical(device_is_cpu=_trains_on_cpu(config))
     changed, plain = settings.differences(config.script.natural), settings.to_dict()
     of_torch = Settings(intra_op_threads=settings.intra_op_threads).to_dict()
@@ -189,7 +189,7 @@ def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _unquoted(text: str) -> Any:
-    """A knob's value as Hydra takes it on its command line: a number or a boolean where it reads like one."""
+    """A knob's value as on Hydra's command line: text that reads like a number or a boolean is converted."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):

@@ -1,4 +1,4 @@
-"""The settings of one trial, one file each: values, refusals, effects, and the ways to apply and to read them back."""
+"""The settings of a trial, with a file for each setting: values, refusals, effects, application and reading back."""
 
 from autotune.settings.data_type import BOOLEAN_FIELDS, BOUNDS, Settings, text_of
 from autotune.settings.omp_wait_policy import OmpWaitPolicy

@@ -1,4 +1,4 @@
-"""`batch_size`: samples of one forward-backward on one device."""
+"""`batch_size`: samples of a forward-backward pass on a single device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USUAL_MICRO_BATCH = 16
 
 
 def why_no_split(case: ScriptCase) -> str:
-    """Why the batch cannot be divided into micro-batches soundly; empty when it can."""
+    """Why the batch cannot be divided into micro-batches soundly; empty when possible."""
     facts, loader = case.facts, case.facts.loader
     if facts.num_batch_norms and not case.splits_batch_norm:
         return (
@@ -43,7 +43,7 @@ def why_no_split(case: ScriptCase) -> str:
 
 
 def _why_no_sum(loss_reduction: str) -> str:
-    """Why the losses of micro-batches do not make the loss of the batch; empty when they do."""
+    """Why the losses of micro-batches do not add up to the loss of the batch; empty when the sum is right."""
     if loss_reduction == "unknown":
         return "the split loss did not add up to the whole one, neither as a mean nor as a sum"
     if loss_reduction == "token_mean":

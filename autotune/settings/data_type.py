@@ -17,13 +17,12 @@ from autotune.settings.registry import GROUP_OF_FIELD, INERT_ON_CPU, INERT_WITHO
 BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {each.name: each.bounds for each in SETTINGS if each.bounds is not None}
 )
-"""Least and largest value of the whole numbers. No machine has a use for a value outside, and a file that anybody may
-have written could start a billion processes otherwise."""
+"""Least and largest value of whole numbers. Without bounds, a file from a stranger could start a billion processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The values of one trial. Defaults are those of a plain torch script."""
+    """The values of one trial. Defaults are the values of a plain torch script."""
 
     num_workers: int = 0
     """Worker processes of the training loader; 0 = the training process loads."""
@@ -34,13 +33,13 @@ class Settings:
     persistent_workers: bool = False
     """Workers live on between epochs; inert without workers."""
     batch_size: int | None = None
-    """Micro-batch: samples of one forward-backward on one device; None = the script's own, unknown to us."""
+    """Micro-batch: samples of a forward-backward pass on a single device; None = the script's own, unknown."""
     grad_accum_steps: int = 1
     """Micro-batches per optimizer step."""
     precision: Precision = Precision.FP32
     """Number format of the forward pass."""
     memory_fraction: float = 1.0
-    """Share of the device's memory that the caching allocator may reserve, above 0, at most 1; inert on a CPU."""
+    """Largest share of the device's memory for the caching allocator, above 0, at most 1; inert on a CPU."""
     expandable_segments: bool = False
     """Allocator segments that grow; inert on a CPU."""
     cudnn_benchmark: bool = False
@@ -54,14 +53,14 @@ class Settings:
     stream_prefetch: bool = False
     """The next batch is copied on a side stream; inert on a CPU."""
     intra_op_threads: int = 1
-    """Threads of one operation in the training process."""
+    """Threads of an operation in the training process."""
     omp_wait_policy: OmpWaitPolicy = OmpWaitPolicy.DEFAULT
-    """What idle threads do."""
+    """Behaviour of idle threads."""
     knobs: tuple[tuple[str, str], ...] = ()
     """The user's own knobs as (name, value), sorted by name."""
 
     def __post_init__(self) -> None:
-        """Refuses values that no machine could honour."""
+        """Refuses impossible values."""
         object.__setattr__(self, "precision", _member(Precision, "precision", self.precision))
         object.__setattr__(self, "omp_wait_policy", _member(OmpWaitPolicy, "omp_wait_policy", self.omp_wait_policy))
         object.__setattr__(self, "knobs", tuple(sorted((str(k), str(v)) for k, v in self.knobs)))
@@ -85,14 +84,14 @@ class Settings:
             )
 
     def canonical(self, *, device_is_cpu: bool) -> Settings:
-        """The same settings with every inert value at its default, so that equal behaviour compares equal."""
+        """The settings with every inert value at the default, so that equal behaviour compares equal."""
         changes = {**self.inert, **(INERT_ON_CPU if device_is_cpu else {})}
         is_canonical = all(getattr(self, name) == value for name, value in changes.items())
         return self if is_canonical else replace(self, **changes)
 
     @property
     def inert(self) -> dict[str, Any]:
-        """Settings that do nothing beside these others, whatever the device, and their defaults."""
+        """Settings without effect beside the rest, on any device, and their defaults."""
         inert: dict[str, Any] = {}
         if self.num_workers == 0:
             inert.update(INERT_WITHOUT_WORKERS)
@@ -102,13 +101,13 @@ class Settings:
         return inert
 
     def effective_batch(self, world_size: int = 1) -> int | None:
-        """Samples per optimizer step over all devices; None where the batch is unknown."""
+        """Samples per optimizer step over all devices; None when the batch is unknown."""
         if self.batch_size is None:
             return None
         return self.batch_size * self.grad_accum_steps * world_size
 
     def differences(self, other: Settings) -> dict[str, tuple[Any, Any]]:
-        """Fields in which the two differ, as name -> (value here, value there); knobs under `knobs.NAME`."""
+        """Differing fields, as name -> (value here, value of `other`); knobs under `knobs.NAME`."""
         result = {
             name: (getattr(self, name), getattr(other, name))
             for name in GROUP_OF_FIELD
@@ -153,7 +152,7 @@ _INERT_BESIDE = {each.name: (each.inert_beside, each.default) for each in SETTIN
 
 
 def text_of(value: object) -> str:
-    """A value as text, as arguments, variables and files have it: `true`, and `0.5`."""
+    """A value as text for arguments, variables and files: `true`, and `0.5`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -25,7 +25,7 @@ WORKERS_PER_CPU = 2
 
 
 def _why_no_workers(case: ScriptCase) -> str:
-    """Why autotune cannot give workers to a loader without workers; empty when it can."""
+    """Why autotune cannot give workers to a loader without workers; empty when possible."""
     loader = case.facts.loader
     if loader is None or loader.num_workers > 0:
         return ""

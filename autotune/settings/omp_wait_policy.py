@@ -1,4 +1,4 @@
-"""`omp_wait_policy`: what idle threads of an OpenMP team do."""
+"""`omp_wait_policy`: behaviour of idle threads in an OpenMP team."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ VARIABLE = "OMP_WAIT_POLICY"
 
 
 class OmpWaitPolicy(StrEnum):
-    """What idle threads of an OpenMP team do."""
+    """Behaviour of idle threads in an OpenMP team."""
 
     DEFAULT = "default"
-    """The runtime's own: they spin for a while, then sleep."""
+    """The runtime's default: idle threads spin for a while, then sleep."""
     PASSIVE = "passive"
-    """They sleep at once and leave the core to the loader's workers."""
+    """Idle threads sleep at once and leave the core to the loader's workers."""
 
 
 def _pointless(case: SearchCase) -> str:
@@ -39,7 +39,7 @@ def _environment(value: Any, _: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def wait_policy_in_force() -> OmpWaitPolicy:
-    """The policy of idle threads of this process, by its environment."""
+    """The policy in force in this process, by the environment."""
     is_passive = os.environ.get(VARIABLE, "").lower() == OmpWaitPolicy.PASSIVE
     return OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT
 

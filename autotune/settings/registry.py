@@ -55,7 +55,7 @@ LOADER_FIELDS = tuple(each.name for each in SETTINGS if each.group is Group.LOAD
 DOMAINS: Mapping[str, tuple[Value, ...]] = MappingProxyType(
     {each.name: each.domain for each in SETTINGS if each.domain}
 )
-"""Every value that may ever be tried, the same on every host: a study's distributions never change."""
+"""All values for searches, the same on every host: a study's distributions never change."""
 INERT_ON_CPU: Mapping[str, Any] = MappingProxyType(
     {each.name: each.default for each in SETTINGS if each.needs_accelerator}
 )
@@ -72,7 +72,7 @@ def variables_of(settings: Settings, base: Mapping[str, str], own: Settings | No
     Args:
         settings: The settings to put in force.
         base: The variables of the user: lists of options are added to, and never replaced.
-        own: The script's own settings, which need no variable; None = none are known.
+        own: The script's own settings, without need for variables; None = unknown.
     """
     variables: dict[str, str] = {}
     for setting in SETTINGS:

@@ -49,7 +49,7 @@ class Memory(StrEnum):
     EITHER = "either"
     """The peak may grow or shrink."""
     KIND = "kind"
-    """The peak follows another law, so that trials with different values are not compared."""
+    """The peak follows a law per value, so trials with different values are not compared."""
     NONE = "none"
 
 
@@ -118,9 +118,9 @@ class Arguments:
     """Arguments of scripts that stand for a setting, with underscores for dashes."""
 
     numbers: Collection[str] = ()
-    """Arguments with the setting's number."""
+    """Arguments with the number as their value."""
     switches: Mapping[str, str] = field(default_factory=dict)
-    """Arguments without a value, by name, with the value of the setting that each stands for."""
+    """Arguments without a value, by name, with the value of the setting."""
     choices: Collection[str] = ()
     """Arguments with the name of a value."""
     spellings: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -155,15 +155,15 @@ class Setting:
 
     # Values
     domain: tuple[Value, ...] = ()
-    """Every value that may ever be tried, the same on every host; empty where the batch of a script decides."""
+    """All values for searches, the same on every host; empty when the script's batch decides."""
     bounds: tuple[int, int] | None = None
-    """Least and largest possible value of a whole number."""
+    """Least and largest possible whole number."""
     most_searched: int | None = None
     """Largest value that a search takes from the user; more would be a slip of the hand."""
     needs_accelerator: bool = False
     """The setting does nothing on a CPU."""
     needs_workers: bool = False
-    """The setting does nothing without workers, and torch refuses it there."""
+    """The setting does nothing without workers, and torch refuses the setting without workers."""
     inert_beside: str = ""
     """A setting that leaves this one without effect when switched on."""
 
@@ -173,18 +173,18 @@ class Setting:
     refused: Callable[[ScriptCase], str] = lambda case: ""
     """Why no trial can change the setting soundly on an unedited script; empty when trials can."""
     refused_value: Callable[[ScriptCase, Any], str] = lambda case, value: ""
-    """The same of a single value."""
+    """Why no trial can put a single value in force; empty when trials can."""
     pointless: Callable[[SearchCase], str] = lambda case: ""
     """Why a search leaves the setting alone on this machine; empty when a search tries it."""
     dropped: Callable[[SearchCase], Iterable[tuple[Value, str]]] = lambda case: ()
     """Single values that cannot be had, each with the reason."""
     is_tried: Callable[[SearchCase, Value], bool] = lambda case, value: True
-    """Whether the machine has a use for a value; other values are left out without a word."""
+    """Whether the machine has a use for a value; useless values are left out without a message."""
     is_sampled: bool = True
     """Trials after the plan vary the setting."""
     usual: UsualGain | None = None
     cpu_turn: int | None = None
-    """Place among the settings that the plan tries one by one on a CPU."""
+    """Place in the order of settings tried one by one on a CPU; None = not tried so."""
 
     # What a change means
     effect: Effect = Effect.COMPUTE
@@ -210,15 +210,15 @@ class Setting:
     write: Callable[[Any], None] | None = None
     """Puts a value in force in this process."""
     is_written_again: bool = False
-    """Scripts set a value of their own before the first call of the model, so the value is written there once more."""
+    """Scripts set the switch before the first call of their model, so trials write the value again at the call."""
     read: Callable[[], Value | None] | None = None
     """The value in force in this process; None = not to be seen."""
     read_of_loader: Callable[[Any], Value | None] | None = None
     """The value of a DataLoader."""
     own_line: str = ""
-    """A line of the script that puts the setting in force, where no seam can; empty where a seam can."""
+    """The script's line for a setting without a seam; empty with a seam."""
     unseen: str = ""
-    """Why the setting cannot be seen in a script; empty where it can."""
+    """Why the setting cannot be read back from a script; empty when it can."""
     frameworks: Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]] = field(default_factory=dict)
     """Arguments of frameworks by framework, from settings and whether a CPU trains; None = the value has none."""
     by_hand: str = ""

@@ -20,7 +20,7 @@ def why_no_loader(case: ScriptCase) -> str:
 
 
 def why_no_single_step(case: ScriptCase) -> str:
-    """Why backward and step cannot be taken apart soundly; empty when they can."""
+    """Why backward and step cannot be separated soundly; empty when possible."""
     facts = case.facts
     if facts.num_optimizers == 0:
         return "no torch optimizer steps: the script updates its parameters by hand"

@@ -1,1 +1,1 @@
-"""What may be tried: the space, its encoding, and what is refused by name. Pure."""
+"""The space of settings for a search, its encoding, and refusals by name. Pure."""

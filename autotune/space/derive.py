@@ -1,4 +1,4 @@
-"""From the probe's facts, the machine and the user's wishes to the search space, with every refusal by name."""
+"""Derives the search space from the probe's facts, the machine and the user's wishes, with every refusal by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotune.spec import SearchSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """What of the machine bounds the space."""
+    """Limits of the space set by the machine."""
 
     usable_cpus: float
     device: DeviceInfo
@@ -38,7 +38,7 @@ def derive_space(facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> Sear
 
 
 class _Derivation:
-    """Collects what is allowed parameter by parameter; a refusal leaves the script's own value alone."""
+    """Collects the allowed values of every parameter; a refusal leaves the script's own value."""
 
     def __init__(self, facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> None:
         self._facts, self._machine, self._spec = facts, machine, spec
@@ -89,7 +89,7 @@ class _Derivation:
         )
 
     def _own_values(self) -> tuple[dict[str, list[Value]], dict[str, list[Value]]]:
-        """Static domains with the script's own value in each, and all of it allowed to begin with."""
+        """Static domains with the script's own values added, first as domains, then as allowed values."""
         plain = self._script_settings.to_dict()
         domains = {name: list(values) for name, values in DOMAINS.items()}
         for name, values in domains.items():
@@ -138,7 +138,7 @@ class _Derivation:
             self._refused["samples_per_step"] = reason
 
     def _arguments(self, allowed: dict[str, list[Value]]) -> None:
-        """Leaves of a mapped setting only the values that the script has an argument for."""
+        """Drops values of mapped settings without an argument of the script."""
         for name in self._mapped & DOMAINS.keys():
             values = mapped_values(name, self._maps)
             for value in list(allowed[name]) if values is not None else ():

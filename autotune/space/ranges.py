@@ -1,4 +1,4 @@
-"""Values and ranges of settings as people write them: `a,b,c` and `low..high`."""
+"""Values and ranges of settings as text: `a,b,c` and `low..high`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from autotune.space.search_space import KNOB_PREFIX
 
 
 def parse_value(name: str, text: str) -> Value:
-    """The value of a setting from text, by the setting's type.
+    """The value of a setting from text.
 
     Raises:
         SearchSpaceError: The setting is unknown (knobs take any text), or the text is not one of its values, or more
@@ -41,7 +41,7 @@ def parse_value(name: str, text: str) -> Value:
 
 
 def parse_range(name: str, text: str) -> tuple[Value, ...]:
-    """Values meant by `a,b,c` or `low..high`; of a range, the domain's values inside it and its two ends.
+    """Values meant by `a,b,c` or `low..high`; a range gives its two ends and the domain's values inside.
 
     Raises:
         SearchSpaceError: A value is impossible, or the range is empty or not of numbers.

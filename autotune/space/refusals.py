@@ -1,4 +1,4 @@
-"""Why a script cannot be tuned soundly, or its samples not be counted, by facts of the probe."""
+"""Reasons against tuning a script, or against counting its samples, by facts of the probe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.settings.setting import ScriptCase
 
 
 def why_not_one_device(facts: ScriptFacts) -> str:
-    """Why one process of the script cannot be measured on the device that it is shown; empty when it can."""
+    """Why one process of the script cannot be measured on the device given by a trial; empty when measurable."""
     numbers = facts.device_numbers
     if len(numbers) > 1 and "data_parallel" in facts.notes:
         return (
@@ -28,11 +28,11 @@ def why_not_one_device(facts: ScriptFacts) -> str:
 
 
 def why_no_samples(facts: ScriptFacts, *, is_declared: bool) -> str:
-    """Why the samples of an optimizer step are not known; empty when they are.
+    """Why the samples of an optimizer step are unknown; empty when known.
 
     Args:
-        facts: Of the script.
-        is_declared: The user says how many there are.
+        facts: Facts of the probe.
+        is_declared: The user gives the number of samples.
     """
     if is_declared:
         return ""
@@ -44,7 +44,7 @@ def why_no_samples(facts: ScriptFacts, *, is_declared: bool) -> str:
 
 
 def why_no_split(facts: ScriptFacts, *, splits_batch_norm: bool, mapped: Collection[str]) -> str:
-    """Why the batch of a script cannot be divided into micro-batches soundly; empty when it can.
+    """Why the batch of a script cannot be divided into micro-batches soundly; empty when possible.
 
     Args:
         facts: Facts of the probe.
@@ -64,13 +64,13 @@ def why_not_unedited(
     mapped: frozenset[str] = frozenset(),
     splits_batch_norm: bool = False,
 ) -> dict[str, str]:
-    """Settings that cannot be put in force soundly on a script as it is, as name -> reason; knobs are left out.
+    """Settings that no seam can put in force soundly on an unedited script, as name -> reason; without knobs.
 
     Args:
-        settings: What is asked for.
-        script_settings: What the script does by itself: what equals it is left alone.
-        facts: What the probe learned of the script.
-        mapped: Fields that the script is given as arguments.
+        settings: The settings asked for.
+        script_settings: The script's own settings; equal values are left alone.
+        facts: Facts of the probe.
+        mapped: Fields passed to the script as arguments.
         splits_batch_norm: The user allows that BatchNorm sees smaller batches.
     """
     is_cpu = facts.device == "cpu"

@@ -1,4 +1,4 @@
-"""The search space of a script on a machine: what may be tried, what is refused, and its encoding for Optuna."""
+"""The search space of a script on a machine: allowed values, refusals, and the encoding for Optuna."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ SPLIT = "split"
 """In fixed mode batch_size and grad_accum_steps are one parameter: an index into the divisors of the batch."""
 KNOB_PREFIX = "knobs."
 SCRIPTS_OWN = ""
-"""Value of a knob that is left to the script."""
+"""Value of a knob left to the script."""
 
 FREE_BATCH_SIZES = tuple(2**power for power in range(15))
 FREE_ACCUMULATION = (1, 2, 4, 8, 16, 32)
 SHM_SAFETY = 1.2
-"""torch keeps a few more batches in /dev/shm than its queues hold (measured: it failed within 20 % of the count)."""
+"""Factor on batches in /dev/shm: torch keeps a few beyond its queues (measured: loaders failed within 20 % of the
+count)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """What may be tried.
+    """Settings that a search may try.
 
-    `domains` is static and is what Optuna sees; `allowed` is the part of it that this script, this machine and this
-    user permit, in the same order, never empty; `refused` says why the rest is not.
+    `domains` is static, for Optuna. `allowed` is the part permitted by script, machine and user, in the same order,
+    never empty. `refused` gives the reasons for the rest.
     """
 
     script_settings: Settings
@@ -38,13 +39,13 @@ class SearchSpace:
     device_is_cpu: bool
     world_size: int = 1
     batch_per_device: int | None = None
-    """Samples per optimizer step on one device in fixed mode; None where the batch is free or unknown."""
+    """Samples per optimizer step on one device in fixed mode; None when the batch is free or unknown."""
     shm_free_bytes: int | None = None
     sample_bytes: float = 0.0
-    """Bytes of one sample as the loader delivers it; of one batch, where nobody knows how many samples it has."""
+    """Bytes of a sample in the loader's batches; bytes of a batch when the number of samples is unknown."""
 
     def __post_init__(self) -> None:
-        """Refuses a space without its own baseline's parameters."""
+        """Refuses allowed values outside of the domains."""
         if self.domains.keys() != self.allowed.keys():
             raise ValueError("domains and allowed name different parameters")
         for name, values in self.allowed.items():
@@ -58,7 +59,7 @@ class SearchSpace:
 
     @property
     def num_settings(self) -> int:
-        """Combinations of allowed values, inert ones counted apart."""
+        """Combinations of allowed values; inert values count separately."""
         return math.prod(len(values) for values in self.allowed.values())
 
     def settings(self, params: Mapping[str, Any]) -> Settings:
@@ -77,7 +78,7 @@ class SearchSpace:
         return replace(self.script_settings, **changes).canonical(device_is_cpu=self.device_is_cpu)
 
     def params(self, settings: Settings) -> dict[str, Value]:
-        """Optuna's parameters of settings; the inverse of `settings` on canonical ones."""
+        """Optuna's parameters of settings: the inverse of `settings()` for canonical settings."""
         params: dict[str, Value] = {}
         for name in self.domains:
             if name == SPLIT:
@@ -90,7 +91,7 @@ class SearchSpace:
         return params
 
     def why_not(self, settings: Settings) -> str | None:
-        """Why these settings may not be tried, as one sentence; None when they may."""
+        """Why settings may not be tried, as one sentence; None when allowed."""
         canonical = settings.canonical(device_is_cpu=self.device_is_cpu)
         if canonical == self.script_settings.canonical(device_is_cpu=self.device_is_cpu):
             return None
@@ -121,7 +122,10 @@ class SearchSpace:
         return self.batch_per_device
 
     def _shared_memory_lack(self, settings: Settings) -> str | None:
-        """Each rank's loader holds W x P batches in its queues, W in the making and about two in the rank's process."""
+        """Why the batches do not fit into /dev/shm, as one sentence; None when they fit.
+
+        Each rank's loader holds W x P batches in its queues, W in the making and about two in the rank's process.
+        """
         if self.shm_free_bytes is None or settings.num_workers == 0:
             return None
         of_rank = settings.num_workers * settings.prefetch_factor + settings.num_workers + 2
@@ -132,7 +136,7 @@ class SearchSpace:
         return f"{num_batches} batches need {need_bytes:.0f} bytes of /dev/shm, {self.shm_free_bytes} are free."
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes two studies' spaces the same: the parameters, their domains, the baseline and the batch."""
+        """Identity of a space across studies: parameters with domains, baseline and batch."""
         return {
             "domains": {name: list(values) for name, values in self.domains.items()},
             "natural": self.script_settings.to_dict(),

@@ -1,4 +1,4 @@
-"""What the user asked for: ranges and fixed values of settings, and knobs of the script."""
+"""The user's wishes: ranges and fixed values of settings, and knobs of the script."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Values = dict[str, list[Value]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wishes:
-    """Applies what the user asked for to what the script and the machine permit."""
+    """Applies the user's wishes to the values permitted by script and machine."""
 
     spec: SearchSpec
     script_settings: Settings
     mapped: Collection[str]
-    """Settings and knobs that the script is given as arguments."""
+    """Settings and knobs passed to the script as arguments."""
     refused: Mapping[str, str]
-    """By parameter, or by `parameter=value`, why it is not to be had here."""
+    """Reasons of refusals, by parameter or by `parameter=value`."""
     batch: int | None
-    """Samples per optimizer step on one device; None where they are not known."""
+    """Samples per optimizer step on one device; None = unknown."""
 
     @property
     def is_fixed_batch(self) -> bool:
@@ -34,12 +34,12 @@ class Wishes:
         return self.spec.effective_batch == "fixed"
 
     def add_knobs(self, declared: Mapping[str, str], domains: Values, allowed: Values) -> None:
-        """Adds the knobs that the user gave values.
+        """Adds the knobs with values from the user.
 
         Args:
-            declared: The script's own values of the knobs that it declares.
+            declared: The script's own values of its declared knobs.
             domains: All values that may ever be tried.
-            allowed: Those that may be tried here.
+            allowed: Values that may be tried here.
 
         Raises:
             SearchSpaceError: The script has no such knob, or it was given no value.
@@ -59,7 +59,7 @@ class Wishes:
             allowed[KNOB_PREFIX + name] = values if (name, text) in self.spec.fixed else domains[KNOB_PREFIX + name]
 
     def narrow(self, domains: Values, allowed: Values) -> None:
-        """Leaves of the settings that the user named only the values that were asked for.
+        """Narrows the settings named by the user to the values asked for.
 
         Raises:
             SearchSpaceError: A value is refused here, or cannot be.

@@ -1,4 +1,4 @@
-"""Settings put in force at torch's seams: the part that a trial and a real run share."""
+"""Puts settings in force at torch's seams, in a trial and in real training alike."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from autotune.trial.step.roots import Roots
 from autotune.trial.step.steps import Steps
 
 ROOT_SEARCH_STEPS = 8
-"""Optimizer steps after which no more root modules are looked for: models that train in turn have all been called, and
-nothing stays on the hot path while the clock runs."""
+"""Optimizer steps after which the search for root modules ends: by then all models that train in turn were called, and
+nothing stays on the hot path during the measurement."""
 
 
 UNSEEN_FORMAT = "unknown, since no layer of the model has shown it"
-"""Comment on a number format that was put in force and could not be read back."""
+"""Comment on a number format put in force without a way to read it back."""
 CHANGED_GRADIENTS = "1, since the script clears or changes its gradients by hand"
-"""Comment on an accumulation that the script undoes."""
+"""Comment on an accumulation undone by the script."""
 
 
 class AppliedSettings:
-    """Installs the seams for one job, and says afterwards what is in force.
+    """Installs the seams for one job, and reads back the settings in force.
 
-    A field that equals what the script does by itself is left alone; so is every group that the script claims (it
-    applies these through `autotune.load`) and every field that is mapped to an argument of the script.
+    Left alone are the script's own values, the groups claimed by the script through `autotune.load`, and the fields
+    mapped to arguments of the script.
 
     Args:
-        job: What they are of.
-        steps: Where it watches the optimizers already.
+        job: A job with settings.
+        steps: The watch over the optimizers, if the caller has installed the watch already.
     """
 
     def __init__(self, job: TrialJob, steps: Steps | None = None) -> None:
@@ -60,14 +60,14 @@ class AppliedSettings:
         self._gradients: Gradients | None = None
 
     def install(self) -> None:
-        """Attaches everything that the settings need; nothing for settings that are the script's own."""
+        """Attaches the seams of all settings that differ from the script's own."""
         self.loaders.override = self._override
         self.loaders.install()
         self.roots.around_first.append(self._operands.look)
         self.steps.on_step.append(self._end_search)
         for install in dict.fromkeys(SEAMS.values()):
             install(self)
-        # Last, so that it is the outermost: losses are seen as the script gave them, before scaling.
+        # Last, hence outermost: losses are noted as the script gave them, before scaling.
         self.steps.install()
         if Group.THREADS not in self.claims:
             environment_seams.apply_threads(self._asked, self._script_settings)
@@ -76,21 +76,21 @@ class AppliedSettings:
         self.roots.install()
 
     def is_training(self, key: str) -> bool:
-        """Whether a loader built at this place is the one that trains."""
+        """Whether a loader built at this place is the training loader."""
         loader = self._facts.loader
         return loader is not None and key in loader.keys
 
     def note_loader(self, loader: Any) -> None:
-        """Reads back what the training loader is, when the script begins to iterate over it."""
+        """Reads back the settings of the training loader, when the script begins to iterate."""
         self._loader_settings = observed.loader_settings(loader)
 
     @property
     def before_batch(self) -> tuple[Callable[[], None], ...]:
-        """What ends with the micro-step before."""
+        """Actions between two micro-steps."""
         return (self._region.close,) if self._region is not None else ()
 
     def epoch_ends(self) -> None:
-        """Steps what is pending, before the script goes on."""
+        """Steps the pending micro-batches, before the script goes on."""
         if self._gradients is not None:
             self._gradients.epoch_ends()
 
@@ -103,7 +103,7 @@ class AppliedSettings:
         if self._changes_format and self._operands.dtype is None:
             seen.note("precision", None, UNSEEN_FORMAT)
         if self._script_settings.compile and self._job.settings is not None and self._job.settings.compile:
-            # Of a part of a model or a function that a script compiles by itself the roots show nothing.
+            # The roots show nothing of parts or functions compiled by the script itself.
             seen.values.pop("compile", None)
         if self._copies is not None and self._copies.num_copies:
             seen.note("non_blocking", True)
@@ -112,7 +112,7 @@ class AppliedSettings:
         return seen
 
     def counted(self) -> Observed:
-        """Accumulation by backward passes per step where autotune accumulates; empty otherwise."""
+        """Accumulation by backward passes per step, when autotune accumulates; empty otherwise."""
         seen = Observed()
         if not self.steps.num_updates or not self._differs("grad_accum_steps"):
             return seen
@@ -174,7 +174,7 @@ class AppliedSettings:
         return any(getattr(self._asked, name) != getattr(self._script_settings, name) for name in names)
 
     def _without_mapped(self, asked: Settings) -> Settings:
-        """Mapped fields reach the script through its own arguments; the seams treat them as the script's own."""
+        """Settings for the seams: mapped fields keep the script's own values, since arguments carry the others."""
         plain, script_settings = asked.to_dict(), self._script_settings.to_dict()
         plain.update({name: script_settings[name] for name in self._job.mapped if name in GROUP_OF_FIELD})
         return Settings.from_dict(plain)
@@ -188,4 +188,4 @@ SEAMS: Mapping[str, Callable[[AppliedSettings], None]] = MappingProxyType(
         "non_blocking": AppliedSettings._copy_without_waiting,
     }
 )
-"""Seams of the settings that neither the loader, nor a switch of the process, nor `MODEL_SEAMS` put in force."""
+"""Seams of the settings without a loader's argument, a switch of the process, or an entry in `MODEL_SEAMS`."""

@@ -1,4 +1,4 @@
-"""Settings that are switched once, before the first step: threads, kernels, allocator, copies to the device."""
+"""Switches settings once, before the first step: threads, kernels, allocator, copies to the device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots) -> N
 
 
 def _write(group: Group, asked: Settings, script_settings: Settings, roots: Roots | None = None) -> None:
-    """Puts the values of a group in force that belong to the whole process."""
+    """Puts a group's switches of the process in force."""
     for setting in SETTINGS:
         value = getattr(asked, setting.name)
         if setting.group is not group or setting.write is None or value == getattr(script_settings, setting.name):
@@ -81,16 +81,16 @@ def apply_transfer(asked: Settings, script_settings: Settings) -> CopyCount | No
 
 
 class CopyCount:
-    """Copies that the seams made without waiting."""
+    """Counts copies made without waiting by the seams."""
 
     def __init__(self) -> None:
         self.num_copies = 0
 
     def to_without_waiting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`Tensor.to` of which a copy from page-locked memory to CUDA does not wait."""
+        """`Tensor.to` with copies from page-locked memory to CUDA that return at once."""
 
         def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            # Whether memory is page-locked CUDA alone can say, so only copies to CUDA ask: others run before it starts.
+            # The question for page-locked memory starts CUDA, so only copies to CUDA ask.
             if len(args) <= 1 and tensor.is_cpu and "non_blocking" not in kwargs:
                 target = args[0] if args else kwargs.get("device")
                 if _is_cuda(target) and tensor.is_pinned():

@@ -1,6 +1,6 @@
-"""The seams of settings that change a model, by name of the setting: a new setting of that kind needs an entry here.
+"""Seams of settings that change a model, by setting. A new setting of this kind needs an entry here.
 
-`autotune.load` applies them to the model that a script prepares, trials to every root module.
+`Config.prepare` applies the seams to the model given by the script; trials apply the seams to every root module.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class ModelSeam:
     apply: Callable[[torch.nn.Module], None]
     """Switches the setting on in a model."""
     observe: Callable[[Sequence[torch.nn.Module]], Value | None]
-    """The value in force in the models that train; None = not to be seen."""
+    """The value in force in the training models; None = unknown."""
     undo: Callable[[torch.nn.Module], None] | None = None
-    """Switches the setting off in a model whose script has it on; None = a script's own cannot be switched off."""
+    """Switches the setting off in a model of a script with the setting on; None = impossible."""
     input_on: Callable[[Any], Any] | None = None
-    """Conversion of every argument of a model in which the setting is on."""
+    """Conversion of every argument of a model with the setting on."""
     input_off: Callable[[Any], Any] | None = None
-    """Conversion of every argument of a model in which the setting was switched off."""
+    """Conversion of every argument of a model with the setting switched off."""
     is_for_one_root: bool = False
-    """The seam takes the first root module only, and no other is looked for."""
+    """True when the seam takes the first root module only, and ends the search for root modules."""
 
 
 def _undo_channels_last(model: torch.nn.Module) -> None:
@@ -42,7 +42,7 @@ def _undo_channels_last(model: torch.nn.Module) -> None:
 
 
 def _observe_compile(modules: Sequence[torch.nn.Module]) -> bool | None:
-    """Whether a module was asked to be compiled, and torch's compiler has built a graph."""
+    """Whether some module is to run compiled, and torch's compiler has built a graph."""
     if not modules or not torch_names.HAS_CALL_SLOT:
         return None
     is_asked = any(torch_names.is_compiled(module) for module in modules)
@@ -65,4 +65,4 @@ MODEL_SEAMS: Mapping[str, ModelSeam] = MappingProxyType(
         ),
     }
 )
-"""In the order in which they are applied: a model is compiled as it is then."""
+"""In order of application: compilation comes last."""

@@ -1,4 +1,4 @@
-"""Settings in force, read back from the objects themselves: asked is compared with them after every trial."""
+"""Reads settings in force back from loaders, models and the process, for comparison with the settings asked for."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ class Observed:
     """Settings as a trial saw them."""
 
     values: dict[str, Value | None] = field(default_factory=dict)
-    """Values in force by setting, and by `knobs.NAME`; None = the value asked for is not in force, or not to be seen.
-    A setting that shows nothing at all is missing."""
+    """Values in force by setting, and by `knobs.NAME`. None = a value was asked for, and no value can be read back;
+    settings without any trace are missing."""
     comments: dict[str, str] = field(default_factory=dict)
-    """By setting, in words, what the value cannot say."""
+    """Remarks on values, by setting."""
 
     def note(self, name: str, value: Value | None, comment: str = "") -> None:
-        """Takes a value, and a comment where there is something to say."""
+        """Sets a value, with a comment unless empty."""
         self.values[name] = value
         self.comments.pop(name, None)
         if comment:
             self.comments[name] = comment
 
     def update(self, other: Observed) -> None:
-        """Takes the values and comments of another look."""
+        """Overrides values and comments by later readings."""
         for name, value in other.values.items():
             self.note(name, value, other.comments.get(name, ""))
 
 
 def settings_of_loader(loader: Any) -> dict[str, Value | None]:
-    """Settings of a DataLoader by field; None = not to be seen."""
+    """Settings of a DataLoader by field; None = unknown."""
     return {each.name: each.read_of_loader(loader) for each in SETTINGS if each.read_of_loader is not None}
 
 
 def loader_settings(loader: Any) -> dict[str, Value]:
-    """Settings of a DataLoader by field, as far as they are seen."""
+    """Known settings of a DataLoader by field."""
     return {name: value for name, value in settings_of_loader(loader).items() if value is not None}
 
 
 def settings_in_force(device: str, roots: Iterable[torch.nn.Module], precision: Precision | None) -> dict[str, Value]:
-    """Settings of this process and of its model, by field: what a probe and a trial read alike.
+    """Settings of this process and of its models, by field, for probes and trials.
 
     Args:
         device: Type of the device that trains.
-        roots: Modules that the script calls while it trains.
-        precision: In which the model was seen to compute; None = it was not seen.
+        roots: Modules called by the script during the training.
+        precision: Observed number format of the model; None = unknown.
     """
     return {**process_settings(device), **model_settings(roots, precision)}
 

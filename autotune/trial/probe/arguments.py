@@ -1,4 +1,4 @@
-"""The script's own arguments that can stand for settings: watched in the probe, as argparse or click parsed them."""
+"""Finds the script's arguments that can stand for settings, as parsed by argparse or click during the probe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TRAINER_MODULES = ("transformers.", "accelerate.")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Option:
-    """One option of a parser, and what the script's command line gave it."""
+    """One option of a parser, with the value on the script's command line."""
 
     dest: str
     option: str
@@ -37,27 +37,27 @@ class _Option:
     takes_whole_numbers: bool
     is_switch: bool
     is_trainers: bool
-    """It is a field of Hugging Face's TrainingArguments."""
+    """True for a field of Hugging Face's TrainingArguments."""
 
 
 class ArgumentDetector:
-    """Watches what the script parses, and which of it the loaders are built from."""
+    """Watches the script's parsers, and the arguments used to build loaders."""
 
     def __init__(self) -> None:
         self._options: dict[str, _Option] = {}
         self._parsed: list[Any] = []
-        """Namespaces, kept so that they can be told from what takes their place in memory."""
+        """Parsed namespaces, kept alive because they are recognised by identity."""
         self._dests: dict[str, str] = {}
-        """Which argument the loader of a key was given its workers by."""
+        """Argument with the number of workers, by key of the loader."""
         self._of_trainer: set[str] = set()
-        """Keys of loaders that the Trainer of Hugging Face built."""
+        """Keys of loaders built by the Trainer of Hugging Face."""
 
     def attach(self) -> None:
         """Attaches to argparse."""
         wrap(argparse.ArgumentParser, "parse_known_args", self._wrap_parse)
 
     def built(self, key: str) -> None:
-        """Looks at the call that builds a loader; called from inside of it."""
+        """Looks at the call that builds a loader; called from inside of the call."""
         for option in _click_options():
             self._options.setdefault(option.dest, option)
         frame = next(user_frames(), None)
@@ -75,14 +75,14 @@ class ArgumentDetector:
     def facts(
         self, loader: LoaderFacts | None, *, num_micro_batches: int, own_autocast: str | None, targets_vary: bool
     ) -> tuple[ArgumentFacts, ...]:
-        """Arguments whose value is what the script was seen to do, one for each setting.
+        """Arguments with values confirmed by the script's behaviour, at most one for each setting.
 
         Args:
             loader: The loader that trains.
             num_micro_batches: Batches that the script takes per optimizer step.
             own_autocast: dtype of the script's own autocast regions, None without them.
-            targets_vary: The loss is a mean over targets of which batches have different numbers, so that how the
-                script accumulates may matter.
+            targets_vary: The loss is a mean over targets, and batches have different numbers of targets, so that the
+                script's accumulation may matter.
         """
         found: dict[str, list[ArgumentFacts]] = {}
         in_force = {"grad_accum_steps": num_micro_batches, **(_numbers_of(loader) if loader is not None else {})}
@@ -92,18 +92,18 @@ class ArgumentDetector:
                 found.setdefault(name, []).append(ArgumentFacts(name=name, template=template, is_taken=is_taken))
             for name, template in _values(option) if own_autocast is None else ():
                 found.setdefault(name, []).append(ArgumentFacts(name=name, template=template, is_taken=False))
-        # Which of two is meant nobody can tell.
+        # Two arguments for the same setting are ambiguous.
         single = [alike[0] for _, alike in sorted(found.items()) if len(alike) == 1]
         if targets_vary or not {"batch_size", "grad_accum_steps"} <= {it.name for it in single if it.is_taken}:
-            # Their product is what is held: both are the script's, or neither.
+            # The product is held fixed, so batch size and accumulation are mapped together or not at all.
             single = [replace(it, is_taken=it.is_taken and it.name == "num_workers") for it in single]
         return tuple(single)
 
     def _is_taken(self, name: str, option: _Option, loader: LoaderFacts) -> bool:
-        """Whether the loader that trains was built from this very argument, by what stands in the source.
+        """Whether the training loader was built from this very argument, according to the source.
 
-        A batch size is used for more than the loader (learning rates follow from it), so it is left to the user; but
-        the Trainer of Hugging Face is known, and takes accumulation with it.
+        The batch size is left to the user, because learning rates may follow from the batch size too. The Trainer of
+        Hugging Face is an exception: it takes batch size and accumulation from its arguments.
         """
         if option.is_trainers and option.dest in OF_TRAINER:
             return any(key in self._of_trainer for key in loader.keys)
@@ -127,7 +127,7 @@ class ArgumentDetector:
 
 
 def _options(parser: argparse.ArgumentParser, namespace: Any, *, is_trainers: bool) -> Iterator[_Option]:
-    """Options that are given by name, with at most one value each."""
+    """Options given by name, with at most one value each."""
     for action in parser._actions:
         long = [option for option in action.option_strings if option.startswith("--")]
         option = next(iter(long or action.option_strings), None)
@@ -145,7 +145,7 @@ def _options(parser: argparse.ArgumentParser, namespace: Any, *, is_trainers: bo
 
 
 def _click_options() -> Iterator[_Option]:
-    """Options of the command of click or typer that is running in this thread."""
+    """Options of the command of click or typer running in this thread."""
     for name in ("click.globals", "typer._click.globals"):
         current = getattr(sys.modules.get(name), "get_current_context", None)
         context: Any = current(silent=True) if current is not None else None
@@ -167,7 +167,7 @@ def _click_options() -> Iterator[_Option]:
 
 
 def _numbers(option: _Option, in_force: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """The setting that an option with a number stands for and its template, where it has the value in force."""
+    """Setting and template of an option with a number, if the number is the value in force."""
     for setting in SETTINGS:
         is_number = isinstance(option.value, int) and not isinstance(option.value, bool)
         is_named = _plain(option.dest) in setting.arguments.numbers
@@ -185,7 +185,7 @@ def _numbers_of(loader: LoaderFacts) -> dict[str, int]:
 
 
 def _values(option: _Option) -> Iterator[tuple[str, str]]:
-    """`SETTING.VALUE` and template of an option that stands for values of a setting."""
+    """`SETTING.VALUE` and template of an option for values of a setting."""
     dest = _plain(option.dest).removeprefix("dataloader_")
     if option.is_switch and option.value is False and dest in SWITCHES:
         name, stands_for = SWITCHES[dest]
@@ -207,7 +207,7 @@ def _template(option: _Option, value: str) -> str:
 
 
 def _call_at(frame: FrameType) -> ast.Call | None:
-    """The call that a frame is in, as its source has it; None where there is no source."""
+    """The call in progress in a frame, as a syntax tree; None without a source."""
     position = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
     try:
         tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
@@ -222,7 +222,7 @@ def _call_at(frame: FrameType) -> ast.Call | None:
 
 
 def _value_of(node: ast.expr, frame: FrameType) -> Any:
-    """The object that a name, or an attribute of one, stands for; None where only running code could tell."""
+    """The object behind a name, or behind an attribute of a name; None when only running code could tell."""
     if isinstance(node, ast.Name):
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""What the script imported, and which variables it or its launcher changed before."""
+"""Reads the script's imports, and the variables changed by the script or its launcher before torch was imported."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import sysconfig
 from pathlib import Path
 
 READ_WHEN_ASKED = frozenset({"PYTORCH_NVML_BASED_CUDA_CHECK"})
-"""torch looks at them at each question for devices, and at no import. Lightning sets it."""
+"""Variables read by torch at each question for devices, and at no import. Lightning sets this variable."""
 SET_BY_PYTHON = frozenset({"LC_CTYPE", "__PYVENV_LAUNCHER__"})
-"""Variables that the interpreter sets for itself."""
+"""Variables set by the interpreter for itself."""
 PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
-"""Names of folders for packages, on whatever path an environment finds them."""
+"""Names of folders for packages, on any path."""
 
 
 def installed_modules() -> tuple[str, ...]:
-    """Names of the imported modules that lie in the interpreter's own folders for packages, in order of their names.
+    """Sorted names of the imported modules from the interpreter's folders for packages.
 
-    The script's own modules are not among them: what those do when they are imported is a part of every trial.
+    The script's own modules are left out: their import is a part of every trial.
     """
     places = tuple(f"{os.path.realpath(place)}{os.sep}" for place in _package_folders())
     names = []
@@ -32,13 +32,13 @@ def installed_modules() -> tuple[str, ...]:
 
 
 def imported_after_freeze() -> str:
-    """The first of the imported modules from packages that came after the script had frozen its heap by `gc.freeze`.
+    """The first module from packages imported after the script froze its heap by `gc.freeze`.
 
-    Empty where it froze nothing, or all of them. In a process that has them all beforehand it would freeze them, too,
-    and its collections would be shorter than they are. For a process that was started, whose main module is as old as
-    itself.
+    Empty when the script froze nothing, or every module. In a process with all modules imported beforehand the script
+    would freeze more, and garbage collections would be shorter. The main module must be as old as the process: forked
+    processes are not supported.
     """
-    walked = {id(found) for found in gc.get_objects()}  # Frozen objects are not among them.
+    walked = {id(found) for found in gc.get_objects()}  # Frozen objects are left out.
     if id(sys.modules.get("__main__")) in walked:
         return ""
     installed = set(installed_modules())
@@ -47,9 +47,9 @@ def imported_after_freeze() -> str:
 
 
 def early_environment() -> tuple[str, ...]:
-    """Names of the variables that were changed since the process started, and that an import may have read.
+    """Names of variables changed since the process started and possibly read by an import.
 
-    Empty where the kernel does not keep them.
+    Empty when the kernel does not keep the environment of processes.
     """
     try:
         pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -62,7 +62,7 @@ def early_environment() -> tuple[str, ...]:
 
 
 def launcher_sets_threads() -> bool:
-    """Whether OMP_NUM_THREADS is not the user's: torchrun sets it to 1 for each of several processes if it is unset."""
+    """Whether the launcher set OMP_NUM_THREADS: torchrun sets an unset variable to 1 for each of several processes."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or "OMP_NUM_THREADS" not in os.environ:
         return False
     try:
@@ -73,7 +73,7 @@ def launcher_sets_threads() -> bool:
 
 
 def _package_folders() -> set[str]:
-    """The interpreter's own, and those that an environment shares with others."""
+    """The interpreter's folders for packages, and the folders shared with an environment."""
     folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
     folders.update(entry for entry in sys.path if Path(entry).name in PACKAGE_FOLDERS)
     if site.ENABLE_USER_SITE:

@@ -1,4 +1,4 @@
-"""Which DataLoader trains, and what it is: watched in the probe, by the place where loaders are built."""
+"""Finds the DataLoader for training and reads its settings, in the probe, by the place of construction."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import batch_bytes, leading_size, length_of, tensors_of
 
 UNEVEN_BATCHES = 0.01
-"""Relative difference of batches in their bytes from which they count as different: what they cost differs as much, and
-the finals tell 1 % apart."""
+"""Relative difference in bytes from which batches count as different: their cost differs as much, and the finals can
+tell 1 % apart."""
 
 
 class _Seen:
-    """What was seen of the loaders that were built at one place over one dataset."""
+    """Observations of the loaders built at the same place over the same dataset."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -36,26 +36,26 @@ class _Seen:
         self.num_passes_before_training = 0
         self.num_delivered = 0
         self.num_trained = 0
-        """Backward passes that batches were taken for."""
+        """Backward passes with new batches."""
         self.num_taken = 0
-        """Batches that were taken for them: more than one for each where the script puts some together."""
+        """Batches taken for these backward passes: several per pass when the script joins batches."""
         self.num_taken_at_steps: list[int] = []
-        """The same, at the end of each optimizer step."""
+        """`num_taken` at the end of each optimizer step."""
         self.num_pending = 0
         """Batches since the last backward pass."""
         self.thread = 0
-        """The one that takes the batches."""
+        """Identifier of the thread that takes the batches."""
         self.iterator: Callable[[], Any] = lambda: None
-        """The one that they come from, as a weak reference."""
+        """Weak reference to the current iterator."""
         self.is_replayed = False
-        """Whether `itertools.cycle` keeps them: then the loader is asked for one epoch and never again."""
+        """True when `itertools.cycle` keeps the batches, and asks the loader for a single epoch."""
         self.last_delivery = 0
         self.is_read_before_training = False
         self.is_length_asked_first = False
         self.start_method = ""
         self.batch_bytes = 0
         self.least_batch_bytes: int | None = None
-        """Of the batches that are not smaller for want of samples."""
+        """Smallest whole batch."""
         self.leading_size: int | None = None
 
     @property
@@ -65,7 +65,7 @@ class _Seen:
 
 
 class LoaderDetector:
-    """Watches all loaders of the script; the one whose batches are followed by backward passes trains."""
+    """Watches all loaders of the script; batches of the training loader are followed by backward passes."""
 
     def __init__(self, loaders: Loaders, steps: Steps) -> None:
         self._loaders, self._steps = loaders, steps
@@ -73,10 +73,10 @@ class LoaderDetector:
         self._num_deliveries = 0
 
     def attach(self, also_built: Callable[[str], None]) -> None:
-        """Attaches to the loaders' seam, before that is installed.
+        """Attaches to the loaders' seam, before the seam is installed.
 
         Args:
-            also_built: Called with the key of each loader while that is built.
+            also_built: Called with the key of each loader during construction.
         """
         self._loaders.built = self._built
         self._also_built = also_built
@@ -85,7 +85,7 @@ class LoaderDetector:
         self._loaders.length_asked = self._length_asked
 
     def backward(self) -> None:
-        """Notes a backward pass: it used the batches that were taken since the one before."""
+        """Notes a backward pass, which used the batches taken since the previous pass."""
         for seen in self._seen.values():
             if seen.num_pending:
                 seen.num_taken += seen.num_pending
@@ -108,7 +108,7 @@ class LoaderDetector:
 
     @property
     def is_read_ahead(self) -> bool:
-        """Whether the script reads its training loader in another thread than the one that trains."""
+        """Whether the script reads its training loader outside of the training thread."""
         training = self._training()
         return training is not None and training.thread != self._steps.thread
 
@@ -120,41 +120,41 @@ class LoaderDetector:
 
     @property
     def is_length_asked_first(self) -> bool:
-        """Whether the training loader's length was asked for before anything was trained."""
+        """Whether the script asked for the training loader's length before the first backward pass."""
         training = self._training()
         return training is not None and training.is_length_asked_first
 
     @property
     def start_method(self) -> str:
-        """How the training loader's workers are, or would be, started; empty without such a loader."""
+        """Start method of the training loader's workers; empty without a training loader."""
         training = self._training()
         return training.start_method if training is not None else ""
 
     def num_training(self) -> int:
-        """Loaders that take part in training alike: above 1, which one to tune is not ours to guess."""
+        """Number of loaders with about equal parts in the training; above 1, the loader to tune is unclear."""
         trained = [seen.num_trained for seen in self._seen.values()]
         most = max(trained, default=0)
         return sum(count * 2 >= most for count in trained) if most > 1 else most
 
     def empty(self) -> tuple[str, ...]:
-        """Places where loaders were built that the script iterated, and that gave no batch."""
+        """Places of construction of loaders that the script iterated without a batch."""
         seen = (seen for seen in self._seen.values() if seen.num_passes and not seen.num_delivered)
         return tuple(seen.key.partition("~")[0] for seen in seen)
 
     def batches_per_step(self) -> int:
-        """Batches that the script takes per optimizer step, at least 1.
+        """Batches taken per optimizer step, at least 1.
 
-        Those of a script that reads ahead cannot be told apart: it is taken to use one.
+        1 for a script that reads ahead, because batches cannot be assigned to steps.
         """
         training = self._training()
         return 1 if training is None or self.is_read_ahead else usual_growth(training.num_taken_at_steps)
 
     def facts(self) -> LoaderFacts | None:
-        """What was learned of the training loader; None where none trains."""
+        """Facts of the training loader; None without a training loader."""
         training = self._training()
         if training is None:
             return None
-        # A framework builds its own loader from the script's, over the same dataset: both have to be changed.
+        # A framework builds a loader from the script's loader, over the same dataset: trials change the two loaders.
         sources = [
             other.key for other in self._seen.values() if other.dataset is training.dataset and other.num_delivered == 0
         ]
@@ -213,17 +213,16 @@ class LoaderDetector:
 
 
 def _is_kept_by_cycle(iterator: Any) -> bool:
-    """Whether what an iterator gives is kept by `itertools.cycle`; looks at all objects that there are."""
+    """Whether `itertools.cycle` keeps the batches of an iterator; walks all referrers of the iterator."""
     if iterator is None:
         return False
     return any(isinstance(holder, itertools.cycle) for holder in gc.get_referrers(iterator))
 
 
 def usual_growth(counts: Sequence[int]) -> int:
-    """By how much a count grows from one step to the next, at least 1; 1 where there is no step.
+    """Median growth of a count from step to step, at least 1; 1 without steps.
 
-    The median: where an epoch's last batches do not fill a step, that is made with fewer. The first step is left out
-    where it can be.
+    An epoch's last step may have fewer batches, hence the median. The first step is left out if possible.
     """
     if len(counts) < 2:
         return max([1, *counts])
@@ -231,7 +230,7 @@ def usual_growth(counts: Sequence[int]) -> int:
 
 
 def _attributes(loader: Any) -> dict[str, Any]:
-    """What a DataLoader is, as far as it can be read from it."""
+    """Attributes of a DataLoader, by field of `LoaderFacts`."""
     return {
         "dataset": type(loader.dataset).__name__,
         "is_iterable": isinstance(loader.dataset, IterableDataset),

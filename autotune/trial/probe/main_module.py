@@ -1,4 +1,4 @@
-"""Whether processes that are started by spawn can import the script without running it again."""
+"""Whether processes started by spawn can import the script without running the training again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def start_method(loader: Any) -> str:
-    """How a loader starts its workers: fork, spawn or forkserver. Fixes nothing for the script by asking."""
+    """The start method of a loader's workers: fork, spawn or forkserver. Asking fixes nothing for the script."""
     context = loader.multiprocessing_context
     if context is not None:
         return str(context.get_start_method())
@@ -18,9 +18,9 @@ def start_method(loader: Any) -> str:
 
 
 def is_guarded() -> bool:
-    """Whether the main module asks for `__name__` before it does its work; taken for granted where nobody can see it.
+    """Whether the main module asks for `__name__` before its work; True when the source cannot be read.
 
-    A process that is not forked imports the main module by its file, under another name.
+    A spawned process imports the main module by file, under a different name.
     """
     path = getattr(sys.modules["__main__"], "__file__", None)
     try:
@@ -30,7 +30,7 @@ def is_guarded() -> bool:
 
 
 def has_guard(source: str) -> bool:
-    """Whether a statement at the top level of a module is made to depend on `__name__`."""
+    """Whether some statement at the top level of a module depends on `__name__`."""
     try:
         statements = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The probe in this process: it changes nothing but the cap on memory, or splits the batch to see the loss reduced."""
+"""The probe in this process: changes only the cap on memory, or splits the batch to learn how the loss is reduced."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class ProbeSession:
         self._is_reported = False
 
     def install(self) -> None:
-        """Attaches to torch, and to the ways in which the script can end."""
+        """Attaches to torch, and to all ways of the script to end."""
         if self._applied is None and self._job.cap_fraction < 1.0:
-            # The one thing that is changed: beside others on the device the cap must hold from the first run on.
+            # The only change: on a shared device the cap must hold from the first run on.
             limit_share(self._job.cap_fraction)
         self._detector.attach()
         if self._applied is not None:
@@ -71,18 +71,18 @@ class ProbeSession:
         return None
 
     def claim(self, group: Group) -> None:
-        """Learned: the script applies this group itself."""
+        """Notes that the script applies this group itself."""
         self._detector.claims.add(group)
 
     def declare_knobs(self, defaults: Mapping[str, str]) -> None:
-        """Learned: the script's knobs."""
+        """Notes the script's knobs."""
         self._detector.knobs.update(defaults)
 
     def observe(self, field: str, value: Value) -> None:
-        """Nothing is compared in a probe."""
+        """Does nothing: a probe compares no settings."""
 
     def _noting(self, policy: StepPolicy | None) -> StepPolicy:
-        """The policy, with the gradients noted before they are used."""
+        """The policy, with the gradients noted before their use."""
 
         def noting(optimizer: torch.optim.Optimizer, call: Callable[[], Any]) -> tuple[Any, bool]:
             def noted() -> Any:
@@ -108,7 +108,7 @@ class ProbeSession:
         self._host_validation.called(with_gradients)
 
     def _backward(self, _: torch.Tensor | None) -> None:
-        """A script that updates its parameters by hand never comes to a step that is seen."""
+        """Ends the probe of a script that updates its parameters by hand, and so never steps an optimizer."""
         if not self._steps.num_steps and self._detector.has_seen_enough:
             self._progress.put(Mark.STEPS, self._steps.num_backwards)
             self._finish()

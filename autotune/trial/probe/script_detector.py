@@ -1,4 +1,4 @@
-"""The probe: one run of the script under its own settings that learns what it is, and measures nothing."""
+"""Watches a run of the script under the script's own settings, and makes facts for the search; measures nothing."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import wrap
 
 NUM_STEPS = 6
-"""Optimizer steps of a probe: the first one initialises, the others tell how long a step takes."""
+"""Optimizer steps of a probe: the first initialises, the rest give the duration of a step."""
 LONG_STEPS = 3
 LONG_S = 20.0
-"""A script with long steps is understood after fewer of them."""
+"""Number of steps and duration that end the probe of a script with long steps."""
 BY_HAND_BACKWARDS = 12
-"""Backward passes without any torch optimizer after which the script is taken to update its parameters by hand."""
+"""Backward passes without a torch optimizer from which the script counts as updating its parameters by hand."""
 UNUSED_OPTIMIZER_BACKWARDS = 256
-"""The same, where there is an optimizer that does not step: nobody accumulates over so many."""
+"""The same limit with an optimizer that never steps: no script accumulates over so many passes."""
 FIRST_LOSSES = 64
 
 
 class ScriptDetector:
-    """Watches the script's seams and turns what it saw into ScriptFacts."""
+    """Watches the script's seams, and makes ScriptFacts of the observations."""
 
     def __init__(self, *, loaders: Loaders, steps: Steps, roots: Roots, started_at: float, num_steps: int) -> None:
         self.first_losses: list[float] = []
@@ -65,7 +65,7 @@ class ScriptDetector:
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
         self._thread_setters: set[int] = set()
-        """Threads that have set a number of threads, which is then their own alone."""
+        """Threads that set the number of threads; torch keeps the number per thread."""
         self._autocast_dtype: str | None = None
         self._step_ends: list[float] = []
         self._backward_ends: list[float] = []
@@ -75,7 +75,7 @@ class ScriptDetector:
         self._early_environment = early_environment()
 
     def attach(self) -> None:
-        """Attaches to everything that decides what may be tuned; before the seams are installed."""
+        """Attaches to all calls that decide about tuning; before the seams are installed."""
         self._loaders.attach(self._arguments.built)
         self._arguments.attach()
         self._steps.on_backward.append(self._backward)
@@ -119,9 +119,9 @@ class ScriptDetector:
         return set_num_threads
 
     def _sets_threads(self) -> bool:
-        """Whether the script has set torch's number of threads where it counts: in the main thread, or in the training.
+        """Whether the script has set torch's number of threads in the main thread, or in the training thread.
 
-        The number is each thread's own: torch's loader sets it to 1 in the thread that pins its batches.
+        torch keeps the number per thread: its loader sets 1 in the thread that pins batches.
         """
         counting = {threading.main_thread().ident, self._steps.thread}
         return not self._thread_setters.isdisjoint(counting)
@@ -161,7 +161,7 @@ class ScriptDetector:
                 self.first_losses.append(value)
 
     def grad_norm_before(self, optimizer: torch.optim.Optimizer) -> None:
-        """Notes the norm of the gradients of the first step, before they are used."""
+        """Notes the norm of the gradients of the first step, before the step."""
         if self._grad_norm is None:
             self._grad_norm = gradient_norm(parameters_of(optimizer))
 
@@ -173,11 +173,11 @@ class ScriptDetector:
         self._step_ends.append(time.monotonic())
 
     def empty_loaders(self) -> tuple[str, ...]:
-        """Places where loaders were built that the script iterated, and that gave no batch."""
+        """Places of construction of loaders that the script iterated without a batch."""
         return self._loaders.empty()
 
     def facts(self, world_size: int) -> ScriptFacts:
-        """What was learned."""
+        """All facts of the script."""
         modules = [module for root in self._roots.modules for module in root.modules()]
         parameters = weights_of(self._roots.modules)
         optimizer = self._steps.primary
@@ -236,14 +236,14 @@ class ScriptDetector:
         )
 
     def _notes(self, parameters: list[torch.nn.Parameter]) -> tuple[str, ...]:
-        """What else was seen, by name."""
+        """Names of further observations."""
         notes = {
             "several_loaders": self._loaders.num_training() > 1,
             "reads_ahead": self._loaders.is_read_ahead,
             "replays_batches": self._loaders.is_replayed,
             "launcher_threads": launcher_sets_threads(),
             "format_unseen": self._operands.dtype is None,
-            # A convolution's weight has three dimensions or more, whoever calls it.
+            # A convolution's weight has three dimensions or more.
             "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters),
             "deterministic": torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
             "data_parallel": any(num_replicas(root) > 1 for root in self._roots.modules),
@@ -252,7 +252,7 @@ class ScriptDetector:
         return tuple(name for name, is_so in notes.items() if is_so)
 
     def _is_scheduled_per_batch(self) -> bool:
-        """Whether a scheduler moved with nearly every optimizer step; the last step's move was not seen any more."""
+        """Whether a scheduler moved with nearly every optimizer step; the probe ends before the last step's move."""
         most = max(self._scheduler_steps.values(), default=0)
         return most > 0 and 2 * most >= len(self._step_ends) - 1
 
@@ -266,5 +266,5 @@ class ScriptDetector:
 
 
 def _reads_batches(norm: torch.nn.Module) -> bool:
-    """Whether a BatchNorm layer normalises by the statistics of its batches, and not by frozen ones."""
+    """Whether a BatchNorm layer normalises by the statistics of its batches, rather than by frozen statistics."""
     return norm.training or getattr(norm, "running_mean", None) is None

@@ -1,4 +1,4 @@
-"""Whether the script's beginning asks how many threads there are: then it is another one under other settings."""
+"""Whether the script asks for the number of threads at its beginning, so that settings change the beginning."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 
 
 class ThreadDetector:
-    """Sees torch being asked for its threads, and the environment for theirs."""
+    """Notes questions for the number of threads, to torch and to the environment."""
 
     def __init__(self) -> None:
         self.is_asked_for = False
         self._restore: list[Callable[[], None]] = []
 
     def install(self) -> None:
-        """Begins to look."""
+        """Attaches to torch and to `os.environ`."""
         self._restore = [
             wrap(torch, "get_num_threads", self._asking),
             wrap(type(os.environ), "__getitem__", self._reading),
         ]
 
     def remove(self) -> None:
-        """Ends it."""
+        """Detaches."""
         for restore in self._restore:
             restore()
 
