@@ -29,7 +29,7 @@ from tests.docs.readme import Command, commands
 ROOT = Path(__file__).parents[2]
 PROJECT = Path(__file__).parent / "project"
 LEFT_OUT = {
-    "pip install torch-autotune": "for a released package; `make setup` installs the clone",
+    "pip install .": "into the environment of one's own scripts; `make setup` installs the clone into .venv",
     "make search": "the same search as the first command of the page",
     "make session": "the same search again, recorded",
     "make newcomer": "this log",

@@ -5,7 +5,7 @@
 The main job of studies/jpeg_cnn runs in a folder of its own under a pseudo-terminal; with `--folder` it stays, with its
 database and config, for whoever wants to see whether the claim holds. Written are docs/session.txt and
 docs/session.svg, the screen as it stands at the end, docs/live.svg, the screen in the middle of a trial, and the sample
-in README.md, which is docs/session.txt again.
+in README.md: some lines of docs/session.txt, chosen by `excerpt`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ STUDY = ROOT / "studies" / "jpeg_cnn"
 COMMAND = "autotune search train.py"
 BEGIN, END = "<!-- docs/session.txt -->", "<!-- end of docs/session.txt -->"
 LINES = 45
+ELIDED = "..."
+"""Stands in the sample for the trials before the winner's."""
+WRAPPED, DEEPER = 4, 2
+"""Least indent of the rest of a long line, and how much deeper than its beginning it is at least."""
 LIVE = "measuring, "
 """In a frame that is worth a picture."""
 SVG_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
@@ -79,10 +83,34 @@ def picture(text: str, columns: int) -> str:
 
 
 def with_sample(readme: str, text: str) -> str:
-    """The README with this text as its sample, between its two marks."""
+    """The README with the excerpt of a session as its sample, between the two marks."""
     head, rest = readme.split(BEGIN)
     _, tail = rest.split(END)
-    return f"{head}{BEGIN}\n\n{textwrap.indent(text, '    ').rstrip()}\n\n{END}{tail}"
+    return f"{head}{BEGIN}\n\n{textwrap.indent(excerpt(text), '    ').rstrip()}\n\n{END}{tail}"
+
+
+def excerpt(text: str) -> str:
+    """A dozen lines of a session: the script, the baseline, the winner's trial, and the gain by the finals."""
+    lines = text.splitlines()
+    winner = next((found[1] for line in lines if (found := re.match(r"  trial (\d+) ", line))), "0")
+    wanted = re.compile(
+        rf"study |probe done|trial  outcome| +(?:0|{winner})  \w|These settings train|  yours  |  trial {winner} "
+        r"|  Your settings are bound by"
+    )
+    chosen: list[str] = []
+    indent = -1  # of the line to be continued; below 0 where that is left out
+    for line in lines:
+        own = len(line) - len(line.lstrip())
+        if wanted.match(line):
+            indent = own
+            if line.split()[:1] == [winner]:
+                chosen.append(f"   {ELIDED}")
+            chosen.append(line)
+        elif indent >= 0 and own >= max(WRAPPED, indent + DEEPER):
+            chosen.append(line)
+        else:
+            indent = -1
+    return "\n".join(chosen)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from autotune.model.search_result import Status
 from tests.cli.conftest import cli, folder, stored, trial_record  # noqa: F401 - fixtures
 from tests.docs.newcomer import LEFT_OUT, PROJECT, markdown, shown, type_all, wanted
 from tests.docs.readme import README, commands
+from tests.docs.record_session import ELIDED, excerpt
 from tests.unit.emit.example import tuned_config
 from tests.unit.report.examples import NATURAL, TUNED, measured, search_result
 
@@ -76,11 +77,21 @@ def test_the_exit_codes_are_those_of_the_code():
     assert told == raised | {status.exit_code for status in Status} | {finish.NO_GAIN, main.INTERRUPTED}
 
 
-def test_the_sample_is_the_recorded_session():
+def test_the_sample_is_an_excerpt_of_the_recorded_session():
     sample = README.read_text().split("<!-- docs/session.txt -->")[1].split("<!-- end of docs/session.txt -->")[0]
     text = "\n".join(line.removeprefix("    ") for line in sample.strip("\n").splitlines())
-    assert text.strip() == (ROOT / "docs" / "session.txt").read_text().strip()
-    assert "samples per second" in text
+    session = (ROOT / "docs" / "session.txt").read_text()
+    assert text == excerpt(session)
+    assert text.startswith("study ") and "samples per second" in text and len(text.splitlines()) <= 16
+    rest = iter(session.splitlines())
+    assert all(line in rest for line in text.splitlines() if line.strip() != ELIDED)
+
+
+def test_the_first_screen_says_what_it_is_how_to_install_it_and_what_comes_of_it():
+    screen = "\n".join(README.read_text().splitlines()[:45])
+    assert all(
+        words in screen for words in ("autotune search train.py", "pip install .", "These settings train", "#use-it")
+    )
 
 
 def test_links_lead_to_files_that_are_there():
