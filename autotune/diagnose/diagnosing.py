@@ -18,8 +18,8 @@ from autotune.model.result import PAST_ITS_EPOCH, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import PROFILE_FILES
 from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.opened_workspace import open_workspace
 from autotune.runner.quiet_wait import QuietWait
-from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.script_settings import misread, script_settings_of, with_readings
 from autotune.spec import SearchSpec
@@ -62,7 +62,7 @@ def diagnose(
     """
     stop = stop or StopRequest()
     target = open_target(spec)
-    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
+    workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
         on_event(ProbeStarted())
         runner = ColdRunner(workspace, target.device)

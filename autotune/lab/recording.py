@@ -20,6 +20,7 @@ from autotune.model.events import Event, Notice, ProbeFinished, ProbeStarted, Se
 from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_runner import ForkRunner
+from autotune.runner.opened_workspace import open_workspace
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
@@ -145,7 +146,7 @@ def _open_target(spec: SearchSpec, options: RecordOptions, known: GridHeader | N
 def _open_workspace(spec: SearchSpec, options: RecordOptions) -> Workspace:
     """The folder of this recording, the one of an earlier run where it is still there."""
     study_id = f"record {options.out.resolve()}"
-    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec))
+    workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec))
     workspace.remove_leftovers()
     return workspace
 

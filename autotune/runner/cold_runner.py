@@ -16,9 +16,10 @@ from autotune.host import DeviceInfo
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
+from autotune.protocol.supervision import SupervisorSpec, write_message
 from autotune.runner.handle import Handle
 from autotune.runner.start_record import Start, Supervisor
-from autotune.sandbox.overlay import PACKAGE_PARENT
+from autotune.sandbox.first_process import PACKAGE_PARENT
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import GROUP_OF_FIELD
 from autotune.spec import without_ours
@@ -44,7 +45,7 @@ HUB_OFFLINE: Mapping[str, str] = {"HF_HUB_OFFLINE": "1"}
 """Only after the probe, which may download."""
 
 
-Launch = Callable[[dict[str, object], dict[str, str], Path], Supervisor]
+Launch = Callable[[SupervisorSpec, dict[str, str], Path], Supervisor]
 """Starts the supervisor of a trial from its spec, its environment and its folder."""
 
 
@@ -88,24 +89,23 @@ class ColdRunner:
 
     def _start(self, job: TrialJob, paths: TrialPaths, launch: Launch, start: Start) -> Handle:
         paths.job.write_text(json.dumps(to_plain(job)))
-        spec: dict[str, object] = {
-            "command": list(job.command),
-            "cwd": job.cwd,
-            "layers": self._mounts(job, paths.folder),
-            "writable": self.workspace.confinement(paths.folder),
-            "log": str(paths.log),
-            "folder": str(paths.folder),
-        }
+        spec = SupervisorSpec(
+            command=job.command,
+            cwd=job.cwd,
+            layers=self.workspace.mounts(paths.folder, is_probe=job.mode is Mode.PROBE),
+            writable=self.workspace.confinement(paths.folder),
+            log=str(paths.log),
+        )
         scan = self.workspace.scan(Path(job.cwd))
         began = time.monotonic()
         supervisor = launch(spec, self.environment(job, paths), paths.folder)
         return Handle(job, paths, supervisor, self.workspace, self._device, scan, start, began)
 
     @staticmethod
-    def _launch(spec: Mapping[str, object], environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
+    def _launch(spec: SupervisorSpec, environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
         """A fresh interpreter for the supervisor, which then executes the command."""
         spec_path = folder / "supervisor.json"
-        spec_path.write_text(json.dumps(spec))
+        write_message(spec_path, spec)
         # The two must agree on how bytes in paths become text.
         options = ["-X", "utf8"] if sys.flags.utf8_mode else []
         return subprocess.Popen(
@@ -117,11 +117,6 @@ class ColdRunner:
             env=environment,
             start_new_session=True,
         )
-
-    def _mounts(self, job: TrialJob, folder: Path) -> dict[str, object]:
-        if not self.workspace.has_layers:
-            return {}
-        return self.workspace.mounts(folder, is_probe=job.mode is Mode.PROBE)
 
     def environment(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:
         """All variables of a trial's process."""

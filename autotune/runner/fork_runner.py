@@ -5,11 +5,11 @@ What cannot be forked soundly gets a cold start, and the reason.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from typing import Self
 from autotune.model.facts import ScriptFacts
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
+from autotune.protocol.supervision import SupervisorSpec, write_message
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, ForkServerGoneError
 from autotune.runner.handle import Handle
@@ -191,13 +192,17 @@ class ForkRunner:
         """
         server = self._servers[key]
 
-        def launch(spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedSupervisor:
-            spec["command"], spec["started_as"] = plain_command(job.command), list(job.command)
+        def launch(spec: SupervisorSpec, environment: dict[str, str], folder: Path) -> ForkedSupervisor:
             environment["AUTOTUNE_SERVER_PIDS"] = str(server.pid)
-            spec["servers"] = [server.pid]
-            spec["environment"] = difference(server.environment, environment)
+            spec = replace(
+                spec,
+                command=tuple(plain_command(job.command)),
+                started_as=job.command,
+                servers=(server.pid,),
+                environment=difference(server.environment, environment),
+            )
             path = folder / "supervisor.json"
-            path.write_text(json.dumps(spec))
+            write_message(path, spec)
             return server.fork(path)
 
         start = Start(
@@ -247,7 +252,7 @@ class ForkRunner:
                 python=job.command[0],
                 environment={**FORKABLE, **environment},
                 folder=folder,
-                mounts=workspace.mounts(folder, is_probe=False, is_server=True) if workspace.has_layers else {},
+                mounts=workspace.mounts(folder, is_probe=False, is_server=True),
                 writable=workspace.confinement(None),
                 imports=self._facts.imports,
                 own_modules=own_modules(job),

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from autotune.sandbox.overlay import PACKAGE_PARENT
+from autotune.protocol.supervision import LayerPlan, ServerSpec, write_message
+from autotune.sandbox.first_process import PACKAGE_PARENT
 from autotune.sandbox.server_launch import HOME
 
 SERVER = """
@@ -81,7 +82,7 @@ class ForkServer:
         python: The script's interpreter.
         environment: Of the server; its trials differ from it only in what their specs say.
         folder: A folder of the server's own, which goes with it.
-        mounts: Plan of its copy-on-write layers; empty where there are none.
+        mounts: Plan of its copy-on-write layers; None without layers.
         writable: Where Landlock is to let it, and all that it forks, write; None = everywhere.
         imports: Modules that it imports.
         own_modules: Names that the script has modules of its own by.
@@ -96,22 +97,24 @@ class ForkServer:
         python: str,
         environment: Mapping[str, str],
         folder: Path,
-        mounts: dict[str, object],
-        writable: list[str] | None = None,
+        mounts: LayerPlan | None,
+        writable: tuple[str, ...] | None = None,
         imports: tuple[str, ...],
         own_modules: tuple[str, ...],
     ) -> None:
         self.folder = folder
         self.environment = dict(environment)
         spec = folder / "server.json"
-        told = {"folder": str(folder), "layers": mounts, "writable": writable}
-        spec.write_text(json.dumps({**told, "imports": imports, "own_modules": own_modules}))
+        write_message(
+            spec,
+            ServerSpec(folder=str(folder), layers=mounts, writable=writable, imports=imports, own_modules=own_modules),
+        )
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._home: int | None = None
         options = ["-X", "utf8"] if sys.flags.utf8_mode else []
         with (folder / "server.log").open("wb") as log, theirs:
             command = [python, *options, "-c", SERVER, PACKAGE_PARENT, str(spec), str(theirs.fileno())]
-            if mounts:
+            if mounts is not None:
                 launcher = [sys.executable, "-I", "-S", *options, "-c", LAUNCH, PACKAGE_PARENT]
                 command = [*launcher, str(spec), str(theirs.fileno()), *command]
             self._process = subprocess.Popen(
@@ -123,7 +126,7 @@ class ForkServer:
                 env={**environment, SERVER_MARK: str(folder)},
                 start_new_session=True,
             )
-        if mounts:
+        if mounts is not None:
             self._home = self._received_home()
         self.import_s = self._wait_until_ready()
 

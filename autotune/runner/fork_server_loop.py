@@ -19,10 +19,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from autotune.sandbox import landlock, namespaces, overlay, supervisor
+from autotune.protocol.supervision import ServerSpec, SupervisorSpec, read_message
+from autotune.sandbox import landlock, namespaces, supervisor
 from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl, send
+from autotune.sandbox.tree_removal import remove_tree
+from autotune.sandbox.trial_launch import Origin, Run
 
 ENTRY = "autotune.trial.start.forked_start"
 """The room of the trial has what runs in its process; named, not imported: it imports torch."""
@@ -35,9 +37,7 @@ def main(spec_path: str, descriptor: int, there: frozenset[str] = frozenset()) -
     """Prepares the process and serves until the tuner is gone.
 
     Args:
-        spec_path: JSON with `folder` (of this server), `layers` (which this process has entered), `writable` (where
-            Landlock is to let it write, or null), `imports` (modules to import), `own_modules` (names that the script
-            has modules of its own by).
+        spec_path: A `ServerSpec` as JSON; this process has entered the layers already.
         descriptor: The socket to the tuner.
         there: Names of the modules that every interpreter has before it runs anything.
     """
@@ -48,14 +48,14 @@ def main(spec_path: str, descriptor: int, there: frozenset[str] = frozenset()) -
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if select.select([tuner], [], [], 0)[0]:
         os._exit(0)  # It was gone before that.
-    spec = json.loads(Path(spec_path).read_text())
+    spec = read_message(ServerSpec, Path(spec_path).read_text())
     try:
         if _prepare(spec, tuner, there):
             run = importlib.import_module(ENTRY).run
             serve(tuner, run)
     finally:
         _stand_down()
-        overlay.remove_tree(Path(spec["folder"]))
+        remove_tree(Path(spec.folder))
         os._exit(0)
 
 
@@ -65,19 +65,19 @@ def _stand_down() -> None:
         importlib.import_module(REDIRECTION).stand_down()
 
 
-def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) -> bool:
+def _prepare(spec: ServerSpec, tuner: socket.socket, there: frozenset[str]) -> bool:
     """Imports, checks, and says what came of it; whether trials can be forked."""
     began = time.monotonic()
     reason = ""
     try:
-        if spec["layers"]:
+        if spec.layers is not None:
             namespaces.keep_rights_in_this_program()
-        if spec["writable"] is not None:
-            landlock.restrict(spec["writable"], is_forked_from=True)
+        if spec.writable is not None:
+            landlock.restrict(spec.writable, is_forked_from=True)
         os.chdir("/")
         entry = importlib.import_module(ENTRY)
-        entry.preload(spec["imports"])
-        reason = entry.why_not(frozenset({0, 1, 2, tuner.fileno()}), frozenset(spec["own_modules"]) - there)
+        entry.preload(spec.imports)
+        reason = entry.why_not(frozenset({0, 1, 2, tuner.fileno()}), frozenset(spec.own_modules) - there)
     except BaseException as error:
         reason = f"the imports failed: {error!r:.300}"
     # From here on the socket tells, and the server's folder is removed at its end.
@@ -87,7 +87,7 @@ def _prepare(spec: dict[str, Any], tuner: socket.socket, there: frozenset[str]) 
     return not reason
 
 
-def serve(tuner: socket.socket, run: supervisor.Run | None = None, kept: Sequence[int] = ()) -> dict[str, Any] | None:
+def serve(tuner: socket.socket, run: Run | None = None, kept: Sequence[int] = ()) -> SupervisorSpec | None:
     """Forks a supervisor for every request, which is the path of a spec with its ends of two pipes.
 
     Where there are layers, a third descriptor comes with it: of the mount namespace in which supervisors work.
@@ -107,9 +107,7 @@ def serve(tuner: socket.socket, run: supervisor.Run | None = None, kept: Sequenc
             return None
         pid = os.fork()
         if pid == 0:
-            return _become_supervisor(
-                message.decode(), descriptors, tuner, supervisor.Origin(run=run, kept=tuple(kept))
-            )
+            return _become_supervisor(message.decode(), descriptors, tuner, Origin(run=run, kept=tuple(kept)))
         for descriptor in descriptors:
             os.close(descriptor)
         try:
@@ -128,9 +126,7 @@ def _tell(tuner: socket.socket, pid: int) -> None:
         os.close(descriptor)
 
 
-def _become_supervisor(
-    spec_path: str, descriptors: list[int], tuner: socket.socket, origin: supervisor.Origin
-) -> dict[str, Any]:
+def _become_supervisor(spec_path: str, descriptors: list[int], tuner: socket.socket, origin: Origin) -> SupervisorSpec:
     """In the child: a supervisor like any other, but that its trial is forked; returns in that alone, with its spec."""
     spec = None
     try:
@@ -166,7 +162,7 @@ def _go_home(home: int, spec_path: str) -> tuple[int, ...]:
     namespaces.join_mounts(home)
     os.close(home)
     rollups = []
-    for pid in json.loads(Path(spec_path).read_text())["servers"]:
+    for pid in read_message(SupervisorSpec, Path(spec_path).read_text()).servers:
         with suppress(OSError):
             rollups.append(os.open(f"/proc/{pid}/smaps_rollup", os.O_RDONLY))
     if os.getpid() != int(Path("/proc/self").readlink().name):

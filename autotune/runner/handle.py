@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from autotune.host import DeviceInfo
 from autotune.model.gauges import Gauges, TrialPhase
@@ -16,6 +14,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, RankResult, TrialResult
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
+from autotune.protocol.supervision import SupervisorReport, read_message
 from autotune.runner.gauge_reader import GaugeReader
 from autotune.runner.landlock_refusal import refusal
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
@@ -281,14 +280,14 @@ class Handle:
             end_strays(self._start.stray_folder or self._paths.folder, self._shared_files.note)
             self._shared_files.remove()
         ranks, unreadable = read_ranks(self._paths)
-        status = (said or {}).get("status")
+        status = said.status if said is not None else None
         is_stopped = bool(self._flags)
         killed_now = num_killed_by_kernel()
         peaks = self.memory.peaks(ranks)
         ending = Ending(
             exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
             signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) and not is_stopped else None,
-            launch_error="" if is_stopped else (said or {}).get("error", ""),
+            launch_error="" if is_stopped or said is None else said.error,
             is_supervisor_killed=said is None,
             num_killed_by_kernel=(killed_now or 0) - (self._killed_before or 0),
             peak_memory_bytes=peaks.memory_bytes,
@@ -300,13 +299,13 @@ class Handle:
         )
         return ending, ranks, unreadable
 
-    def _read_ending(self) -> dict[str, Any] | None:
+    def _read_ending(self) -> SupervisorReport | None:
         """What the supervisor said, which nobody else could; None when it was killed before."""
         assert self._supervisor.stdin is not None and self._supervisor.stdout is not None
         text = self._supervisor.stdout.read(MAX_ENDING_BYTES)
         self._supervisor.stdin.close()
         self._supervisor.stdout.close()
-        return dict(json.loads(text)) if text else None
+        return read_message(SupervisorReport, text) if text else None
 
 
 def _free_bytes(folder: Path) -> int | None:

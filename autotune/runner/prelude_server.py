@@ -17,6 +17,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
+from autotune.protocol.supervision import SupervisorSpec, write_message
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, answer, ask_for_supervisor
 from autotune.runner.handle import POLL_S, Handle
@@ -108,7 +109,7 @@ class Preparation:
             "" if job.command == self._command else "its settings are arguments, which the script reads before all else"
         )
 
-    def launch(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedSupervisor:
+    def launch(self, spec: SupervisorSpec, environment: dict[str, str], folder: Path) -> ForkedSupervisor:
         """Starts the supervisor of a trial, as `ColdRunner.start_with` asks for it.
 
         Raises:
@@ -116,18 +117,21 @@ class Preparation:
         """
         assert self._connection is not None
         if self._workspace.has_layers:
-            spec["layers"] = self._workspace.mounts(folder, is_probe=False, over=self._folder)
             environment["TMPDIR"] = self._environment["TMPDIR"]  # The trial has a layer over it.
         else:
             # It has a TMPDIR of its own: sockets, by which loader workers hand over batches, are past redirection.
             plan = self._workspace.redirection(folder, is_probe=False, over=self._folder)
             environment["AUTOTUNE_REDIRECT"] = json.dumps(plan)
-        spec["said"] = str(TrialPaths(self._folder).log)
         environment["AUTOTUNE_SERVER_PIDS"] = f"{self.pid} {self._server.pid}"
-        spec["servers"] = [self.pid, self._server.pid]
-        spec["environment"] = difference(self._environment, environment)
+        spec = replace(
+            spec,
+            layers=self._workspace.mounts(folder, is_probe=False, over=self._folder),
+            earlier_log=str(TrialPaths(self._folder).log),
+            servers=(self.pid, self._server.pid),
+            environment=difference(self._environment, environment),
+        )
         path = folder / "supervisor.json"
-        path.write_text(json.dumps(spec))
+        write_message(path, spec)
         (self._folder / LATEST).write_text(str(folder))
         try:
             return ask_for_supervisor(self._connection, path, self._server.home)
@@ -148,20 +152,25 @@ class Preparation:
             self._result = self.handle.result()
         return self._result
 
-    def _launch_prelude(self, spec: dict[str, object], environment: dict[str, str], folder: Path) -> ForkedSupervisor:
+    def _launch_prelude(self, spec: SupervisorSpec, environment: dict[str, str], folder: Path) -> ForkedSupervisor:
         address = self._workspace.short(folder).folder / "seam"
         self._listener.bind(str(address))
         self._listener.listen(1)
         self._folder = folder
         environment["AUTOTUNE_SERVER_PIDS"] = str(self._server.pid)
-        spec["servers"] = [self._server.pid]
         environment["AUTOTUNE_MEETING"] = str(address)
         self._environment = environment = {**FORKABLE, **environment}
-        spec["command"], spec["started_as"] = plain_command(self._command), list(self._command)
-        spec["writable"], spec["prepares"] = self._workspace.confinement(None), True
-        spec["environment"] = difference(self._server.environment, environment)
+        spec = replace(
+            spec,
+            command=tuple(plain_command(self._command)),
+            started_as=self._command,
+            writable=self._workspace.confinement(None),
+            is_prelude=True,
+            servers=(self._server.pid,),
+            environment=difference(self._server.environment, environment),
+        )
         path = folder / "supervisor.json"
-        path.write_text(json.dumps(spec))
+        write_message(path, spec)
         self._supervisor = self._server.fork(path)
         return self._supervisor
 

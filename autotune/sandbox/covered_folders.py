@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from autotune.errors import HostError
 from autotune.sandbox.mounts import mounts_below
+from autotune.sandbox.sandbox_error import SandboxError
 
 CACHE_VARIABLES = (
     "XDG_CACHE_HOME",
@@ -45,11 +45,11 @@ def covered_folders(
     that the environment names, what links directly in the first two lead to, and what is mounted inside any of them.
 
     Raises:
-        HostError: The working directory is the root folder, over which nothing can be laid.
+        SandboxError: The working directory is the root folder, over which nothing can be laid.
     """
     working, home = cwd.resolve(), _home(environment)
     if len(working.parts) < 2 or working.parts[1] in NEVER:
-        raise HostError(
+        raise SandboxError(
             f"The working directory {working} cannot be protected from what trials write.",
             "Change to a folder of your own.",
         )

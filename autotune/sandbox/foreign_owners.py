@@ -7,19 +7,23 @@ between the script's layer and the system's folders instead.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.sandbox import overlay
+from autotune.sandbox.layer_folders import UPPER, layer_name
 
 MAX_ENTRIES = 20_000
 """Entries that are looked at; what lies beyond can be read only."""
 MAX_FILE_BYTES = 64 << 20
 MAX_BYTES = 1 << 30
 """Of all copies together."""
+UNREACHED = os.strerror(errno.EOVERFLOW)
+"""The kernel's message when a layer cannot copy a file of another user."""
 
 
 def mend(layer: Path, folders: Iterable[Path], skipped: Path) -> bool:
@@ -30,7 +34,7 @@ def mend(layer: Path, folders: Iterable[Path], skipped: Path) -> bool:
         folders: The user's; real paths.
         skipped: A folder of ours, which may lie in one of them.
     """
-    top = layer / overlay.layer_name("/") / overlay.UPPER
+    top = layer / layer_name("/") / UPPER
     copies = _Copies(top)
     for folder in folders:
         for place, names, files in os.walk(folder):
@@ -76,3 +80,21 @@ class _Copies:
 
     def _place(self, path: str) -> Path:
         return self._top / path.lstrip("/")
+
+
+def unreached_folders(printed: str, cwd: Path) -> tuple[Path, ...]:
+    """Folders that a failed script could not write to because another user owns a folder or file there.
+
+    Args:
+        printed: Output of the script.
+        cwd: The script's working directory.
+    """
+    if UNREACHED not in printed:
+        return ()
+    found = []
+    for text in re.findall(r"['\"]([^'\"\n]+)['\"]", printed):
+        path = Path(os.path.realpath(cwd / text))
+        folder = next((place for place in (path, *path.parents) if place.is_dir()), None)
+        if folder is not None and "/" in text:
+            found.append(folder)
+    return tuple(dict.fromkeys(found))

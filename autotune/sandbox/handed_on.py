@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from autotune.sandbox import overlay
 from autotune.sandbox.covered_folders import CACHE_VARIABLES
+from autotune.sandbox.layer_folders import contents, is_opaque
+from autotune.sandbox.tree_removal import remove_tree
 
 ST_NOATIME = 1024
 AT_FDCWD, AT_SYMLINK_NOFOLLOW = -100, 0x100
@@ -37,11 +38,11 @@ def drop_outputs(layer: Path, environment: Mapping[str, str] = os.environ, *, ke
         return 0  # Nobody knows what was read there.
     caches = cache_folders(environment)
     num_dropped = 0
-    for top, path in overlay.contents(layer):
+    for top, path in contents(layer):
         for unit, real in _units(top, Path(path)):
             is_cache = BYTECODE in unit.parts or any(real == cache or cache in real.parents for cache in caches)
             if not is_cache and not (keeps_read and _was_read(unit)):
-                overlay.remove_tree(unit) if unit.is_dir() or unit.is_symlink() else unit.unlink()
+                remove_tree(unit) if unit.is_dir() or unit.is_symlink() else unit.unlink()
                 num_dropped += 1
     return num_dropped
 
@@ -65,7 +66,7 @@ def _units(folder: Path, real: Path) -> Iterator[tuple[Path, Path]]:
     for entry in sorted(folder.iterdir()):
         there = real / entry.name
         is_folder = entry.is_dir() and not entry.is_symlink()
-        if is_folder and there.is_dir() and not overlay.is_opaque(folder, entry):
+        if is_folder and there.is_dir() and not is_opaque(folder, entry):
             yield from _units(entry, there)
         else:
             yield entry, there

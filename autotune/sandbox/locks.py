@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.host import boot_id
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.trial_processes import end_strays
 
 LOCK = "lock"
@@ -57,7 +56,7 @@ def claim(folder: Path) -> FolderLock | None:
         os.close(descriptor)
         return None
     os.ftruncate(descriptor, 0)
-    os.write(descriptor, boot_id().encode())
+    os.write(descriptor, _boot_id().encode())
     os.utime(descriptor)
     return FolderLock(descriptor)
 
@@ -100,14 +99,14 @@ def _clear(folder: Path) -> None:
         if not _is_in_place(descriptor, folder):
             return
         is_recent = time.time() - os.fstat(descriptor).st_mtime < KEPT_S
-        if is_recent and os.read(descriptor, 100) not in (b"", boot_id().encode()):
+        if is_recent and os.read(descriptor, 100) not in (b"", _boot_id().encode()):
             return  # Of another machine, whose locks a shared file system may not show.
         trials = folder / TRIALS
         if trials.is_dir() and any(trials.iterdir()):
             end_strays(trials)
-            overlay.remove_tree(trials)
+            remove_tree(trials)
         if not (is_recent and (folder / COMPLETE).is_file()):
-            overlay.remove_tree(folder)
+            remove_tree(folder)
     finally:
         os.close(descriptor)
 
@@ -122,3 +121,11 @@ def _is_in_place(descriptor: int, folder: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), (folder / LOCK).lstat())
     except FileNotFoundError:
         return False
+
+
+def _boot_id() -> str:
+    """Changes with every boot of the machine; empty where unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

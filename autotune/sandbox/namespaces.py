@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
@@ -59,6 +59,9 @@ LATER_RIGHTS = (CAP_SETPCAP, CAP_SYS_CHROOT, CAP_SYS_ADMIN)
 """Rights that the process of a prepared beginning holds back for the layers of its trials."""
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
 """Numbers of the call, for which libc has no function."""
+RENAMES_FOLDERS = ",redirect_dir=on"
+"""Permits renames of the user's folders; needs a right of root. Without this option such a rename is a rename across
+disks."""
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
 
@@ -95,6 +98,34 @@ def mount(source: str, target: str, kind: str | None, flags: int, options: str |
     encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
     status = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
     _called(f"mount {target}", status)
+
+
+def mount_overlay(target: str, lowers: Sequence[str], upper: str, work: str) -> None:
+    """Mounts one layer.
+
+    Overlay's options give a meaning to some characters in paths, so all folders are named by descriptors.
+
+    Args:
+        target: Mount point.
+        lowers: Folders to read from, nearest first.
+        upper: Folder to write to.
+        work: Folder of the kernel, on the file system of `upper`.
+
+    Raises:
+        OSError: The system does not permit the mount.
+    """
+    opened: list[int] = []
+    try:
+        opened.extend(os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (*lowers, upper, work))
+        places = [f"/proc/self/fd/{descriptor}" for descriptor in opened]
+        options = f"lowerdir={':'.join(places[:-2])},upperdir={places[-2]},workdir={places[-1]},index=off"
+        try:
+            mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options + RENAMES_FOLDERS)
+        except OSError:
+            mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options + ",userxattr")
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def unmount(target: str) -> None:

@@ -1,7 +1,7 @@
-"""All processes below this one, found, signalled and ended. Standard library only: the supervisor's own.
+"""All processes below this process: found, signalled and ended. Standard library only: the supervisor loads this file.
 
-The supervisor is the subreaper of its children: it becomes the parent of every orphan. It has a child as long as
-anything is left, and when it has none, nothing is left.
+The supervisor is the subreaper of all descendants, and so the parent of every orphan. A supervisor without children has
+no descendants.
 """
 
 from __future__ import annotations
@@ -9,26 +9,28 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_LIMIT_S = 5.0
-"""Longest time to wait for the same killed processes: one that is stuck in a driver must not hold us up."""
+"""Longest wait for the same killed processes: a process stuck in a driver must not hold up the tuner."""
 TIDY_LIMIT_S = 1.0
-"""Longest time that is left to those that tidy up after the others: they need some milliseconds."""
+"""Longest wait for processes that tidy up; such a process needs some milliseconds."""
 _TRACKER = b"from multiprocessing.resource_tracker import main"
 _SHM_MANAGER = b"torch_shm_manager"
 HAS_PROC = Path("/proc/self/stat").exists()
 HAS_LISTS_OF_CHILDREN = Path("/proc/self/task", str(os.getpid()), "children").exists()
+_PARENT, _START = 1, 19
+"""Columns of /proc/PID/stat after the name in parentheses."""
 
 
 def prctl(option: int, value: int) -> None:
-    """Calls prctl where there is one; without it orphans cannot be found."""
+    """Calls prctl on Linux. On other systems orphans cannot be found."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
@@ -38,35 +40,60 @@ def children_of(pid: int) -> list[int]:
     if not HAS_LISTS_OF_CHILDREN:
         return [child for child, parent in parents() if parent == pid]
     children: list[int] = []
-    try:
+    with suppress(OSError):  # The process ended; the supervisor inherits the children.
         for task in Path("/proc", str(pid), "task").iterdir():
-            children.extend(map(int, (task / "children").read_bytes().split()))
-    except OSError:
-        pass  # It ended meanwhile, and what it had started is ours now.
+            with suppress(OSError):  # The thread ended.
+                children.extend(map(int, (task / "children").read_bytes().split()))
     return children
 
 
-def parents() -> Iterator[tuple[int, int]]:
-    """(pid, pid of its parent) of all processes, where the kernel keeps no lists of children."""
+def all_pids() -> list[int]:
+    """Process ids of all processes."""
     if not HAS_PROC:
-        table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, check=False).stdout
-        for line in table.splitlines():
-            pid, parent = map(int, line.split())
-            yield pid, parent
+        return [int(pid) for (pid,) in _table("pid=")]
+    return [int(process.name) for process in Path("/proc").iterdir() if process.name.isdigit()]
+
+
+def parents() -> Iterator[tuple[int, int]]:
+    """(pid, pid of the parent) of all processes; slower than the kernel's lists of children."""
+    if not HAS_PROC:
+        yield from ((int(pid), int(parent)) for pid, parent in _table("pid=,ppid="))
         return
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                # The name in parentheses is any bytes that the process chose.
-                yield int(process.name), int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
+    for pid in all_pids():
+        columns = _columns(pid)
+        if columns is not None:
+            yield pid, int(columns[_PARENT])
+
+
+def started_at(pid: int) -> str | None:
+    """Start time of a process, as the kernel counts; None without such a process."""
+    if not HAS_PROC:
+        return next((" ".join(words[1:]) for words in _table("pid=,lstart=") if words[0] == str(pid)), None)
+    columns = _columns(pid)
+    return columns[_START].decode() if columns is not None else None
+
+
+def _columns(pid: int) -> list[bytes] | None:
+    """Columns of /proc/PID/stat after the name, which may hold any bytes; None without such a process."""
+    try:
+        columns = Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return columns if len(columns) > _START else None
+
+
+def _table(columns: str) -> list[list[str]]:
+    """Rows of `ps`, for systems without /proc."""
+    import subprocess  # Loads slowly; supervisors on Linux do without.
+
+    text = subprocess.run(["ps", "-A", "-o", columns], capture_output=True, check=False).stdout.decode(errors="replace")
+    return [line.split() for line in text.splitlines()]
 
 
 def signal_tree(root: int, signum: int) -> list[int]:
-    """Signals everything below `root`, a parent before its children; returns the process ids.
+    """Signals all processes below `root`, parents before children; returns the process ids.
 
-    A stopped parent starts nothing more, so its list of children is final when it is read.
+    A stopped parent starts no more processes, so its list of children is final.
     """
     found, queue = [], children_of(root)
     while queue:
@@ -78,7 +105,7 @@ def signal_tree(root: int, signum: int) -> list[int]:
 
 
 def send(pid: int, signum: int) -> None:
-    """Signals a process, if it still exists and we may."""
+    """Signals a process, if the process exists and this user may."""
     try:
         os.kill(pid, signum)
     except (ProcessLookupError, PermissionError):
@@ -86,10 +113,10 @@ def send(pid: int, signum: int) -> None:
 
 
 def tidies_up(pid: int) -> bool:
-    """Whether it removes from shared memory what its program left there, and ends, as soon as that is gone.
+    """Whether a process removes a program's files from shared memory after the program's end, and ends.
 
-    Python starts such a process for semaphores and shared memory that have names, torch one for tensors. Only these
-    know for certain what is their program's; where they are killed with it, it stays until the machine is restarted.
+    Python starts such a process for named semaphores and named shared memory, torch for tensors. No other process knows
+    for certain the program's files; killed with the program, the process leaves the files until the next boot.
     """
     try:
         words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
@@ -99,19 +126,19 @@ def tidies_up(pid: int) -> bool:
 
 
 class Descendants:
-    """All that was started below this process, and how its own children ended.
+    """All processes below this process, and the statuses of ended children.
 
     Args:
-        on_stopped: Told of processes that are about to be killed, and are stopped.
+        on_stopped: Called with the ids of stopped processes, before the processes are killed.
     """
 
     def __init__(self, on_stopped: Callable[[Sequence[int]], None] = lambda pids: None) -> None:
         self.statuses: dict[int, int] = {}
-        """Wait status of every child that ended."""
+        """Wait status of every ended child."""
         self._on_stopped = on_stopped
 
     def reap(self) -> bool:
-        """Collects the children that ended; whether any is left."""
+        """Collects ended children; whether any child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -122,13 +149,13 @@ class Descendants:
             self.statuses[pid] = status
 
     def end(self, *, grace_s: float, meanwhile: Callable[[], None]) -> None:
-        """Ends all but those that tidy up: SIGTERM, a bounded wait, SIGKILL until nothing else is left.
+        """Ends all processes except those that tidy up: SIGTERM, a bounded wait, then SIGKILL until no process is left.
 
-        Stopping first keeps a tree that forks as fast as it is killed from getting away.
+        Every process is stopped before the kill, so a tree that forks quickly cannot get away.
 
         Args:
             grace_s: Between SIGTERM and SIGKILL; 0 = no SIGTERM.
-            meanwhile: Called again and again in that time.
+            meanwhile: Called repeatedly during the wait.
         """
         if grace_s > 0:
             signal_tree(os.getpid(), signal.SIGTERM)
@@ -139,16 +166,16 @@ class Descendants:
         self._kill(tidies_up)
 
     def let_tidy(self) -> None:
-        """Waits for those that tidy up, which `end` has left; ends them too if it takes them long."""
+        """Waits for processes that tidy up, and ends these processes after `TIDY_LIMIT_S`."""
         deadline = time.monotonic() + TIDY_LIMIT_S
         while self.reap() and time.monotonic() < deadline:
             time.sleep(0.002)
         self._kill(lambda pid: False)
 
     def _kill(self, is_spared: Callable[[int], bool]) -> None:
-        """Kills again and again, until nothing is left but what is spared, or what is left stays in a driver.
+        """Kills until only spared processes are left, or the same processes stay in a driver for `KILL_LIMIT_S`.
 
-        What is spared is stopped meanwhile and goes on afterwards, whichever it was.
+        Spared processes are stopped during the kill and continue afterwards.
         """
         stuck: list[int] = []
         while self.reap():

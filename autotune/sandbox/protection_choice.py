@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.errors import HostError
 from autotune.protocol.protection import BEST, Protection, ProtectionWish
-from autotune.sandbox import landlock, overlay
+from autotune.sandbox import landlock, layer_permission
+from autotune.sandbox.sandbox_error import SandboxError
 
 IN_A_CONTAINER = "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN"
 """Options for overlay mounts in a container. Docker's default profile permits Landlock since Docker 23 (Linux 5.13)."""
@@ -33,21 +33,21 @@ def choose(wish: ProtectionWish, scratch: Path, folders: Sequence[Path] = ()) ->
         folders: The user's folders for trying overlay mounts over; outer folders first.
 
     Raises:
-        HostError: The system does not permit the wish, or permits nothing and the user has not said to go on.
+        SandboxError: The system does not permit the wish, or permits nothing and the user has not said to go on.
         OSError: `scratch` cannot be written.
     """
-    if wish.mode in (BEST, Protection.LAYERS) and overlay.is_permitted(scratch, folders):
+    if wish.mode in (BEST, Protection.LAYERS) and layer_permission.is_permitted(scratch, folders):
         return Protection.LAYERS
     if wish.mode in (BEST, Protection.LANDLOCK) and is_landlock_permitted():
         return Protection.LANDLOCK
     if wish.mode == Protection.NONE or (wish.mode == BEST and wish.is_unprotected):
         return Protection.NONE
     if wish.mode == BEST:
-        raise HostError(
+        raise SandboxError(
             "This system permits neither overlay mounts nor Landlock, so trials could change your files.", REMEDY
         )
     what = "overlay mounts" if wish.mode == Protection.LAYERS else "Landlock"
-    raise HostError(
+    raise SandboxError(
         f"This system does not permit {what}, which --protection {wish.mode} asks for.",
         "Leave --protection away to have the best that it permits; autotune doctor says what that is.",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pty
 import select
 import struct
 import termios
@@ -56,7 +55,7 @@ def open_terminal() -> tuple[int, int]:
     It is the script's input as well, so that a script that asks for the terminal's size there is told; but there is
     nothing to read: a read is at the end of the file at once.
     """
-    master, slave = pty.openpty()
+    master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     attributes = termios.tcgetattr(slave)
     attributes[1] &= ~termios.ONLCR

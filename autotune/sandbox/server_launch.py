@@ -14,6 +14,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.protocol.supervision import ServerSpec, read_message
 from autotune.sandbox import namespaces, overlay
 from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl
 
@@ -25,21 +26,22 @@ def main(spec_path: str, descriptor: int, command: Sequence[str]) -> None:
     """Enters the layers and executes the command; says why where that cannot be done.
 
     Args:
-        spec_path: JSON with `layers`, a plan.
+        spec_path: A `ServerSpec` as JSON, with layers.
         descriptor: The socket to the tuner.
         command: What to execute.
     """
     tuner = socket.socket(fileno=descriptor)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        spec = json.loads(Path(spec_path).read_text())
+        layers = read_message(ServerSpec, Path(spec_path).read_text()).layers
+        assert layers is not None
         if not namespaces.can_mount():
             namespaces.own_users()
             namespaces.unshare(namespaces.CLONE_NEWNS)
         home = os.open("/proc/self/ns/mnt", os.O_RDONLY)
         socket.send_fds(tuner, [HOME], [home])
         os.close(home)
-        overlay.enter(spec["layers"])
+        overlay.enter(layers)
         namespaces.keep_rights_in_next_program()
         os.set_inheritable(descriptor, True)
         os.execvp(command[0], list(command))

@@ -1,196 +1,145 @@
-"""The small process between the tuner and a trial: it ends the trial's whole tree whatever happens.
+"""The small process between the tuner and a trial; ends the trial's whole process tree in every case.
 
-Run with `python -I -S`: it imports the standard library alone and starts in a few milliseconds. Its environment is the
-trial's. It
+Run with `python -I -S`, for a start in a few milliseconds; standard library only. The supervisor's environment is the
+trial's. The supervisor
 
-* makes the copy-on-write layers in a mount namespace of the trial's own (`layers.py`), and a process namespace, whose
-  first process (`first.py`) ends with the script, and with which all the others end,
-* gives the script a terminal with nothing to read, and keeps its output within bounds,
-* is the subreaper of all that the script starts, so that nothing can leave the tree,
-* ends the tree when the script ends, when the tuner says so, and when the tuner is gone: it reads from a pipe whose
-  write end only the tuner holds, and end-of-file on it is the tuner's death, by SIGKILL too,
-* removes what the tree left in shared memory (`shared_files.py`), after those that tidy up there by themselves,
-* says how the command ended on its standard output, a pipe to the tuner that no trial can reach.
+* starts the command in the sandbox (`trial_launch.py`), behind a terminal with bounded output (`pseudo_terminal.py`),
+* is the subreaper of all descendants, so no process can leave the tree,
+* ends the tree when the script ends, when the tuner orders the end, and when the tuner is gone: end-of-file on a pipe
+  of the tuner means the tuner's death, by SIGKILL too,
+* removes the tree's files from shared memory (`shared_files.py`), after the tree's own tidying processes,
+* reports the end of the command on standard output, a pipe to the tuner and out of the trial's reach.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import select
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from autotune.sandbox import first_process, landlock, namespaces, overlay, shared_files
-from autotune.sandbox.process_tree import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Descendants, prctl, send
+from autotune.protocol.codec import to_plain
+from autotune.protocol.supervision import SupervisorReport, SupervisorSpec, read_message
+from autotune.sandbox import shared_files
+from autotune.sandbox.first_process import PACKAGE_PARENT
+from autotune.sandbox.process_tree import PR_SET_CHILD_SUBREAPER, Descendants, prctl
 from autotune.sandbox.pseudo_terminal import BoundedLog, Terminal, open_terminal
+from autotune.sandbox.tree_removal import remove_tree
+from autotune.sandbox.trial_launch import Origin, start, with_rollups
 
 TERM_GRACE_S = 1.0
-"""Between SIGTERM and SIGKILL: enough to flush a log, not enough to save a checkpoint, which nobody wants here."""
-MAX_DESCRIPTORS = 4096
-"""A trial gets none of ours below it."""
+"""Time between SIGTERM and SIGKILL: enough to flush a log, too little for a checkpoint, which a trial need not save."""
 LATEST = "latest"
-"""File in the folder of a run that trials are forked from: the folder of the latest of them."""
+"""File in a prelude's folder with the folder of the latest trial forked from the prelude."""
 LIGHT = "import sys; sys.path.append(sys.argv[1]); from autotune.sandbox.supervisor import resume; resume(sys.argv[2])"
-OOM_SCORE_ADJ = "500"
-"""The kernel, short of memory, ends a trial before the user's other processes."""
 
 
-Run = Callable[[dict[str, Any]], None]
-"""Runs the script of a spec in this process, and ends it."""
+class Started(NamedTuple):
+    """A trial after the start."""
+
+    spec_path: str
+    pid: int | None
+    """Of the first process; None when the start failed."""
+    status: int
+    """Descriptor of the pipe with the script's wait status; -1 when the first process is the script."""
+    error: str
+    """Reason of a failed start."""
+    master: int
+    """The supervisor's side of the terminal."""
+    in_shared_memory: list[tuple[str, int]]
+    """Files in shared memory from before the start."""
 
 
-class Origin(NamedTuple):
-    """What this process was forked from, where its trial is forked as well, and no command is executed."""
-
-    run: Run | None
-    """What runs the script in the trial's process; None lets that return from `main`, and go on where this one was."""
-    kept: tuple[int, ...]
-    """Descriptors that stay open in the trial."""
-    rollups: tuple[int, ...] = ()
-    """Descriptors of what the kernel says of the memory of the processes that the trial is forked from."""
-
-
-def start(spec: dict[str, Any], slave: int, origin: Origin | None) -> tuple[int, int]:
-    """Starts the command behind the terminal.
+def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
+    """Runs one trial from its spec file.
 
     Args:
-        spec: Of the trial.
-        slave: The terminal that it prints to.
-        origin: What it is forked from; None executes its command.
+        spec_path: A `SupervisorSpec` as JSON.
+        origin: The process to fork the trial from; None executes the command.
 
     Returns:
-        The pid of the trial's first process, and a pipe that says how the script ended, -1 where the first process is
-        the script. The pid is 0 in a trial that goes on where this process was.
-
-    Raises:
-        OSError: It cannot be started.
+        None after the trial; the spec in the process of a forked trial that goes on from here.
     """
-    plan = spec["layers"]
-    has_first = bool(plan) and bool(plan["has_pids"])
-    if plan and not namespaces.can_mount():
-        namespaces.own_users()
-    if has_first:
-        namespaces.unshare(namespaces.CLONE_NEWPID)
-    error_read, error_write = os.pipe()
-    status_read, status_write = os.pipe() if has_first else (-1, -1)
-    pid = os.fork()
+    _ignore_signals()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    spec = _read_spec(spec_path)
+    in_shared_memory = sorted(shared_files.present())
+    master, slave = open_terminal()
+    pid, status, error = None, -1, ""
+    try:
+        pid, status = start(spec, slave, origin)
+    except OSError as failure:
+        error = str(failure)
     if pid == 0:
-        os.close(error_read)
-        _become_trial(spec, slave, (error_write, status_write), origin)
-        return 0, -1
-    os.close(error_write)
-    if has_first:
-        os.close(status_write)
-    # The tuner may be gone before a slow mount is through.
-    select.select([error_read, 0], [], [])
-    failure = b"it was called off" if not select.select([error_read], [], [], 0)[0] else os.read(error_read, 4096)
-    os.close(error_read)
-    if failure:
-        send(pid, signal.SIGKILL)
-        raise OSError(failure.decode(errors="replace"))
-    return pid, status_read
+        return with_rollups(spec, origin) if origin is not None else spec
+    started = Started(spec_path, pid, status, error, master, in_shared_memory)
+    if origin is not None:
+        _become_light(started, slave)
+    see_through(started)
+    return None
 
 
-def _become_trial(spec: dict[str, Any], slave: int, pipes: tuple[int, int], origin: Origin | None) -> None:
-    """In the child: session, terminal, layers, exec. A failure is written to the first pipe, which exec closes.
+def _read_spec(path: str) -> SupervisorSpec:
+    return read_message(SupervisorSpec, Path(path).read_text())
 
-    The terminal controls nothing: a password prompt finds none and fails at once, where it would wait for ever. With a
-    second pipe this is the first process of a namespace, and the script's process is its child.
+
+def _become_light(started: Started, slave: int) -> None:
+    """Replaces this process by a fresh interpreter, if possible: a forked process holds the server's memory."""
+    for descriptor in (started.master, slave, started.status):
+        if descriptor >= 0:
+            os.set_inheritable(descriptor, True)
+    arguments = ["-I", "-S", "-c", LIGHT, PACKAGE_PARENT, json.dumps(started)]
+    with suppress(OSError):
+        os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def resume(started: str) -> None:
+    """Watches a trial that this process started before `_become_light`.
+
+    Args:
+        started: A `Started` as JSON.
     """
-    error_write, status_write = pipes
+    _ignore_signals()
+    spec_path, pid, status, error, master, in_shared_memory = json.loads(started)
+    see_through(Started(spec_path, pid, status, error, master, [(name, inode) for name, inode in in_shared_memory]))
+
+
+def see_through(started: Started) -> None:
+    """Watches a trial to the end, ends the rest of the tree, and reports to the tuner."""
+    child_ended = signals_of_children()
+    spec = _read_spec(started.spec_path)
+    left = shared_files.SharedFiles(started.in_shared_memory)
+    log, tree = BoundedLog(Path(spec.log)), Descendants(left.note)
+    if spec.earlier_log is not None:
+        log.write(Path(spec.earlier_log).read_bytes())
+    terminal = Terminal(started.master, log)
+    report = SupervisorReport(error=started.error)
     try:
-        os.setsid()
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.dup2(slave, 0)
-        os.dup2(slave, 1)
-        os.dup2(slave, 2)
-        _close_all_but(*filter(_is_open, pipes), *((*origin.kept, *origin.rollups) if origin is not None else ()))
-        _reset_signals()
-        _raise_oom_score()
-        # A core file of a large process takes seconds, and would land in the user's folder.
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-        if spec["layers"]:
-            overlay.enter(spec["layers"])
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A change of user namespace may clear it.
-        if spec.get("writable") is not None:
-            landlock.restrict(spec["writable"], is_forked_from=bool(spec.get("prepares")))
-        if _is_supervisor_gone(error_write):
-            os._exit(127)
-        if status_write >= 0:
-            pid = os.fork()
-            if pid:
-                os.close(error_write)
-                first_process.stay(pid, status_write, is_forked=origin is not None)
-            os.close(status_write)
-            os.setsid()
-        _become_script(spec, error_write, origin)
-    except FileNotFoundError as error:
-        name = os.fsdecode(error.filename or spec["command"][0])
-        what = f"{name!r} is run by a program that is not there" if Path(name).exists() else f"there is no {name!r}"
-        os.write(error_write, what.encode(errors="replace")[:4000])
-    except BaseException as error:
-        os.write(error_write, f"{spec['command'][0]!r}: {error}".encode(errors="replace")[:4000])
+        if started.pid is not None:
+            watch(started.pid, terminal, tree, child_ended)
+            terminal.drain()
+            report = SupervisorReport(status=_status(started.pid, started.status, tree))
+    except OSError as error:
+        report = SupervisorReport(error=str(error))
+    finally:
+        tree.end(grace_s=0.0, meanwhile=terminal.drain)
+    tree.let_tidy()
+    left.note(tree.statuses)
+    left.remove()
+    log.close()
+    if _tuner_is_gone():
+        _remove_folders(Path(started.spec_path).parent)
     else:
-        return
-    os._exit(127)
-
-
-def _become_script(spec: dict[str, Any], error_write: int, origin: Origin | None) -> None:
-    """Executes the command or runs the script; returns where that goes on where this process was."""
-    os.chdir(spec["cwd"])
-    if spec["layers"]:
-        held_back = namespaces.LATER_RIGHTS if spec.get("prepares") else ()
-        namespaces.drop_rights(is_root=os.geteuid() == 0, held_back=held_back)
-    if origin is None:
-        os.execvp(spec["command"][0], spec["command"])
-    os.close(error_write)
-    spec["environment"]["AUTOTUNE_SERVER_ROLLUPS"] = " ".join(map(str, origin.rollups)) or None
-    if origin.run is not None:
-        origin.run(spec)
-
-
-def _is_open(descriptor: int) -> bool:
-    return descriptor >= 0
-
-
-def _is_supervisor_gone(error_write: int) -> bool:
-    """Whether nobody reads what this process says: a parent in another process namespace has no number here."""
-    poller = select.poll()
-    poller.register(error_write, 0)
-    return any(event & select.POLLERR for _, event in poller.poll(0))
-
-
-def _close_all_but(*kept: int) -> None:
-    """Closes all descriptors but the standard ones and these."""
-    begin = 3
-    for number in (*sorted(kept), MAX_DESCRIPTORS):
-        os.closerange(begin, number)
-        begin = number + 1
-
-
-def _reset_signals() -> None:
-    signal.set_wakeup_fd(-1)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGCHLD", "SIGXFSZ"):
-        signal.signal(signal.Signals[name], signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _raise_oom_score() -> None:
-    try:
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)
-    except OSError:
-        return
+        os.write(1, json.dumps(to_plain(report)).encode())
 
 
 def watch(pid: int, terminal: Terminal, tree: Descendants, child_ended: int) -> None:
-    """Copies output until the command ends, or the tuner says stop or is gone: then everything is ended."""
-    tree.reap()  # It may have ended before anybody listened.
+    """Copies output until the command ends, or ends the tree by the tuner's order or at the tuner's death."""
+    tree.reap()  # The command may have ended already.
     while pid not in tree.statuses:
         ready, _, _ = select.select([0, terminal.master, child_ended], [], [])
         if terminal.master in ready:
@@ -199,7 +148,7 @@ def watch(pid: int, terminal: Terminal, tree: Descendants, child_ended: int) -> 
             os.read(child_ended, 4096)
             tree.reap()
         if 0 in ready and pid not in tree.statuses:
-            # t: time is up, and a last word is welcome. k, and the tuner's death: nobody listens any more.
+            # t: time is up, and a last word is welcome. k, and the tuner's death: end at once.
             grace_s = TERM_GRACE_S if os.read(0, 1) == b"t" else 0.0
             tree.end(grace_s=grace_s, meanwhile=lambda: terminal.drain(0.02))
             return
@@ -215,113 +164,33 @@ def signals_of_children() -> int:
     return read_end
 
 
-class Started(NamedTuple):
-    """What is to be known of a trial that was started."""
+def _status(pid: int, status: int, tree: Descendants) -> int | None:
+    """Wait status of the script; None while neither the script nor the first process has ended.
 
-    spec_path: str
-    pid: int | None
-    """Of its first process; None where it could not be."""
-    status: int
-    """Descriptor that says how the script ended; -1 where the first process is the script."""
-    error: str
-    master: int
-    in_shared_memory: list[tuple[str, int]]
-    """What was there before."""
+    The first process's own status counts when that process was ended before the report of the script's status.
 
-
-def main(spec_path: str, origin: Origin | None = None) -> dict[str, Any] | None:
-    """Runs one trial from its spec file; `origin` as in `start`.
-
-    Returns:
-        None when the trial is over; in the process of a trial that goes on where this one was, its spec.
+    Args:
+        pid: Of the first process.
+        status: The pipe with the script's wait status; -1 when the first process is the script.
+        tree: Has reaped the first process, or not yet.
     """
-    _ignore_signals()
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-    spec: dict[str, Any] = json.loads(Path(spec_path).read_text())
-    in_shared_memory = sorted(shared_files.present())
-    master, slave = open_terminal()
-    pid, status, error = None, -1, ""
-    try:
-        pid, status = start(spec, slave, origin)
-    except OSError as failure:
-        error = str(failure)
-    if pid == 0:
-        return spec
-    started = Started(spec_path, pid, status, error, master, in_shared_memory)
-    if origin is not None:
-        _become_light(started, slave)
-    see_through(started)
-    return None
-
-
-def _become_light(started: Started, slave: int) -> None:
-    """Goes on in a fresh interpreter, where there is one: this process holds all that it was forked from in memory."""
-    for descriptor in filter(_is_open, (started.master, slave, started.status)):
-        os.set_inheritable(descriptor, True)
-    arguments = ["-I", "-S", "-c", LIGHT, overlay.PACKAGE_PARENT, json.dumps(started)]
-    with suppress(OSError):
-        os.execv(sys.executable, [sys.executable, *arguments])
-
-
-def resume(started: str) -> None:
-    """What a supervisor that has become light goes on with: its trial has been started."""
-    _ignore_signals()
-    spec_path, pid, status, error, master, in_shared_memory = json.loads(started)
-    see_through(Started(spec_path, pid, status, error, master, [(name, inode) for name, inode in in_shared_memory]))
-
-
-def see_through(started: Started) -> None:
-    """Watches a trial to its end, ends what is left of it, and says how it ended."""
-    child_ended = signals_of_children()
-    spec: dict[str, Any] = json.loads(Path(started.spec_path).read_text())
-    left = shared_files.SharedFiles(started.in_shared_memory)
-    log, tree = BoundedLog(Path(spec["log"])), Descendants(left.note)
-    if "said" in spec:
-        log.write(Path(spec["said"]).read_bytes())
-    terminal = Terminal(started.master, log)
-    ending: dict[str, Any] = {"status": None, "error": started.error}
-    try:
-        if started.pid is not None:
-            watch(started.pid, terminal, tree, child_ended)
-            terminal.drain()
-            ending["status"] = _status(started, tree)
-    except OSError as error:
-        ending["error"] = str(error)
-    finally:
-        tree.end(grace_s=0.0, meanwhile=terminal.drain)
-    tree.let_tidy()
-    left.note(tree.statuses)
-    left.remove()
-    log.close()
-    if _tuner_is_gone():
-        _remove_folders(Path(started.spec_path).parent)
-    else:
-        os.write(1, json.dumps(ending).encode())
+    if pid in tree.statuses and status >= 0:
+        text = os.read(status, 64)
+        if text:
+            return int(text)
+    return tree.statuses.get(pid)
 
 
 def _remove_folders(folder: Path) -> None:
-    """Removes a trial's folder, and the folder of the latest trial that was forked from it: its supervisor is gone.
+    """Removes a trial's folder, and the folder of the latest trial that was forked from this trial.
 
-    The script can write to the folder, so nothing is removed elsewhere, whatever a file in the folder says.
+    The script can write to the trial's folder, so only a sibling folder is removed, whatever the file there names.
     """
     with suppress(OSError, ValueError):
         latest = Path((folder / LATEST).read_text())
         if latest.parent == folder.parent and latest.name not in ("", ".."):
-            overlay.remove_tree(latest)
-    overlay.remove_tree(folder)
-
-
-def _status(started: Started, tree: Descendants) -> int | None:
-    """Wait status of the script; that of the first process of its namespace where that was ended before it could say.
-
-    None where neither has ended.
-    """
-    assert started.pid is not None
-    if started.pid in tree.statuses and started.status >= 0:
-        said = os.read(started.status, 64)
-        if said:
-            return int(said)
-    return tree.statuses.get(started.pid)
+            remove_tree(latest)
+    remove_tree(folder)
 
 
 def _ignore_signals() -> None:
@@ -331,7 +200,7 @@ def _ignore_signals() -> None:
 
 
 def _tuner_is_gone() -> bool:
-    """End-of-file on the order pipe: nobody will read this trial's folder any more."""
+    """Whether the order pipe is at end-of-file: the trial's folder has no reader any more."""
     while select.select([0], [], [], 0)[0]:
         if not os.read(0, 64):
             return True

@@ -1,6 +1,6 @@
-"""The processes of one trial, known by pid and start time, and their end by those alone.
+"""The processes of one trial, known by pid and start time, and their end after the supervisor's death.
 
-The supervisor ends its tree itself. This is for what it cannot do: be killed.
+A living supervisor ends the tree itself. Standard library only.
 """
 
 from __future__ import annotations
@@ -8,57 +8,96 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-import psutil
-
-from autotune.sandbox.process_tree import TIDY_LIMIT_S, tidies_up
+from autotune.sandbox.process_tree import (
+    HAS_LISTS_OF_CHILDREN,
+    TIDY_LIMIT_S,
+    all_pids,
+    children_of,
+    parents,
+    started_at,
+    tidies_up,
+)
 
 READ_EVERY_S = 0.25
-"""Between two readings of the process table."""
+"""Time between two readings of the process table."""
 STRAYS_LIMIT_S = 2.0
 NUM_EMPTY_LOOKS = 3
-"""One look may miss a process that forks and ends while we look."""
-_HAS_CHILDREN_FILES = Path("/proc/self/task", str(os.getpid()), "children").exists()
+"""A single look may miss a process that forks and ends during the look."""
+
+
+class Process(NamedTuple):
+    """A process, now and after its end: the kernel may give the pid to another process, at a later start time."""
+
+    pid: int
+    started: str
+    """Start time in the kernel's own unit."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process exists."""
+        return started_at(self.pid) == self.started
+
+    def send(self, signum: int) -> None:
+        """Signals the process, and never a later process with the same pid."""
+        with suppress(OSError):
+            if not hasattr(os, "pidfd_open"):
+                if self.is_running:
+                    os.kill(self.pid, signum)
+                return
+            descriptor = os.pidfd_open(self.pid)
+            try:
+                if self.is_running:  # Compared after the descriptor was opened.
+                    signal.pidfd_send_signal(descriptor, signum)
+            finally:
+                os.close(descriptor)
+
+
+def process_of(pid: int) -> Process | None:
+    """The process with a pid; None without such a process."""
+    started = started_at(pid)
+    return Process(pid, started) if started is not None else None
 
 
 class Tree:
-    """A process and all below it, remembered even after they moved away."""
+    """All processes below a root process, including processes that left the tree since."""
 
     def __init__(self, root_pid: int) -> None:
         self._root_pid = root_pid
-        self._known: dict[int, psutil.Process] = {}
+        self._known: dict[int, Process] = {}
         self._read_at = 0.0
 
     def pids(self) -> list[int]:
-        """Process ids below the root, its own left out; at most a quarter of a second old."""
+        """Process ids below the root, without the root; at most a quarter of a second old."""
         if time.monotonic() - self._read_at >= READ_EVERY_S:
             self._read_at = time.monotonic()
-            self._known = {pid: process for pid, process in self._known.items() if process.is_running()}
+            self._known = {pid: process for pid, process in self._known.items() if process.is_running}
             for pid in _below(self._root_pid):
-                if pid not in self._known:
-                    with suppress(psutil.Error):
-                        self._known[pid] = psutil.Process(pid)
+                process = process_of(pid) if pid not in self._known else None
+                if process is not None:
+                    self._known[pid] = process
         return list(self._known)
 
     def end(self) -> None:
-        """Kills what is left of the tree but what tidies up; by pid and start time, so never a stranger's process."""
+        """Kills the rest of the tree, except processes that tidy up."""
         for process in self._known.values():
             if not tidies_up(process.pid):
-                _send(process, signal.SIGKILL)
+                process.send(signal.SIGKILL)
 
 
 def end_strays(folder: Path, on_stopped: Callable[[Sequence[int]], None] = lambda pids: None) -> None:
-    """Kills the processes of a trial, or of a server of trials, in this folder, wherever they are; bounded in time.
+    """Kills the processes of a trial, or of a server of trials, wherever the processes are; bounded in time.
 
-    They carry its name in their environment, so they are found even when all between them and us are gone. Those that
-    tidy up after the others are given the time for it.
+    A variable in the environment of every such process names the folder. Processes that tidy up get the time to do so.
 
     Args:
-        folder: Of the trial, or of all.
-        on_stopped: Told of processes that are about to be killed, and are stopped.
+        folder: Of the trial, or of all trials.
+        on_stopped: Called with the ids of stopped processes, before the processes are killed.
     """
     began = time.monotonic()
     deadline, tidy_until = began + STRAYS_LIMIT_S, began + TIDY_LIMIT_S
@@ -69,64 +108,48 @@ def end_strays(folder: Path, on_stopped: Callable[[Sequence[int]], None] = lambd
         on_stopped([process.pid for process in strays])
         spared = {process for process in strays if time.monotonic() < tidy_until and tidies_up(process.pid)}
         for process in strays:
-            _send(process, signal.SIGCONT if process in spared else signal.SIGKILL)
+            process.send(signal.SIGCONT if process in spared else signal.SIGKILL)
         if spared:
             time.sleep(0.002)
 
 
-def _stopped(root: psutil.Process) -> Iterator[psutil.Process]:
-    """A process and all below it, stopped from the top, so that none starts another that is not seen."""
+def _stopped(root: Process) -> Iterator[Process]:
+    """A process and all processes below. Each parent is stopped before its children are listed, so none is missed."""
     queue = [root]
     while queue:
         process = queue.pop()
-        _send(process, signal.SIGSTOP)
+        process.send(signal.SIGSTOP)
         yield process
-        for pid in _children(process.pid):
-            with suppress(psutil.Error):
-                queue.append(psutil.Process(pid))
+        queue.extend(child for pid in children_of(process.pid) if (child := process_of(pid)) is not None)
 
 
-def _started_in(folder: Path) -> Iterator[psutil.Process]:
+def _started_in(folder: Path) -> Iterator[Process]:
     marks = [name + os.fsencode(folder) for name in (b"AUTOTUNE_TRIAL=", b"AUTOTUNE_SERVER=")]
-    for pid in sorted(psutil.pids(), reverse=True):
-        with suppress(OSError, psutil.Error):
+    for pid in sorted(all_pids(), reverse=True):
+        try:
             variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
-            if any(text == mark or text.startswith(mark + b"/") for text in variables for mark in marks):
-                yield psutil.Process(pid)
+        except OSError:
+            continue
+        if any(text == mark or text.startswith(mark + b"/") for text in variables for mark in marks):
+            process = process_of(pid)
+            if process is not None:
+                yield process
 
 
 def _below(root_pid: int) -> list[int]:
-    """Process ids below the root. The kernel's own lists cost what the tree has, not what the machine runs."""
-    if not _HAS_CHILDREN_FILES:
-        with suppress(psutil.Error):
-            return [process.pid for process in psutil.Process(root_pid).children(recursive=True)]
-        return []
+    """Process ids below the root."""
+    of = children_of if HAS_LISTS_OF_CHILDREN else _lists_of_children().__getitem__
     found, queue = [], [root_pid]
     while queue:
-        children = _children(queue.pop())
+        children = of(queue.pop())
         found.extend(children)
         queue.extend(children)
     return found
 
 
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    with suppress(OSError):
-        for task in Path("/proc", str(pid), "task").iterdir():
-            with suppress(OSError):
-                children.extend(map(int, (task / "children").read_bytes().split()))
-    return children
-
-
-def _send(process: psutil.Process, signum: int) -> None:
-    """Signals through a descriptor of the process, opened before its start time is compared: no other can be meant."""
-    with suppress(psutil.Error, OSError):
-        if not hasattr(os, "pidfd_open"):
-            process.send_signal(signum)
-            return
-        descriptor = os.pidfd_open(process.pid)
-        try:
-            if process.is_running():
-                signal.pidfd_send_signal(descriptor, signum)
-        finally:
-            os.close(descriptor)
+def _lists_of_children() -> Mapping[int, list[int]]:
+    """Process ids of the children of every process, from a single reading of the process table."""
+    table: defaultdict[int, list[int]] = defaultdict(list)
+    for pid, parent in parents():
+        table[parent].append(pid)
+    return table

@@ -15,12 +15,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import HostError
 from autotune.host import available_memory_bytes, cpu_model, shared_memory_free_bytes, total_memory_bytes, usable_cpus
 from autotune.protocol.protection import SENTENCES, Protection, ProtectionWish
 from autotune.runner import devices
 from autotune.sandbox.covered_folders import covered_folders
 from autotune.sandbox.protection_choice import IN_A_CONTAINER, choose
+from autotune.sandbox.sandbox_error import SandboxError
 from autotune.units import GIB, format_bytes
 
 LITTLE_SHARED_MEMORY_BYTES = GIB
@@ -141,7 +141,7 @@ def _protection() -> Finding:
         folders = covered_folders(Path.cwd(), (sys.executable,))
         with tempfile.TemporaryDirectory() as scratch:
             found = choose(ProtectionWish(), Path(scratch) / "layers", folders)
-    except HostError as error:
+    except SandboxError as error:
         return Finding(name="protection", status=Status.PROBLEM, text=error.message.rstrip("."), remedy=error.hint)
     except OSError as error:
         text = f"it cannot be tried: {error}"

@@ -10,6 +10,7 @@ from autotune.errors import AutotuneError, StoreError
 from autotune.model.events import Notice, SearchStarted
 from autotune.model.search_result import SearchResult, Status
 from autotune.protocol.protection import SENTENCES, Protection
+from autotune.runner.opened_workspace import open_workspace
 from autotune.sandbox.workspace import Workspace
 from autotune.store.records import Owner, StudyRecord
 from autotune.store.repository import Repository
@@ -98,9 +99,7 @@ class OpenStudy:
     def _open_workspace(self) -> Workspace:
         spec = self._spec
         study_id = workspace_id(self._name, self._repository)
-        workspace = Workspace.open(
-            None, cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec)
-        )
+        workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec))
         workspace.remove_leftovers()
         if spec.writable:
             message = f"Trials write to these for real, as asked for (writable): {', '.join(spec.writable)}."

@@ -11,7 +11,7 @@ from autotune.model.events import Event, ProbeFinished, ProbeStarted
 from autotune.model.facts import samples_unit
 from autotune.model.outcome import Outcome
 from autotune.runner.cold_runner import ColdRunner
-from autotune.sandbox.workspace import Workspace
+from autotune.runner.opened_workspace import open_workspace
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import PlanFinished, plan
 from autotune.search.plan_state import Candidate, PlanLimits
@@ -72,7 +72,7 @@ def preview(
     if not run_probe:
         return _preview(spec, target, storage, None, None)
     began = time.monotonic()
-    workspace = Workspace.open(None, cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
+    workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
         on_event(ProbeStarted())
         runner = ColdRunner(workspace, target.device)

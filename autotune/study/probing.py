@@ -13,6 +13,7 @@ from autotune.model.facts import ArgumentFacts, LossReduction, ScriptFacts
 from autotune.model.maps import all_maps, mapped_settings, target_of
 from autotune.model.result import ProbeResult
 from autotune.protocol.job import TrialJob
+from autotune.runner.opened_workspace import errors_for_the_user
 from autotune.runner.runner import Runner
 from autotune.runner.unseen_processes import ignores_environment
 from autotune.settings import Group
@@ -101,7 +102,8 @@ def probe_script(
         arguments=_not_mapped(facts, jobs.spec.maps),
         escaped=result.escaped,
     )
-    is_through()
+    with errors_for_the_user():
+        is_through()
     if not learns_reduction or not _is_split_of_use(facts, jobs):
         return facts
     reduction = _reduction(facts, jobs, runner, stop, progress, ends_by)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.sandbox.workspace import remove_workspace
+from autotune.sandbox.workspace_places import remove_workspace
 from autotune.store.repository import Repository
 
 

@@ -8,7 +8,7 @@ from autotune.sandbox import protection_choice
 @pytest.fixture
 def bare(monkeypatch):
     """A system that permits neither overlay mounts nor Landlock."""
-    monkeypatch.setattr(protection_choice.overlay, "is_permitted", lambda *_: False)
+    monkeypatch.setattr(protection_choice.layer_permission, "is_permitted", lambda *_: False)
     monkeypatch.setattr(protection_choice.landlock, "version", lambda: 0)
 
 

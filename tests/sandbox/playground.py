@@ -23,7 +23,7 @@ from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.protection import Protection
 from autotune.runner.cold_runner import ColdRunner
 from autotune.sandbox.covered_folders import covered_folders
-from autotune.sandbox.workspace import Covered, Workspace
+from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
 from autotune.units import GIB
 from tests.sandbox.situations import GROUPS, SITUATIONS, Situation
@@ -110,7 +110,7 @@ class Playground:
             self.workspace = Workspace.open(None, cwd=self._project, command=(sys.executable, "hostile.py"))
             assert self.workspace.has_layers, "this system permits no layers"
         else:
-            folders = tuple(map(Covered, covered_folders(self._project, (sys.executable, "hostile.py"))))
+            folders = covered_folders(self._project, (sys.executable, "hostile.py"))
             self.workspace = Workspace(self._base / "space", folders, protection=Protection.NONE)
             self.workspace.folder.mkdir()
         self.runner = ColdRunner(self.workspace, CPU)

@@ -15,7 +15,8 @@ from autotune.model.outcome import Outcome
 from autotune.protocol.job import Mode
 from autotune.protocol.protection import Protection
 from autotune.runner.fork_runner import ForkRunner
-from autotune.sandbox import landlock, overlay
+from autotune.sandbox import landlock
+from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.workspace import Workspace
 from tests.integration.runner.ground import Ground, digest
 from tests.unit.facts import script_facts
@@ -148,7 +149,7 @@ def ground() -> Iterator[Ground]:
     made = Ground(root, Protection.LANDLOCK)
     yield made
     os.environ["HOME"] = home
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 def write(ground: Ground, text: str, end: str = "import pretend; pretend.report()\n") -> None:

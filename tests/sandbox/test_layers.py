@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.sandbox import overlay
+from autotune.sandbox.layer_permission import is_permitted
 from tests.sandbox import ordinary_user
 from tests.sandbox.playground import LAYERS, Found
 from tests.sandbox.situations import GROUPS, SITUATIONS
@@ -55,7 +55,7 @@ def played(who: str) -> dict[str, Found]:
 
 @pytest.fixture(scope="module", params=["whoever runs the tests", "an ordinary user"])
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Found]]:
-    if not overlay.is_permitted(tmp_path_factory.mktemp("permitted")):
+    if not is_permitted(tmp_path_factory.mktemp("permitted")):
         pytest.skip("this system permits no layers")
     if request.param == "an ordinary user" and ordinary_user.why_not():
         pytest.skip(ordinary_user.why_not())

@@ -15,7 +15,8 @@ from autotune.protocol.job import Mode
 from autotune.protocol.protection import ProtectionWish
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkServer
-from autotune.sandbox import handed_on, overlay
+from autotune.sandbox import handed_on
+from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.workspace import Workspace
 from tests.integration.runner.ground import make_job
 from tests.sandbox.playground import CPU, PRETEND
@@ -80,7 +81,7 @@ def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
     made = Study(root)
     yield made
     made.workspace.remove()
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 def test_trials_see_the_probes_downloads_and_caches_and_none_of_its_outputs(study: Study) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ MAY_IMPORT = {
     "space": BASE,
     "study_file": BASE | {"space"},
     "verdict": BASE,
-    "sandbox": {"errors", "host", "protocol"},
+    "sandbox": {"protocol"},
     "trial": BASE | {"sandbox", "verdict"},
     "runner": BASE | {"sandbox", "verdict"},
     "search": BASE | {"space"},
@@ -59,7 +60,7 @@ THIRD_PARTY = {
     "torch": {"settings", "trial", "api", "integrations"},
     "transformers": {"integrations"},
     "lightning": {"integrations"},
-    "psutil": {"runner", "sandbox"},
+    "psutil": {"runner"},
     "pynvml": {"runner"},
     "optuna": {"search", "store"},
     "sqlalchemy": {"store"},
@@ -104,6 +105,18 @@ def test_a_room_imports_only_what_lies_below(path):
         other = parts[1] if (PACKAGE / parts[1]).exists() or (PACKAGE / f"{parts[1]}.py").exists() else "__init__"
         is_shared_file = other == "trial" and ".".join(parts[2:4]) in SHARED and room == "api"
         assert other == room or other in MAY_IMPORT[room] or is_shared_file, f"{room} imports {name}"
+
+
+STANDARD_LIBRARY_ONLY = {"protocol", "sandbox", "verdict"}
+"""Rooms without any third party: supervisors and the user's own processes load them."""
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in modules() if room_of(path) in STANDARD_LIBRARY_ONLY], ids=lambda p: p.name
+)
+def test_some_rooms_need_the_standard_library_alone(path):
+    foreign = {name.split(".")[0] for name in imported(path)} - sys.stdlib_module_names - {"autotune"}
+    assert foreign == set()
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -22,8 +22,8 @@ import time
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from autotune.protocol.supervision import SupervisorSpec
 from autotune.sandbox import redirect
 from autotune.trial.start import fork_hazards, forked_heap
 from autotune.trial.torch.patching import rebindable
@@ -92,22 +92,20 @@ def why_not(known_descriptors: frozenset[int], late: frozenset[str]) -> str:
     return fork_hazards.why_not("an import", is_known=lambda number, _: number in known_descriptors)
 
 
-def run(spec: dict[str, Any]) -> None:
+def run(spec: SupervisorSpec) -> None:
     """Runs the spec's command in this process as a fresh interpreter would, and ends it; never returns.
 
     Args:
-        spec: With `command` (interpreter, script or -m and module, arguments), `started_as` (the same with the
-            interpreter's options), and `environment`: variables in which the trial differs from the server, None where
-            it has none.
+        spec: Of the trial. The command is interpreter, script or -m and module, arguments.
     """
     ready_at = time.monotonic()
-    change_environment(spec["environment"])
+    change_environment(spec.environment)
     renew_redirection()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(signal.Signals[name], signal.SIG_IGN)
-    sys.orig_argv[:] = spec["started_as"]
-    status = _run_command(spec["command"], ready_at)
+    sys.orig_argv[:] = spec.started_as
+    status = _run_command(list(spec.command), ready_at)
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # What the interpreter calls first when it ends.
         atexit._run_exitfuncs()

@@ -22,6 +22,7 @@ import torch
 from autotune.protocol.codec import from_plain
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
+from autotune.protocol.supervision import SupervisorSpec
 from autotune.settings import Group, Settings, Value
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.probe.thread_detector import ThreadDetector
@@ -118,10 +119,10 @@ class PreparedSession:
             forked_heap.thaw()
         self._go_on(spec, kept)
 
-    def _go_on(self, spec: Mapping[str, Any], kept: ForkState) -> None:
+    def _go_on(self, spec: SupervisorSpec, kept: ForkState) -> None:
         """Makes this process the trial that was asked for."""
         now = time.monotonic()
-        forked_start.change_environment(spec["environment"])
+        forked_start.change_environment(spec.environment)
         forked_start.renew_redirection()
         kept.restore()
         progress_bars.renew_lock()

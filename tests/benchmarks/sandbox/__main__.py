@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.sandbox import overlay
+from autotune.protocol.supervision import LayerPlan, SupervisorSpec, write_message
 from autotune.sandbox.kept_whole import libraries
 from autotune.sandbox.supervisor import main as run_supervisor
+from autotune.sandbox.tree_removal import remove_tree
 
 NUM_FILES, FILE_BYTES = 20_000, 4096
 LARGE_BYTES = 256 << 20
@@ -79,28 +80,27 @@ def run_once(folder: Path, space: Path, *, has_layers: bool) -> dict[str, float]
     trial = Path(tempfile.mkdtemp(dir=space))
     for name in ("root", "layer"):
         (trial / name).mkdir()
-    plan = overlay.Plan(
-        str(trial / "root"),
-        str(space),
-        str(trial / "layer"),
+    plan = LayerPlan(
+        root=str(trial / "root"),
+        workspace=str(space),
+        upper=str(trial / "layer"),
         plain=(str(trial),),
         read_only=libraries(sys.executable),
     )
-    spec = {
-        "command": [sys.executable, "-m", "tests.benchmarks.sandbox", "measure", str(folder), str(trial / "found")],
-        "cwd": str(Path(__file__).parents[3]),
-        "layers": plan.document() if has_layers else {},
-        "log": str(trial / "log"),
-        "folder": str(trial),
-    }
-    (trial / "spec").write_text(json.dumps(spec))
+    spec = SupervisorSpec(
+        command=(sys.executable, "-m", "tests.benchmarks.sandbox", "measure", str(folder), str(trial / "found")),
+        cwd=str(Path(__file__).parents[3]),
+        layers=plan if has_layers else None,
+        log=str(trial / "log"),
+    )
+    write_message(trial / "spec", spec)
     program = [sys.executable, "-m", "tests.benchmarks.sandbox", "supervise", str(trial / "spec")]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as supervisor:
         assert supervisor.stdout is not None
         ending = json.loads(supervisor.stdout.read())
         assert ending["status"] == 0, (ending, (trial / "log").read_text())
     found: dict[str, float] = json.loads((trial / "found").read_text())
-    overlay.remove_tree(trial)
+    remove_tree(trial)
     return found
 
 
@@ -127,7 +127,7 @@ def compare(num_turns: int) -> None:
             sys.stdout.write(f"{name:24} {without_s:8.3f} s alone {with_s:8.3f} s in layers, ratio {ratio:.3f}\n")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        overlay.remove_tree(space)
+        remove_tree(space)
 
 
 def main() -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.sandbox import overlay
+from autotune.sandbox.layer_permission import is_permitted
+from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.runner.ground import TABLE, Ground, protection_of
 
 
 @pytest.fixture(scope="session")
 def are_layers_permitted(tmp_path_factory: pytest.TempPathFactory) -> bool:
-    return overlay.is_permitted(tmp_path_factory.mktemp("permitted"))
+    return is_permitted(tmp_path_factory.mktemp("permitted"))
 
 
 @pytest.fixture(params=["layers", "landlock", "redirected"])
@@ -31,7 +32,7 @@ def ground(
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
     made = Ground(root, protection)
     yield made
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

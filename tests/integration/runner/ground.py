@@ -24,7 +24,7 @@ from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.devices import choose_device
 from autotune.sandbox.kept_whole import libraries
 from autotune.sandbox.protection_choice import is_landlock_permitted
-from autotune.sandbox.workspace import Covered, Workspace, covered_folders
+from autotune.sandbox.workspace import Workspace, covered_folders
 from autotune.settings import Settings
 from autotune.units import MIB
 from tests.benchmarks.startup.growth import MEMORY, look
@@ -158,8 +158,7 @@ class Ground:
     def cover(self, *extra: str) -> None:
         """Makes the workspace over the folders as they are now."""
         os.environ["HOME"] = str(self.home)
-        folders = covered_folders(self.user, (sys.executable, *extra))
-        covered = tuple(Covered(path) for path in folders)
+        covered = covered_folders(self.user, (sys.executable, *extra))
         self.workspace = Workspace(
             self.root / "space", covered, protection=self.protection, read_only=libraries(sys.executable)
         )

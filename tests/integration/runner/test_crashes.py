@@ -14,7 +14,7 @@ import pytest
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankStatus, TrialResult
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.runner.ground import Ground, protection_of
 from tests.integration.runner.study import Study, opened, run
 
@@ -27,7 +27,7 @@ def study(are_layers_permitted: bool) -> Iterator[Study]:
     home = os.environ.get("HOME", "/")
     yield opened(Ground(root, protection_of("either", are_layers_permitted=are_layers_permitted)), "crashes.py")
     os.environ["HOME"] = home
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 def crashed(study: Study, start: str, how: str) -> TrialResult:

@@ -28,7 +28,7 @@ from autotune.process_memory import held_memory_bytes
 from autotune.protocol.job import Mode
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_runner import ForkRunner
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from autotune.settings import Settings
 from autotune.space.script_settings import script_settings_of
 from tests.integration.runner.ground import REDIRECTED, SLOWLY_REDIRECTED, Ground, digest, protection_of
@@ -93,7 +93,7 @@ def ground(request: pytest.FixtureRequest, are_layers_permitted: bool) -> Iterat
         made.runner = runner
         yield made
     os.environ["HOME"] = home
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 def check(ground: Ground, fault: str) -> None:

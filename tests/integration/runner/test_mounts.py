@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.runner.ground import SCRIPTS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -39,7 +39,7 @@ def root(are_layers_permitted: bool) -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix="ground-")).resolve()
     shutil.copytree(SCRIPTS, root / "project")
     yield root
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from autotune.settings import Precision
 from tests.integration.runner.ground import SLOWLY_REDIRECTED, Ground, digest, protection_of
 from tests.integration.runner.study import Study, opened, run
@@ -32,7 +32,7 @@ def ground(request: pytest.FixtureRequest, are_layers_permitted: bool) -> Iterat
     home = os.environ.get("HOME", "/")
     yield Ground(root, protection)
     os.environ["HOME"] = home
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 @pytest.fixture(scope="module")

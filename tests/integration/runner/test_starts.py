@@ -16,7 +16,7 @@ from autotune.model.result import TrialResult
 from autotune.protocol.protection import Protection
 from autotune.runner import reports
 from autotune.runner.prelude_server import FORKABLE
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.runner.ground import Ground, protection_of
 from tests.integration.runner.study import opened, run
 
@@ -53,7 +53,7 @@ def trials(arguments: tuple[str, ...], protection: Protection) -> Iterator[dict[
         with study.runner(least_preparation_s=math.inf) as forked, study.runner() as prepared:
             runners = zip(STARTS, (study.cold, forked, prepared), strict=True)
             yield {start: run(runner, job) for start, runner in runners}
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 def seen(result: TrialResult, when: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.model.outcome import Outcome
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.runner.ground import EITHER, Ground, protection_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -76,5 +76,5 @@ def test_processes_talk_to_each_other_under_a_temporary_folder_of_a_long_name(
         assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
         ground.check("a long TMPDIR", result)
     finally:
-        overlay.remove_tree(root)
+        remove_tree(root)
     assert not any(link.is_symlink() for link in Path(f"/tmp/autotune-{os.getuid()}").glob("*") if not link.exists())

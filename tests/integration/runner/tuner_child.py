@@ -15,14 +15,14 @@ from autotune.runner.devices import choose_device
 from autotune.runner.fork_runner import ForkRunner
 from autotune.runner.runner import Runner
 from autotune.sandbox.covered_folders import covered_folders
-from autotune.sandbox.workspace import Covered, Workspace
+from autotune.sandbox.workspace import Workspace
 from tests.integration.runner.ground import make_job
 from tests.unit.facts import script_facts
 
 
 def main() -> None:
     folder, user, protection, start, *arguments = sys.argv[1:]
-    covered = tuple(Covered(path) for path in covered_folders(Path(user), ()))
+    covered = covered_folders(Path(user), ())
     workspace = Workspace(Path(folder), covered, protection=Protection(protection))
     runner: Runner = ColdRunner(workspace, choose_device("cpu"))
     if start != "cold":

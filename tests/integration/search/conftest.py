@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 
 from .pretend import TABLE, Project
 
@@ -16,7 +16,7 @@ def project() -> Iterator[Project]:
     """A user's folder with a script that pretends, in a place with a short name for sockets."""
     root = Path(tempfile.mkdtemp(prefix="pr-")).resolve()
     yield Project(root)
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

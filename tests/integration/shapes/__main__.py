@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.shapes.ground import LIMIT_S, WINDOW_S, Ground
 from tests.integration.shapes.shape import FEATURES, TORCHRUN, Shape
 from tests.integration.shapes.verdicts import verdicts
@@ -55,7 +55,7 @@ def main() -> None:
         seen = ground.see_in(ground.user, shape)
     finally:
         ground.close()
-        overlay.remove_tree(root)
+        remove_tree(root)
     cells = verdicts(shape, seen)
     for feature in FEATURES:
         print(f"{feature}: {cells[feature]}")

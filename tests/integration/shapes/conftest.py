@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.shapes.ground import Ground
 from tests.integration.shapes.shape import FEATURES
 from tests.integration.shapes.test_matrix import TABLE
@@ -21,7 +21,7 @@ def ground() -> Iterator[Ground]:
     made = Ground(root)
     yield made
     made.close()
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

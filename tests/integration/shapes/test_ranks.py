@@ -20,7 +20,7 @@ from autotune.model.result import TrialResult
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import Mode
 from autotune.runner.cold_runner import INJECT
-from autotune.sandbox import overlay
+from autotune.sandbox.tree_removal import remove_tree
 from autotune.space.derive import derive_space
 from autotune.study.jobs import Jobs
 from autotune.study.probing import probe_script
@@ -42,7 +42,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
     monkeypatch.delenv("OMP_NUM_THREADS")
     yield made
     made.close()
-    overlay.remove_tree(root)
+    remove_tree(root)
 
 
 def probed(ground: Ground, shape: Shape) -> Jobs:

@@ -80,6 +80,7 @@ class Servers:
             new_trial=lambda: folder,
             remove_trial=lambda _: None,
             confinement=lambda _: None,
+            mounts=lambda *_, **given: None,
             short=TrialPaths,
         )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import HostError
 from autotune.sandbox.covered_folders import covered_folders
+from autotune.sandbox.sandbox_error import SandboxError
 
 
 @pytest.fixture
@@ -107,5 +107,5 @@ def test_the_folder_in_which_a_missing_home_would_be_made_is_covered(root: Path)
 
 @pytest.mark.parametrize("cwd", ["/", "/proc/self", "/dev", "/sys"])
 def test_a_working_directory_that_cannot_be_protected_is_refused(cwd: str) -> None:
-    with pytest.raises(HostError, match="cannot be protected"):
+    with pytest.raises(SandboxError, match="cannot be protected"):
         covered_folders(Path(cwd), ("python",), {"HOME": "/"})

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import HostError
 from autotune.sandbox.locks import COMPLETE, KEPT_S, LOCK, claim, sweep
-from autotune.sandbox.workspace import Workspace, remove_workspace
+from autotune.sandbox.sandbox_error import SandboxError
+from autotune.sandbox.workspace import Workspace
+from autotune.sandbox.workspace_places import remove_workspace
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_what_is_not_this_users_alone_is_not_swept(base: Path) -> None:
 
 def test_opening_a_workspace_sweeps_and_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr("autotune.sandbox.overlay.is_permitted", lambda scratch, folders: False)
+    monkeypatch.setattr("autotune.sandbox.layer_permission.is_permitted", lambda scratch, folders: False)
     left = make(base)
     project = tmp_path / "project"
     project.mkdir()
@@ -124,8 +125,8 @@ def test_opening_a_workspace_sweeps_and_claims(tmp_path: Path, monkeypatch: pyte
 @pytest.fixture
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path) -> Workspace:
     """The workspace of study "one", in the only base that there is."""
-    monkeypatch.setattr("autotune.sandbox.workspace._bases", lambda: (base,))
-    monkeypatch.setattr("autotune.sandbox.overlay.is_permitted", lambda scratch, folders: False)
+    monkeypatch.setattr("autotune.sandbox.workspace_places.bases", lambda: (base,))
+    monkeypatch.setattr("autotune.sandbox.layer_permission.is_permitted", lambda scratch, folders: False)
     (tmp_path / "project").mkdir()
     return Workspace.open(None, cwd=tmp_path / "project", command=("python", "train.py"), study_id="one")
 
@@ -147,7 +148,7 @@ def test_a_link_in_place_of_a_workspace_is_neither_removed_nor_opened(
     opened.folder.symlink_to(mine)
     remove_workspace("one")
     assert mine.is_dir()
-    with pytest.raises(HostError):
+    with pytest.raises(SandboxError):
         Workspace.open(None, cwd=tmp_path / "project", command=("python", "train.py"), study_id="one")
     assert list(mine.iterdir()) == []
 
@@ -157,7 +158,7 @@ def test_a_workspace_is_found_again_after_tmpdir_has_changed(
 ) -> None:
     other = tmp_path / "other" / base.name
     other.parent.mkdir()
-    monkeypatch.setattr("autotune.sandbox.workspace._bases", lambda: (other, base))
+    monkeypatch.setattr("autotune.sandbox.workspace_places.bases", lambda: (other, base))
     opened.probe_is_through()
     opened.leave()
     again = Workspace.open(None, cwd=tmp_path / "project", command=("python", "train.py"), study_id="one")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from autotune.runner.write_advice import advice_on_refused_write
-from autotune.sandbox import overlay
 from autotune.sandbox.kept_whole import large_files, libraries
+from autotune.sandbox.layer_folders import PATH, UPPER, contents, layer_name
 from autotune.sandbox.mounts import Mount, in_sight, mounted
-from autotune.sandbox.overlay import STARTERS, Plan
+from autotune.sandbox.special_mounts import STARTERS
 
 TABLE = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -55,17 +55,12 @@ def test_other_sockets_stay(path: str) -> None:
     assert STARTERS.search(path) is None
 
 
-def test_a_plan_survives_json() -> None:
-    plan = Plan("/r", "/w", "/u", between=("/b",), plain=("/p",), known=("/k",))
-    assert Plan.read(plan.document()) == plan
-
-
 def test_a_layer_knows_the_path_of_what_is_in_it(tmp_path: Path) -> None:
-    folder = tmp_path / overlay.layer_name("/data")
-    (folder / overlay.UPPER).mkdir(parents=True)
-    (folder / overlay.PATH).write_text("/data")
+    folder = tmp_path / layer_name("/data")
+    (folder / UPPER).mkdir(parents=True)
+    (folder / PATH).write_text("/data")
     (tmp_path / "other").mkdir()
-    assert list(overlay.contents(tmp_path)) == [(folder / overlay.UPPER, "/data")]
+    assert list(contents(tmp_path)) == [(folder / UPPER, "/data")]
 
 
 def test_libraries_of_another_interpreter_are_among_those_that_stay(tmp_path: Path) -> None:

@@ -8,40 +8,44 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import HostError
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.protection import Protection
-from autotune.sandbox.workspace import Covered, Workspace, _folder_in, _new_folder
+from autotune.sandbox.sandbox_error import SandboxError
+from autotune.sandbox.workspace import Workspace
+from autotune.sandbox.workspace_places import _folder_in, _new_folder
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     (tmp_path / "space").mkdir()
-    covered = (Covered(tmp_path / "home"), Covered(tmp_path / "project"))
+    covered = (tmp_path / "home", tmp_path / "project")
     return Workspace(tmp_path / "space", covered)
 
 
 def test_the_probe_writes_what_trials_read(workspace: Workspace) -> None:
     probe = workspace.mounts(workspace.new_trial(), is_probe=True)
     trial = workspace.mounts(workspace.new_trial(), is_probe=False)
-    assert probe["between"] == ()
-    assert trial["between"] == (probe["upper"],)
-    assert trial["upper"] != probe["upper"]
+    assert probe is not None and trial is not None
+    assert probe.between == ()
+    assert trial.between == (probe.upper,)
+    assert trial.upper != probe.upper
 
 
 def test_two_trials_share_nothing_that_they_write_to_but_what_compilers_made(workspace: Workspace) -> None:
     plans = [workspace.mounts(workspace.new_trial(), is_probe=False) for _ in range(2)]
-    written = [{plan["upper"], plan["root"], *plan["plain"]} for plan in plans]
+    written = [{plan.upper, plan.root, *plan.plain} for plan in plans if plan is not None]
     assert written[0] & written[1] == {str(workspace.compiled)}
 
 
 def test_a_trial_reads_what_the_beginning_wrote_that_it_goes_on_from(workspace: Workspace) -> None:
     prelude, trial = workspace.new_trial(), workspace.new_trial()
     plan = workspace.mounts(trial, is_probe=False, over=prelude)
-    study = workspace.mounts(workspace.new_trial(), is_probe=True)["upper"]
-    assert plan["between"] == (workspace.mounts(prelude, is_probe=False)["upper"], study)
-    assert plan["covered"] == (str(TrialPaths(prelude).temporary),)
-    assert str(prelude) not in plan["plain"]
+    study = workspace.mounts(workspace.new_trial(), is_probe=True)
+    first = workspace.mounts(prelude, is_probe=False)
+    assert plan is not None and study is not None and first is not None
+    assert plan.between == (first.upper, study.upper)
+    assert plan.covered == (str(TrialPaths(prelude).temporary),)
+    assert str(prelude) not in plan.plain
 
 
 def test_the_probes_layer_counts_only_once_it_is_through(workspace: Workspace) -> None:
@@ -60,7 +64,7 @@ def test_a_disk_that_is_full_at_the_end_of_the_probe_is_the_hosts_fault(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(HostError, match="No space left"):
+    with pytest.raises(SandboxError, match="No space left"):
         workspace.probe_is_through()
 
 
@@ -116,7 +120,7 @@ def test_the_temporary_space_lies_outside_of_what_is_covered(tmp_path: Path, mon
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     assert _new_folder((tmp_path / "project",), "").is_relative_to(tmp_path / "tmp")
-    with pytest.raises(HostError, match="TMPDIR"):
+    with pytest.raises(SandboxError, match="TMPDIR"):
         _new_folder((tmp_path, Path("/var"), Path("/dev")), "")
 
 
@@ -127,7 +131,7 @@ def test_without_any_temporary_folder_the_error_says_what_to_do(
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", there_is_none)
-    with pytest.raises(HostError, match="no temporary folder"):
+    with pytest.raises(SandboxError, match="no temporary folder"):
         _new_folder((Path("/var"), Path("/dev")), "")
 
 

@@ -31,7 +31,9 @@ def findings(monkeypatch, *, devices=(), torch=FIT, reasons=(), **machine):
     monkeypatch.setattr(machine_check.os, "getloadavg", lambda: (machine.get("load", 0.1), 0.0, 0.0), raising=False)
     monkeypatch.setattr(machine_check.platform, "system", lambda: machine.get("system", "Linux"))
     monkeypatch.setattr(
-        protection_choice.overlay, "is_permitted", machine.get("is_permitted", lambda *_: machine.get("permits", True))
+        protection_choice.layer_permission,
+        "is_permitted",
+        machine.get("is_permitted", lambda *_: machine.get("permits", True)),
     )
     monkeypatch.setattr(protection_choice, "is_landlock_permitted", lambda: machine.get("has_landlock", True))
     monkeypatch.setattr(machine_check.devices, "cuda_devices", lambda: tuple(devices))

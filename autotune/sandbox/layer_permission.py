@@ -1,0 +1,129 @@
+"""Whether this system permits copy-on-write layers; tried in a child process."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from autotune.protocol.codec import from_plain, to_plain
+from autotune.protocol.supervision import LayerPlan
+from autotune.sandbox import namespaces, overlay
+from autotune.sandbox.first_process import PACKAGE_PARENT
+from autotune.sandbox.tree_removal import make_removable, remove_tree
+
+LIMIT_S = 30.0
+ATTEMPT = """
+import sys
+sys.path.append(sys.argv[1])
+from autotune.sandbox.layer_permission import attempt
+attempt()
+"""
+
+
+class Permission(NamedTuple):
+    """Result of an attempt to mount layers."""
+
+    is_given: bool
+    """Whether layers can be mounted, and keep what scripts write."""
+    has_pids: bool = False
+    """Whether trials can have a process namespace."""
+    unwritable: Mapping[str, int] = MappingProxyType({})
+    """Folders that this user can write to and a trial cannot, with the number of the error."""
+
+
+def permission(scratch: Path, folders: Sequence[Path] = ()) -> Permission:
+    """What this system permits.
+
+    Args:
+        scratch: A folder of ours for the layers of the attempt; no file of the user's is written over.
+        folders: Folders of the user's that trials may write to.
+
+    Raises:
+        OSError: `scratch` cannot be written.
+    """
+    if sys.platform.startswith("linux"):
+        for has_pids in (True, False):
+            found = _attempt(scratch, folders, has_pids=has_pids)
+            if found.is_given:
+                return found
+    return Permission(is_given=False)
+
+
+def is_permitted(scratch: Path, folders: Sequence[Path] = ()) -> bool:
+    """Whether this system permits layers; the arguments are those of `permission`."""
+    return permission(scratch, folders).is_given
+
+
+def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool) -> Permission:
+    scratch = Path(os.path.realpath(scratch))
+    remove_tree(scratch)  # A killed tuner may have left a folder here.
+    user = scratch / "user"
+    (user / "sub").mkdir(parents=True)
+    (user / "kept").write_text("user")
+    (user / "sub" / "old").write_text("old")
+    (scratch / "root").mkdir()
+    plan = LayerPlan(
+        root=str(scratch / "root"),
+        workspace=str(scratch),
+        upper=str(scratch / "upper"),
+        known=tuple(map(str, folders)),
+        has_pids=has_pids,
+    )
+    order = json.dumps([to_plain(plan), str(user), list(map(str, folders))]).encode()
+    command = [sys.executable, "-I", "-S", "-c", ATTEMPT, PACKAGE_PARENT]
+    try:
+        ended = subprocess.run(command, input=order, capture_output=True, timeout=LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Permission(is_given=False)
+    is_kept = (user / "kept").read_text() == "user" and (user / "sub" / "old").is_file()
+    make_removable(scratch)
+    if ended.returncode != 0 or not is_kept:
+        return Permission(is_given=False)
+    return Permission(is_given=True, has_pids=has_pids, unwritable=json.loads(ended.stdout))
+
+
+def attempt() -> None:
+    """Enters layers and writes as scripts do, in a process of its own; prints the unwritable folders as JSON.
+
+    Reads a plan, a folder of ours to change, and folders of the user's as JSON. Some temporary file systems permit the
+    mount of a layer, but store no removals.
+    """
+    plain, user, named = json.loads(sys.stdin.read())
+    plan = from_plain(LayerPlan, plain)
+    folders = [folder for folder in named if os.access(folder, os.W_OK | os.X_OK)]
+    if not namespaces.can_mount():
+        namespaces.own_users()
+    if plan.has_pids:
+        namespaces.unshare(namespaces.CLONE_NEWPID)
+    pid = os.fork()
+    if pid:
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF)
+    overlay.enter(plan)
+    os.chdir(user)
+    Path("kept").write_text("trial")
+    shutil.rmtree("sub")
+    Path("sub").mkdir()
+    assert not any(Path("sub").iterdir())
+    assert Path("/proc/self").is_dir() and Path("/dev/null").exists()
+    found = {folder: number for folder in folders if (number := _why_unwritable(folder))}
+    os.write(1, json.dumps(found).encode())
+    os._exit(0)
+
+
+def _why_unwritable(folder: str) -> int:
+    """Number of the error for a new file in a folder; 0 without an error."""
+    path = Path(folder, f".autotune-{os.urandom(8).hex()}")
+    try:
+        path.touch(exist_ok=False)
+    except OSError as error:
+        return error.errno or errno.EIO
+    path.unlink()
+    return 0
