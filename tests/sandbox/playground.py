@@ -136,12 +136,16 @@ class Playground:
 
     def _outside(self) -> dict[str, Any]:
         found = digest(self.root, self._in_tmp)
-        found["/dev/shm"] = sorted(path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("sandbox-"))
+        found["/dev/shm"] = sorted(filter(self._is_own_memory, os.listdir("/dev/shm")))
         found["content"] = self._in_memory.read_text()
         found["/tmp"] = sorted(path.name for path in Path("/tmp").iterdir() if "by-a-trial" in path.name)
         found["segments"] = [line for line in _segments() if "24301" in line.split()]  # 0x5EED
         found["devices"] = Path("/dev/by-a-trial").exists()
         return found
+
+    def _is_own_memory(self, name: str) -> bool:
+        """Whether a file in shared memory is of this playground: others may run beside it."""
+        return name == self._in_memory.name or name.startswith(f"{self._in_memory.name}-")
 
     def _job(self, mode: Mode) -> TrialJob:
         is_probe = mode is Mode.PROBE

@@ -392,7 +392,7 @@ if os.fork() == 0:
             words = open(f'/proc/{pid}/cmdline').read()
         except OSError:
             continue
-        if 'autotune.runner' in words:
+        if 'autotune.sandbox.supervisor' in words:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
