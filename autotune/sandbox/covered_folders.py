@@ -47,12 +47,7 @@ def covered_folders(
     Raises:
         SandboxError: The working directory is the root folder, over which nothing can be laid.
     """
-    working, home = cwd.resolve(), _home(environment)
-    if len(working.parts) < 2 or working.parts[1] in NEVER:
-        raise SandboxError(
-            f"The working directory {working} cannot be protected from what trials write.",
-            "Change to a folder of your own.",
-        )
+    working, home = _working_folder(cwd), _home(environment)
     candidates = {working, *_linked(working)}
     if home is not None:
         candidates.update((home, *_linked(home)))
@@ -64,6 +59,16 @@ def covered_folders(
     return tuple(sorted(outermost | {point for point in mounted if point.is_dir()}))
 
 
+def needed_folders(cwd: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Folders that every script must be able to write to: the working directory and the home folder; real paths.
+
+    Raises:
+        SandboxError: The working directory cannot be protected.
+    """
+    home = _home(environment)
+    return tuple(sorted({_working_folder(cwd), *((home,) if home is not None else ())}))
+
+
 def written_folders(
     cwd: Path, command: tuple[str, ...], environment: Mapping[str, str] = os.environ
 ) -> tuple[Path, ...]:
@@ -71,6 +76,16 @@ def written_folders(
     named = (Path(value) for value in environment.values() if value.startswith("/") and len(value) < MAX_PATH)
     found = {path.resolve() for path in named if _is_writable_folder(path)}
     return tuple(sorted({*covered_folders(cwd, command, environment), *found}))
+
+
+def _working_folder(cwd: Path) -> Path:
+    working = cwd.resolve()
+    if len(working.parts) < 2 or working.parts[1] in NEVER:
+        raise SandboxError(
+            f"The working directory {working} cannot be protected from what trials write.",
+            "Change to a folder of your own.",
+        )
+    return working
 
 
 def _is_writable_folder(path: Path) -> bool:

@@ -57,9 +57,16 @@ def permission(scratch: Path, folders: Sequence[Path] = ()) -> Permission:
     return Permission(is_given=False)
 
 
-def is_permitted(scratch: Path, folders: Sequence[Path] = ()) -> bool:
-    """Whether this system permits layers; the arguments are those of `permission`."""
-    return permission(scratch, folders).is_given
+def is_permitted(scratch: Path, needed: Sequence[Path] = ()) -> bool:
+    """Whether this system permits layers, and layers leave the needed folders writable.
+
+    Args:
+        scratch: As in `permission`.
+        needed: Folders without which a script cannot run. The kernel refuses a layer over a folder with mounts of
+            another user inside, and such a folder may have too many entries for a mount of each.
+    """
+    found = permission(scratch, needed)
+    return found.is_given and errno.EROFS not in found.unwritable.values()
 
 
 def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool) -> Permission:
@@ -74,7 +81,7 @@ def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool) -> Permi
         root=str(scratch / "root"),
         workspace=str(scratch),
         upper=str(scratch / "upper"),
-        known=tuple(map(str, folders)),
+        known=(str(user), *map(str, folders)),
         has_pids=has_pids,
     )
     order = json.dumps([to_plain(plan), str(user), list(map(str, folders))]).encode()

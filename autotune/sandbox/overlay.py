@@ -94,7 +94,10 @@ class _Layers:
             self._cover(point)
 
     def _cover(self, path: str) -> None:
-        """Shows a folder or a file without real writes: through layers, entry by entry, or read-only."""
+        """Shows a folder or a file without real writes: through layers, entry by entry, or read-only.
+
+        In a read-only folder the script still writes to known folders, through layers of their own.
+        """
         if not Path(path).is_dir():
             self._tree.bind(path, is_writable=False)
             return
@@ -109,6 +112,10 @@ class _Layers:
         if path == "/":
             raise OSError(errno.EPERM, "no layer can be laid over the root of the file system")
         self._tree.bind(path, is_writable=False, is_recursive=True)
+        inside = {known for known in self._plan.known if known != path and is_inside(known, path)}
+        for known in sorted(inside):
+            if not self._tree.is_mount_point(known) and not any(is_inside(known, other) for other in inside - {known}):
+                self._cover(known)
 
     def _lay(self, path: str) -> None:
         """Mounts the layers over a folder, or over the entries of the folder where layers would overlap."""

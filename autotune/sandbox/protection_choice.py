@@ -24,19 +24,21 @@ def is_landlock_permitted() -> bool:
     return landlock.version() > 0
 
 
-def choose(wish: ProtectionWish, scratch: Path, folders: Sequence[Path] = ()) -> Protection:
+def choose(wish: ProtectionWish, scratch: Path, needed: Sequence[Path] = ()) -> Protection:
     """The protection of a search: as wished, otherwise the best on this system.
 
     Args:
         wish: The user's wish.
         scratch: A folder of ours for trying overlay mounts.
-        folders: The user's folders for trying overlay mounts over; outer folders first.
+        needed: Folders that a script must be able to write to; layers without these give way to Landlock.
 
     Raises:
         SandboxError: The system does not permit the wish, or permits nothing and the user has not said to go on.
         OSError: `scratch` cannot be written.
     """
-    if wish.mode in (BEST, Protection.LAYERS) and layer_permission.is_permitted(scratch, folders):
+    # A user who asks for layers gets layers, and can name read-only folders by --writable.
+    needed = needed if wish.mode == BEST else ()
+    if wish.mode in (BEST, Protection.LAYERS) and layer_permission.is_permitted(scratch, needed):
         return Protection.LAYERS
     if wish.mode in (BEST, Protection.LANDLOCK) and is_landlock_permitted():
         return Protection.LANDLOCK

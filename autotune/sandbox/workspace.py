@@ -12,7 +12,7 @@ from autotune.protocol.protection import Protection, ProtectionWish
 from autotune.protocol.supervision import LayerPlan
 from autotune.sandbox import landlock, layer_permission
 from autotune.sandbox.changed_files import Scan
-from autotune.sandbox.covered_folders import covered_folders, written_folders
+from autotune.sandbox.covered_folders import covered_folders, needed_folders, written_folders
 from autotune.sandbox.foreign_owners import mend, unreached_folders
 from autotune.sandbox.handed_on import drop_outputs
 from autotune.sandbox.kept_whole import large_files, libraries
@@ -92,7 +92,7 @@ class Workspace:
         scratch = folder / "permitted"
         try:
             known = written_folders(cwd, command)
-            protection, has_pids = choose(wish, scratch, folders), True
+            protection, has_pids = choose(wish, scratch, needed_folders(cwd)), True
             if protection is Protection.LAYERS:
                 has_pids = layer_permission.permission(scratch, known).has_pids
         except OSError as error:

@@ -18,7 +18,7 @@ from typing import Any
 from autotune.host import available_memory_bytes, cpu_model, shared_memory_free_bytes, total_memory_bytes, usable_cpus
 from autotune.protocol.protection import SENTENCES, Protection, ProtectionWish
 from autotune.runner import devices
-from autotune.sandbox.covered_folders import covered_folders
+from autotune.sandbox.covered_folders import needed_folders
 from autotune.sandbox.protection_choice import IN_A_CONTAINER, choose
 from autotune.sandbox.sandbox_error import SandboxError
 from autotune.units import GIB, format_bytes
@@ -136,11 +136,10 @@ def _disk() -> Finding:
 
 
 def _protection() -> Finding:
-    """The protection that a search in the working directory gives the user's files, tried over the same folders."""
+    """The protection of the user's files in a search here, tried over the working and the home folder."""
     try:
-        folders = covered_folders(Path.cwd(), (sys.executable,))
         with tempfile.TemporaryDirectory() as scratch:
-            found = choose(ProtectionWish(), Path(scratch) / "layers", folders)
+            found = choose(ProtectionWish(), Path(scratch) / "layers", needed_folders(Path.cwd()))
     except SandboxError as error:
         return Finding(name="protection", status=Status.PROBLEM, text=error.message.rstrip("."), remedy=error.hint)
     except OSError as error:

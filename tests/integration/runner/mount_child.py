@@ -1,6 +1,7 @@
 """Run where something is mounted inside the user's folder: starts one run there, and looks whether anything changed.
 
-Argument: a folder with `project`, in which `data` is a mount and `one.txt` a mounted file, and an empty `home`.
+Arguments: a folder, and the protection of the run. The folder has an empty `home`, and a `project` with a mount at `data`
+and a mounted file `one.txt`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main() -> None:
     (project / "mounts.py").write_text(SCRIPT)
     before = digest(project)
     workspace = Workspace.open(None, cwd=project, command=(sys.executable, "mounts.py"))
-    assert workspace.has_layers
+    assert workspace.protection == sys.argv[2]
     assert len(mounts_below(str(project))) == 3
     for _ in range(2):
         handle = ColdRunner(workspace, choose_device("cpu")).start(make_job(project, "mounts.py"))

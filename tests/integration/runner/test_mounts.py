@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from autotune.protocol.protection import Protection
+from autotune.sandbox import landlock, overlay
 from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.runner.ground import SCRIPTS
 
+AS_USER = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
 REPOSITORY = Path(__file__).resolve().parents[3]
 MOUNTS = """
 set -e
@@ -42,14 +45,33 @@ def root(are_layers_permitted: bool) -> Iterator[Path]:
     remove_tree(root)
 
 
-@pytest.mark.parametrize(
-    "as_user", [[], ["unshare", "--user", "--map-user=1000", "--map-group=1000"]], ids=["as root", "as a user"]
-)
-def test_what_is_mounted_inside_is_seen_and_not_changed(root: Path, as_user: list[str]) -> None:
+def crowd(folder: Path) -> None:
+    """Puts more entries into a folder than are shown one by one."""
+    for number in range(overlay.MAX_ENTRIES + 1):
+        (folder / f"entry-{number}").touch()
+
+
+def run_child(root: Path, as_user: list[str], protection: Protection) -> None:
     in_namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNTS, "sh", str(root)]
-    child = [sys.executable, "-m", "tests.integration.runner.mount_child", str(root)]
+    child = [sys.executable, "-m", "tests.integration.runner.mount_child", str(root), protection]
     ended = subprocess.run(
         [*in_namespace, *as_user, *child], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert (root / "other.txt").read_text() == "one"
+
+
+@pytest.mark.parametrize("as_user", [[], AS_USER], ids=["as root", "as a user"])
+def test_what_is_mounted_inside_is_seen_and_not_changed(root: Path, as_user: list[str]) -> None:
+    run_child(root, as_user, Protection.LAYERS)
+
+
+def test_a_users_project_is_writable_in_a_crowded_folder(root: Path) -> None:
+    crowd(root)
+    run_child(root, AS_USER, Protection.LAYERS)
+
+
+@pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock")
+def test_a_users_crowded_project_with_a_mount_inside_falls_back_to_landlock(root: Path) -> None:
+    crowd(root / "project")
+    run_child(root, AS_USER, Protection.LANDLOCK)
