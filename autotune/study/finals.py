@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
-from autotune.measure.interval import mean_and_half_width
+from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, TYPICAL_RUN_SPREAD, half_width
 from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
 from autotune.model.events import Event, FinalFinished, FinalsStarted, FinalStarted
 from autotune.model.outcome import Outcome
@@ -320,8 +321,8 @@ def fits(records: Sequence[FinalRecord], number: int) -> bool:
 def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, tuple[float, float]] | None:
     """Geometric mean of a finalist's rates over the rounds, in samples per second, with the interval at 95 %.
 
-    None when the finalist was never measured. The interval is a t-interval over the rounds; with a single round, the
-    interval is the round's own.
+    None when the finalist was never measured. The interval knows the spread of a finalist's own rounds and of the other
+    finalists' rounds (`autotune.measure.pair_interval`). With a single round, the interval is the round's own.
     """
     looks = [record.result.measurement for record in records if record.number == number]
     measured = [look for look in looks if look is not None]
@@ -329,5 +330,16 @@ def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, 
         return None
     if len(measured) == 1:
         return measured[0].samples_per_second, (measured[0].low, measured[0].high)
-    mean, half = mean_and_half_width([math.log(look.samples_per_second) for look in measured], CONFIDENCE)
+    rates = [math.log(look.samples_per_second) for look in measured]
+    mean, half = fmean(rates), half_width(rates, _typical_spread(records, number), CONFIDENCE)
     return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
+
+
+def _typical_spread(records: Sequence[FinalRecord], number: int) -> float:
+    """Typical spread of the logarithm of a rate on this machine, by the runs of all finalists but the given one."""
+    others: dict[int, list[float]] = {}
+    for record in records:
+        if record.number != number and record.result.measurement is not None:
+            others.setdefault(record.number, []).append(math.log(record.result.measurement.samples_per_second))
+    spreads = [stdev(rates) for rates in others.values() if len(rates) > 1]
+    return max(TYPICAL_RUN_SPREAD, min(MOST_TYPICAL_SPREAD, max(spreads, default=0.0)))

@@ -1,7 +1,7 @@
 """Run where something is mounted inside the user's folder: starts one run there, and looks whether anything changed.
 
-Arguments: a folder, and the protection of the run. The folder has an empty `home`, and a `project` with a mount at `data`
-and a mounted file `one.txt`.
+Arguments: a folder, and the protection of the run. The folder has an empty `home`, and a `project` with a mount at
+`data` and a mounted file `one.txt`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, PRIOR_WIDTH
 from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
 
 BASELINE = 0
@@ -30,14 +31,46 @@ def no_preference(candidate):
     return (0.0,)
 
 
+def mixture_half_width(*, sum_of_squares, num, typical, confidence):
+    """The half width of `pair_interval` by another way: a fine sum over spreads, and the normal distribution's tail."""
+    spreads = [math.exp(-9 + index / 100) for index in range(1200)]
+    weights = [
+        math.exp(-0.5 * (math.log(s / typical) / PRIOR_WIDTH) ** 2 - sum_of_squares / (2 * s * s)) / s ** (num - 1)
+        for s in spreads
+    ]
+    low, high = 0.0, 10.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        tails = sum(
+            2 * w * statistics.NormalDist(0, s / math.sqrt(num)).cdf(-middle)
+            for s, w in zip(spreads, weights, strict=True)
+        ) / sum(weights)
+        low, high = (middle, high) if tails > 1 - confidence else (low, middle)
+    return high
+
+
+def test_three_rounds_that_all_say_twice_are_a_gain_though_one_is_disturbed():
+    finals = finals_of({0: [981.0, 750.0, 793.0], 1: [1433.0, 1479.0, 1474.0]})
+    comparison = compare(finals, 1, 0)
+    assert comparison.is_gain and comparison.low > 1.1
+
+
+def test_two_rounds_that_agree_find_a_gain_of_a_quarter():
+    assert compare(finals_of({0: [0.78, 0.781], 1: [0.973, 0.975]}), 1, 0).is_gain
+
+
+def test_two_rounds_that_agree_by_chance_beside_rates_that_jump_are_no_gain():
+    assert not compare(finals_of({0: [100.0, 180.0], 1: [125.0, 225.0]}), 1, 0).is_gain
+
+
 def test_the_comparison_is_the_one_computed_by_hand():
-    # Log-ratios ln 2, ln 2 + 0.1, ln 2 - 0.1: mean ln 2, standard deviation 0.1; t of 2 degrees at 98 % is 6.9645567.
+    # Log-ratios ln 2, ln 2 + 0.1, ln 2 - 0.1: mean ln 2. Their sums spread beyond the largest typical spread.
     finals = finals_of({0: [100.0, 50.0, 80.0], 1: [200.0, 100.0 * math.exp(0.1), 160.0 * math.exp(-0.1)]})
     comparison = compare(finals, 1, 0)
-    half_width = 6.9645567 * 0.1 / math.sqrt(3)
+    half_width = mixture_half_width(sum_of_squares=0.02, num=3, typical=MOST_TYPICAL_SPREAD, confidence=0.98)
     assert comparison.ratio == pytest.approx(2.0)
-    assert comparison.low == pytest.approx(2.0 * math.exp(-half_width), rel=1e-6)
-    assert comparison.high == pytest.approx(2.0 * math.exp(half_width), rel=1e-6)
+    assert comparison.low == pytest.approx(2.0 * math.exp(-half_width), rel=1e-3)
+    assert comparison.high == pytest.approx(2.0 * math.exp(half_width), rel=1e-3)
     assert comparison.num_rounds == 3
     assert comparison.is_gain
 
@@ -53,7 +86,7 @@ def test_the_comparison_the_other_way_round_is_the_inverse():
 def test_what_slows_a_whole_round_cancels():
     finals = finals_of({0: [100.0, 10.0, 55.0], 1: [120.0, 12.0, 66.0]})
     comparison = compare(finals, 1, 0)
-    assert (comparison.low, comparison.high) == (pytest.approx(1.2), pytest.approx(1.2))
+    assert comparison.ratio == pytest.approx(1.2) and comparison.is_gain
 
 
 def test_only_rounds_that_both_were_measured_in_are_compared():
@@ -140,7 +173,7 @@ def test_a_real_gain_is_not_lost_to_a_faster_one_that_is_erratic():
 
 
 def test_a_tiny_gain_ties_with_a_preferred_baseline():
-    finals = finals_of({0: [100.0] * 3, 1: [100.5, 100.6, 100.5]})
+    finals = finals_of({0: [100.0] * 6, 1: [100.5, 100.6, 100.5] * 2})
     assert compare(finals, 1, 0).is_gain
     assert choose_winner(finals, BASELINE, lambda candidate: (candidate,))[0] == BASELINE
     assert choose_winner(finals, BASELINE, lambda candidate: (-candidate,))[0] == 1
@@ -211,9 +244,9 @@ def num_gains(gains, num_finals, *, seed):
     return sum(simulated_finals(rng, gains)[0] != BASELINE for _ in range(num_finals))
 
 
-def test_equal_candidates_are_called_a_gain_about_once_in_forty():
+def test_equal_candidates_are_called_a_gain_at_most_once_in_forty():
     """95 % over all looks leaves 2.5 % on the upper side; every look at 95 % would find 60."""
-    assert 10 <= num_gains([1.0], 1000, seed=7) <= 38
+    assert 1 <= num_gains([1.0], 1000, seed=7) <= 25
 
 
 def test_of_three_equal_candidates_one_is_called_a_gain_about_once_in_fifteen():

@@ -1,0 +1,93 @@
+"""How often the finals' interval holds the truth and finds a gain, on simulated runs, in Markdown.
+
+    python -m tests.benchmarks.measure.finals [--finals 1000]
+
+A cell is the noise of one run (the standard deviation of its rate's logarithm) and a kind of disturbance: none, one run
+in ten loses 10 to 50 % of its rate, or whole rounds are 30 % faster or slower. About four minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections.abc import Sequence
+
+from autotune.measure.paired import Comparison, Final, choose_winner, compare
+from autotune.study.budget import MAX_ROUNDS, NUM_ROUNDS
+
+NOISES = (0.005, 0.01, 0.03, 0.1, 0.3)
+KINDS = ("quiet", "disturbed runs", "drifting rounds")
+SHARE_DISTURBED, DRIFT = 0.1, 0.3
+GAIN = 1.05
+CLEAR_GAIN = 1.5
+
+
+def rounds(rng: random.Random, gains: Sequence[float], noise: float, kind: str, num: int) -> list[Final]:
+    """Runs of the baseline, candidate 0, and of candidates that are truly faster by the given ratios."""
+    finals = []
+    for index in range(num):
+        drift = rng.gauss(0.0, DRIFT) if kind == "drifting rounds" else 0.0
+        for candidate, gain in enumerate((1.0, *gains)):
+            lost = rng.uniform(0.1, 0.7) if kind == "disturbed runs" and rng.random() < SHARE_DISTURBED else 0.0
+            rate = 100.0 * gain * math.exp(rng.gauss(0.0, noise) + drift - lost)
+            finals.append(
+                Final(candidate=candidate, round=index, samples_per_second=rate, peak_memory_bytes=1, feasible=True)
+            )
+    return finals
+
+
+def searched(finals: Sequence[Final]) -> tuple[int, dict[int, Comparison]]:
+    """The winner and the comparisons, with more rounds while the best looks faster but not beyond doubt."""
+    for num in range(NUM_ROUNDS, MAX_ROUNDS + 1):
+        seen = [final for final in finals if final.round < num]
+        winner, comparisons = choose_winner(seen, 0, lambda _: (0.0,))
+        best = max(comparisons.values(), key=lambda comparison: comparison.ratio)
+        if best.is_gain or best.ratio <= 1:
+            break
+    return winner, comparisons
+
+
+def cell(noise: float, kind: str, num: int) -> list[float]:
+    """Shares, of so many finals: held in two rounds, in three, in all; false gains of one and of three; found gains."""
+    rng = random.Random(f"{noise}:{kind}")
+
+    def share(outcomes: Sequence[bool]) -> float:
+        return sum(outcomes) / len(outcomes)
+
+    def holds(num_rounds: int) -> bool:
+        comparison = compare(rounds(rng, [1.0], noise, kind, num_rounds), 1, 0)
+        return comparison.low <= 1.0 <= comparison.high
+
+    def is_gain(*gains: float) -> bool:
+        return searched(rounds(rng, gains, noise, kind, MAX_ROUNDS))[0] != 0
+
+    def holds_in_search() -> bool:
+        comparison = searched(rounds(rng, [1.0], noise, kind, MAX_ROUNDS))[1][1]
+        return comparison.low <= 1.0 <= comparison.high
+
+    return [
+        share([holds(2) for _ in range(num)]),
+        share([holds(3) for _ in range(num)]),
+        share([holds_in_search() for _ in range(num)]),
+        share([is_gain(1.0) for _ in range(num)]),
+        share([is_gain(1.0, 1.0, 1.0) for _ in range(num)]),
+        share([is_gain(GAIN) for _ in range(num)]),
+        share([is_gain(CLEAR_GAIN) for _ in range(num)]),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--finals", type=int, default=1000, help="of each cell and column")
+    num = parser.parse_args().finals
+    print("| noise of a run | kind | 2 rounds hold | 3 | 3 to 6 | false gain of 1 | of 3 | 5 % found | 50 % |")
+    print("| --- " * 9 + "|")
+    for kind in KINDS:
+        for noise in NOISES:
+            shares = " | ".join(f"{share:.1%}" for share in cell(noise, kind, num))
+            print(f"| {noise:.1%} | {kind} | {shares} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
