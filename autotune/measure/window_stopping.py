@@ -24,8 +24,13 @@ RACE_CONFIDENCE = 0.98
 LONGEST_COMMON_CYCLE = 64
 """Longest cycle of a block, in micro-batches. With a longer cycle, blocks would take longer than the trial."""
 
-_SINGLE_BLOCK_PATIENCE = 4.0
-"""Multiple of the time limit allowed to a window with fewer than 2 blocks: one block has no interval."""
+LEAST_BLOCKS = 4
+"""Fewest blocks of a measurement: fewer give no useful interval."""
+LEAST_BLOCKS_OF_RACE = 2
+"""Fewest blocks of a window that races against a best rate: a slow trial shall not take longer to lose."""
+
+_PATIENCE = 4.0
+"""Multiple of the time limit allowed to a window with fewer than the least blocks, as of a script with long pauses."""
 
 
 class StopReason(StrEnum):
@@ -93,7 +98,7 @@ def may_end(num_blocks: int, elapsed_s: float, rule: WindowRule) -> bool:
     Raises:
         ValueError: When the rule's first look is below 2.
     """
-    return is_look(num_blocks, rule.min_blocks) or _is_out_of_time(num_blocks, elapsed_s, rule)
+    return is_look(num_blocks, rule.min_blocks) or _is_out_of_time(num_blocks, elapsed_s, rule, LEAST_BLOCKS_OF_RACE)
 
 
 def decide(
@@ -124,7 +129,8 @@ def decide(
             upper_bound = estimate_rate(blocks, RACE_CONFIDENCE).interval.high
             if upper_bound < incumbent_samples_per_second * rule.race_margin:
                 return StopReason.RACED_OUT
-    return StopReason.TIME_LIMIT if _is_out_of_time(len(blocks), elapsed_s, rule) else None
+    least_blocks = LEAST_BLOCKS if incumbent_samples_per_second is None else LEAST_BLOCKS_OF_RACE
+    return StopReason.TIME_LIMIT if _is_out_of_time(len(blocks), elapsed_s, rule, least_blocks) else None
 
 
 def block_size(num_workers: int, grad_accum_steps: int, micro_step_s: float, min_block_s: float) -> int:
@@ -206,9 +212,9 @@ def _was_extended(blocks: Sequence[Block], rule: WindowRule) -> bool:
     )
 
 
-def _is_out_of_time(num_blocks: int, elapsed_s: float, rule: WindowRule) -> bool:
-    if num_blocks < 2:
-        return elapsed_s > _SINGLE_BLOCK_PATIENCE * rule.max_window_s
+def _is_out_of_time(num_blocks: int, elapsed_s: float, rule: WindowRule, least_blocks: int) -> bool:
+    if num_blocks < least_blocks:
+        return elapsed_s > _PATIENCE * rule.max_window_s
     return elapsed_s >= rule.max_window_s
 
 

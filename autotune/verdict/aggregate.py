@@ -15,11 +15,10 @@ from autotune.measure.epoch import (
     restart_cost_s,
 )
 from autotune.measure.interval import estimate_rate
+from autotune.measure.window_stopping import LEAST_BLOCKS
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import Measurement, RankResult, RankStatus
 
-MIN_BLOCKS = 4
-"""Fewer blocks give no interval worth the name."""
 RACED_MARGIN = 0.02
 """A rate known only from its fastest step may be exceeded by this much, by the clock's grain and one lucky step."""
 
@@ -30,7 +29,7 @@ def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
     Only samples whose gradients reached a completed step count, and the start of an epoch is spread over its samples.
     """
     windows = [_window(rank) for rank in ranks]
-    if min(len(window) for window in windows) < MIN_BLOCKS:
+    if min(len(window) for window in windows) < LEAST_BLOCKS:
         return _bound(ranks)
     estimates = [estimate_rate(window) for window in windows]
     slowest = max(range(len(windows)), key=lambda i: _seconds_per_step(windows[i]))

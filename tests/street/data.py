@@ -265,7 +265,7 @@ def classified_sentences(folder: Path, *, count: int, size: str) -> None:
         with (folder / name).open("w", newline="") as out:
             rows = csv.writer(out)
             rows.writerow(["sentence1", "label"])
-            rows.writerows([line, n % 2] for n, line in enumerate(sentences(number, rows_made, 40)))
+            rows.writerows([line, ("no", "yes")[n % 2]] for n, line in enumerate(sentences(number, rows_made, 40)))
     tiny = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
     config = BertConfig(vocab_size=len(WORDS) + 5, **(tiny if size == "tiny" else {}))
     BertForSequenceClassification(config).save_pretrained(folder / "model")

@@ -85,11 +85,17 @@ def test_the_time_limit_holds_between_the_looks():
     assert [decide(blocks[:n], RULE, None) for n in range(5)] == [None, None, None, None, StopReason.TIME_LIMIT]
 
 
-def test_one_block_alone_is_waited_for_four_times_as_long():
-    assert decide([make_block(9.0)], RULE, None) is None
-    assert decide([make_block(32.0)], RULE, None) is None
-    assert decide([make_block(32.1)], RULE, None) is StopReason.TIME_LIMIT
-    assert decide([make_block(9.0), make_block(9.0)], RULE, None) is StopReason.TIME_LIMIT
+def test_a_window_of_too_few_blocks_to_be_judged_is_waited_for_four_times_as_long():
+    for num in (1, 2, 3):
+        assert decide([make_block(9.0 / num)] * num, RULE, None) is None
+        assert decide([make_block(32.0 / num)] * num, RULE, None) is None
+        assert decide([make_block(32.1 / num)] * num, RULE, None) is StopReason.TIME_LIMIT
+    assert decide([make_block(2.1)] * 4, RULE, None) is StopReason.TIME_LIMIT
+
+
+def test_a_slow_window_takes_no_longer_to_lose_a_race():
+    assert decide([make_block(9.0)], RULE, 100.0) is None
+    assert decide([make_block(9.0), make_block(9.0)], RULE, 100.0) is StopReason.TIME_LIMIT
 
 
 def test_a_window_that_cannot_win_is_raced_out():

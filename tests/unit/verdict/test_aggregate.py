@@ -10,10 +10,11 @@ import pytest
 
 from autotune.measure.block import Phase
 from autotune.measure.build_rate import BUILT_WEIGHT
+from autotune.measure.window_stopping import LEAST_BLOCKS
 from autotune.model.result import RaisedError, RankResult, RankStatus
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.units import GIB
-from autotune.verdict.aggregate import MIN_BLOCKS, RACED_MARGIN, device_peak_bytes, measurement_of, probed_facts
+from autotune.verdict.aggregate import RACED_MARGIN, device_peak_bytes, measurement_of, probed_facts
 from tests.unit.facts import script_facts
 from tests.unit.runner.samples import block, rank
 
@@ -46,7 +47,7 @@ def test_only_blocks_of_the_window_count() -> None:
 
 
 def test_too_few_blocks_on_any_rank_give_no_measurement() -> None:
-    few = rank(rank=1, world_size=2, blocks=(block(),) * (MIN_BLOCKS - 1))
+    few = rank(rank=1, world_size=2, blocks=(block(),) * (LEAST_BLOCKS - 1))
     assert measurement_of([rank(world_size=2), few]) is None
 
 
