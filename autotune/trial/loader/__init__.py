@@ -1,1 +1,1 @@
-"""Finds the training DataLoader, rebuilds it with other arguments, and gives the script its batches."""
+"""Finds the training DataLoader, applies other arguments, and gives the script batches."""

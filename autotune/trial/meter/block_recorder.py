@@ -44,7 +44,7 @@ class Recorder:
 
     Args:
         clock: The clock of the device that trains.
-        built: Gives what the loader's workers have built so far, or None when the workers write no log.
+        built: Gives the log of the loader's workers as of now, or None when the workers write no log.
         max_steps_ahead: Most steps that the host may be ahead of the device; None sets no bound.
     """
 
@@ -59,7 +59,7 @@ class Recorder:
         self.phase = Phase.WARMUP
         self.num_blocks = dict.fromkeys(Phase, 0)
         self.elapsed_s = dict.fromkeys(Phase, 0.0)
-        """Blocks that the device has finished and the sum of their durations, by phase."""
+        """Number and total seconds of the blocks finished by the device, by phase."""
         self._clock, self._mark = clock, clock.mark
         self._built = built
         self._max_steps_ahead = max_steps_ahead
@@ -74,7 +74,7 @@ class Recorder:
         """The last mark that the device has reached."""
         self._longest_step_s = 0.0
         self._finished: list[tuple[Phase, Count]] = []
-        """Counts of finished blocks that nobody has asked for yet."""
+        """Counts of finished blocks that are not built yet."""
         self._blocks: list[Block] = []
         self._of_phase: dict[Phase, list[Block]] = {phase: [] for phase in Phase}
 
@@ -124,7 +124,7 @@ class Recorder:
         return tuple(self._blocks)
 
     def _built_in_window(self) -> Built | None:
-        """What the workers have built so far; None outside the window, where blocks may be single steps."""
+        """The log of the workers as of now; None outside the window, since blocks may be single steps."""
         return self._built() if self.phase is Phase.WINDOW else None
 
     def _keep_up(self, max_steps_ahead: int) -> None:

@@ -16,7 +16,7 @@ _IDLE = 0.0
 
 
 class Built(NamedTuple):
-    """What a loader's workers have built up to some moment."""
+    """The batches built by a loader's workers up to some moment."""
 
     num: float
     """Number of batches; a batch in the making counts by its age as a share of the mean building time."""
@@ -56,7 +56,7 @@ class BuildLog:
         return batch
 
     def built(self) -> Built:
-        """What all workers have built so far."""
+        """The batches built by all workers so far."""
         now = time.monotonic()
         fields = self._fields[:]
         times = BuildTimes(

@@ -37,7 +37,7 @@ class Meter:
         measured: Called first after the window when a restart of the epoch follows.
         at_phase: Called at the beginning of each phase.
         at_block_end: Called when a block has ended on the host.
-        built: Gives what the loader's workers have built so far, or None when the workers write no log.
+        built: Gives the log of the loader's workers as of now, or None when the workers write no log.
         epochs: Begins a new epoch after the window; None to measure no restart.
         watcher: Observes the loop after the measurement; None to measure the rate alone.
     """

@@ -16,8 +16,8 @@ MAX_STEPS_AHEAD = 2
 """Steps that a rank's host may be ahead of its device. Without a bound a rank could queue collectives far beyond the
 last step of the other ranks, and its device would wait for ever."""
 LEAD_STEPS = MAX_STEPS_AHEAD + 2
-"""Optimizer steps between decision and change: the steps that a host may be ahead, one step for lockstep, and one step
-for a rank that has just read the file."""
+"""Optimizer steps between decision and change: MAX_STEPS_AHEAD, a step for the lockstep of ranks, and a step for a rank
+that has just read the file."""
 
 _SLOT_BYTES = 8
 
@@ -36,15 +36,15 @@ class Mark(IntEnum):
     RESTART = 6
     """1 when the window's end is followed by the start of a new epoch."""
     SAMPLES = 7
-    """Samples of rank 0 up to the end of its last block, for progress displays."""
+    """Samples of rank 0 up to the end of the last block, for progress displays."""
     WAIT_US = 8
-    """Microseconds that rank 0 has waited for data up to the end of its last block."""
+    """Microseconds that rank 0 has waited for data up to the end of the last block."""
     OBSERVED = 9
     """Step at which the observation of the loop is over."""
     RACED = 10
     """1 when the trial ends because it cannot be the fastest."""
     REPORTED = 11
-    """1 when a training process has written its report, and its end need not be waited for."""
+    """1 when a training process has written a last report, so that nobody waits long for the end of the process."""
 
 
 class Progress:

@@ -1,1 +1,1 @@
-"""Observes the training loop of a diagnosis after the window of its trial; loaded by diagnoses alone."""
+"""Observes the training loop of a diagnosis after the window; loaded by diagnoses alone."""

@@ -1,4 +1,4 @@
-"""Times copies: of the heaviest layers in other number formats, and of the script's optimizer in its fused form."""
+"""Times copies of the heaviest layers in other number formats, and of the script's optimizer in the fused form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autotune.trial.torch.device_clock import Clock
 
 NUM_LAYERS = 3
 LIMIT_S = 0.25
-"""Seconds for one layer in one format, and for one form of the optimizer."""
+"""Seconds for a layer in one format, and for a form of the optimizer."""
 LEAST_RUNS = 3
 LAYERS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 OF_TORCH = "torch.optim"
@@ -67,7 +67,7 @@ def format_ratios(uses: LayerUses, clock: Clock, *, is_cuda: bool, is_autocast: 
         uses: The layers and their inputs.
         clock: The clock of the device.
         is_cuda: Whether the script trains on CUDA.
-        is_autocast: Whether the script runs its own autocast; no format is compared then.
+        is_autocast: Whether the script runs autocast by itself; no formats are compared then.
     """
     heaviest = uses.heaviest()
     if not heaviest or is_autocast:

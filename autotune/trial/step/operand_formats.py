@@ -61,7 +61,7 @@ class OperandDetector:
         """The context for the first call of a root."""
         if torch.compiler.is_compiling():
             return nullcontext()
-        # Replicas compute in threads of their own, out of sight of a context in this thread.
+        # Replicas compute in separate threads, out of sight of a context in this thread.
         if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and num_replicas(root) == 1:
             return _every_product(self._note)
         if self._hook is None:
@@ -98,7 +98,7 @@ class OperandDetector:
 
     def _see(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, tuple) and output:
-            output = output[0]  # of a recurrent layer, before its state; of an attention, before its weights
+            output = output[0]  # a recurrent layer also returns a state, an attention also returns weights
         if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
             self._trained = Counter({output.dtype: 1})
             if not torch.compiler.is_compiling():
@@ -108,7 +108,7 @@ class OperandDetector:
 
 
 def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Layers with products in their own calls; a MultiheadAttention uses its projections without calling them."""
+    """Layers with a product in each call, without the projections of a MultiheadAttention, which are never called."""
     inner = {
         id(part)
         for attention in root.modules()

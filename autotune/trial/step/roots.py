@@ -15,10 +15,10 @@ from autotune.trial.torch.patching import wrap
 
 
 class Roots:
-    """Finds root modules, prepares each once, and runs an action before each of their calls.
+    """Finds root modules, prepares each root once, and runs an action before each call of a root.
 
-    `nn.Module.__call__` is wrapped during the search only. Afterwards each root carries its own small wrapper, so that
-    nothing stays on the path of the other modules.
+    `nn.Module.__call__` is wrapped during the search only. Afterwards each root carries a small wrapper, and nothing
+    stays on the path of other modules.
     """
 
     def __init__(self) -> None:

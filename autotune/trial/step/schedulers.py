@@ -86,8 +86,8 @@ def _is_rate(value: Any) -> bool:
 class HeldSchedulers:
     """Holds back the steps of schedulers while micro-batches are pending.
 
-    A scheduler that is stepped per batch is called again with the optimizer's step, and moves then. A scheduler without
-    a second call was stepped for another reason, such as an epoch that the script left early, and moves after the step.
+    A scheduler stepped per batch is called again with the optimizer's step, and moves at this call. A scheduler without
+    a second call was stepped for another reason, such as an epoch left early, and moves after the optimizer's step.
 
     Args:
         is_pending: Whether micro-batches wait for their step now.

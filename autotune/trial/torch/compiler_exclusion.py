@@ -1,4 +1,4 @@
-"""Keeps torch's compiler out of the functions of `trial/`, which run within the steps that a script compiles.
+"""Keeps torch's compiler out of the functions of `trial/` that run within a script's compiled step.
 
 The compiler enters every Python function that compiled code calls. A function that counts would be compiled anew for
 new counts, and torch would check every version at every call.
