@@ -135,6 +135,23 @@ def call_when_cuda_starts(action: Any) -> bool:
     return True
 
 
+COMPILER_THREADS = ("InductorSubproc", "subproc_worker_timer")
+"""Names of the compiler's own threads, beside the threads of `compiler_threads`."""
+
+
+def compiler_threads() -> frozenset[Any]:
+    """The threads in which torch's compiler builds kernels; empty before the first compilation.
+
+    Also empty when torch has moved the pool: the threads then count as the script's.
+    """
+    compiler = getattr(sys.modules.get("torch._inductor.async_compile"), "AsyncCompile", None)
+    pool = getattr(compiler, "pool", None)
+    cache_info = getattr(pool, "cache_info", None)
+    if pool is None or cache_info is None or not cache_info().currsize:
+        return frozenset()
+    return frozenset(getattr(pool(), "_threads", ()))
+
+
 def is_cuda_on() -> bool:
     """Whether this process has initialised CUDA; never initialises it."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
 import sys
 import threading
 from types import ModuleType, SimpleNamespace
@@ -41,3 +42,22 @@ def test_a_thread_may_unless_it_is_a_tools(monkeypatch: pytest.MonkeyPatch, name
     threads = [threading.main_thread(), threading.Thread(name=name)]
     monkeypatch.setattr(threading, "enumerate", lambda: threads)
     assert may_read_ahead() is may
+
+
+STARTS_THE_COMPILERS_THREADS = """
+import threading
+from torch._inductor.async_compile import AsyncCompile
+
+AsyncCompile.pool().submit(int).result()
+others = [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
+from autotune.trial.probe.foreign_loaders import may_read_ahead
+print(len(others) > 0, may_read_ahead())
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print(may_read_ahead())
+"""
+
+
+def test_the_threads_of_torchs_compiler_read_nothing_ahead() -> None:
+    words = [sys.executable, "-c", STARTS_THE_COMPILERS_THREADS]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "True"]
