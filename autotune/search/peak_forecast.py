@@ -15,7 +15,9 @@ import numpy as np
 
 from autotune.search.gaussian_process import Array
 from autotune.search.history import History
-from autotune.settings import Precision, Settings
+from autotune.settings import BY_NAME, SETTINGS, Settings
+from autotune.settings.precision import HALF as HALF_WIDTH
+from autotune.settings.setting import Memory, PeakFactor
 from autotune.space.search_space import SearchSpace
 
 READING = 0.015
@@ -31,22 +33,16 @@ BEYOND_CAP_READING = 0.02
 MAX_ITERATIONS = 12
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Prior:
-    mean: float
-    deviation: float
-
-
-HALF = _Prior(mean=math.log(0.68), deviation=0.15)
+HALF = PeakFactor(mean=math.log(0.68), deviation=0.15)
 """Logarithm of the activations' memory in formats of half the width, relative to other formats."""
-COMPILED = _Prior(mean=math.log(0.9), deviation=0.12)
+COMPILED = PeakFactor(mean=math.log(0.9), deviation=0.12)
 """Logarithm of the activations' memory in a compiled model, relative to an eager one."""
-WORKSPACE = _Prior(mean=0.025, deviation=0.02)
-"""Logarithm of the peak's growth from cuDNN's workspaces."""
-SEGMENTS = _Prior(mean=-0.03, deviation=0.05)
-"""Logarithm of the peak's change from expandable segments: memory lost between blocks becomes usable."""
-ACCUMULATED = _Prior(mean=0.02, deviation=0.04)
+FACTORS = tuple((setting.name, setting.peak_factor) for setting in SETTINGS if setting.peak_factor is not None)
+"""Switches that change the whole peak, with the prior of the logarithm of the change."""
+ACCUMULATED = PeakFactor(mean=0.02, deviation=0.04)
 """Logarithm of the fixed part's growth from accumulated gradients."""
+NUM_SHARES = 6
+"""Number of parts before the factors of the whole peak."""
 UNKNOWN = 1.0
 """Standard deviation of the logarithm of a completely unknown part."""
 
@@ -77,14 +73,13 @@ class PeakForecast:
         smallest = min(math.exp(peak) for peak in self._peaks)
         size = min(_size(one) for one in self._settings)
         self._priors = (
-            _Prior(mean=math.log(smallest / 2), deviation=UNKNOWN),
-            _Prior(mean=math.log(smallest / 2 / size), deviation=UNKNOWN),
+            PeakFactor(mean=math.log(smallest / 2), deviation=UNKNOWN),
+            PeakFactor(mean=math.log(smallest / 2 / size), deviation=UNKNOWN),
             HALF,
             COMPILED,
-            WORKSPACE,
             ACCUMULATED,
-            _Prior(mean=math.log(smallest / 4), deviation=UNKNOWN),
-            SEGMENTS,
+            PeakFactor(mean=math.log(smallest / 4), deviation=UNKNOWN),
+            *(factor for _, factor in FACTORS),
         )
         self._solve()
 
@@ -120,7 +115,7 @@ class PeakForecast:
 
     def _shares(self, settings: Settings, parts: Array) -> tuple[float, float, float, float]:
         """Bytes of the fixed part, of activations, of workers and of waiting batches, before workspaces."""
-        fixed, per_sample, half, compiled, _, accumulated, worker, _ = parts
+        fixed, per_sample, half, compiled, accumulated, worker = parts[:NUM_SHARES]
         is_half = _is_half(settings)
         constant = math.exp(fixed + accumulated * (settings.grad_accum_steps > 1))
         activations = _size(settings) * math.exp(per_sample + half * is_half + compiled * settings.compile)
@@ -131,7 +126,7 @@ class PeakForecast:
         return constant, activations, settings.num_workers * math.exp(worker), waiting
 
     def _log_peak(self, settings: Settings, parts: Array) -> float:
-        whole = parts[4] * settings.cudnn_benchmark + parts[7] * settings.expandable_segments
+        whole = sum(part * on for part, on in zip(parts[NUM_SHARES:], _switches(settings), strict=True))
         return math.log(sum(self._shares(settings, parts))) + float(whole)
 
     def _slopes(self, settings: Settings, parts: Array) -> Array:
@@ -145,10 +140,9 @@ class PeakForecast:
                 activations / whole,
                 activations / whole * is_half,
                 activations / whole * settings.compile,
-                1.0 * settings.cudnn_benchmark,
                 constant / whole * (settings.grad_accum_steps > 1),
                 workers / whole,
-                1.0 * settings.expandable_segments,
+                *_switches(settings),
             ]
         )
 
@@ -167,15 +161,22 @@ class _Need:
 
 
 def _need(settings: Settings, *, is_cpu: bool) -> _Need:
-    amounts: tuple[int, ...] = (_size(settings), settings.cudnn_benchmark, settings.grad_accum_steps > 1)
+    amounts: tuple[int, ...] = (_size(settings), settings.grad_accum_steps > 1)
+    amounts += tuple(getattr(settings, name) for name, _ in FACTORS if BY_NAME[name].memory is Memory.MORE)
     if is_cpu:
         amounts += (settings.num_workers, settings.num_workers * settings.prefetch_factor * _size(settings))
-    kind = (settings.compile, _is_half(settings), settings.expandable_segments, settings.knobs)
+    either = tuple(getattr(settings, name) for name, _ in FACTORS if BY_NAME[name].memory is Memory.EITHER)
+    kind = (settings.compile, _is_half(settings), *either, settings.knobs)
     return _Need(kind=kind, amounts=amounts)
 
 
+def _switches(settings: Settings) -> tuple[float, ...]:
+    """1 for each switch of FACTORS in the on state, 0 otherwise."""
+    return tuple(1.0 * getattr(settings, name) for name, _ in FACTORS)
+
+
 def _is_half(settings: Settings) -> bool:
-    return settings.precision in (Precision.BF16, Precision.FP16)
+    return settings.precision in HALF_WIDTH
 
 
 def _size(settings: Settings) -> int:

@@ -5,14 +5,28 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Arguments, Features, Group, Memory, ScriptCase, Setting, of_loader
-from autotune.settings.shared_reasons import why_no_single_step
+from autotune.settings.loader_group import of_loader
+from autotune.settings.setting import Arguments, Features, Group, Memory, ScriptCase, Setting
 
 if TYPE_CHECKING:
     from autotune.settings.data_type import Settings
 
 USUAL_MICRO_BATCH = 16
 """Around this size a micro-step's own cost and the cost of its samples are usually alike."""
+
+
+def why_no_single_step(case: ScriptCase) -> str:
+    """Why backward and step cannot be separated soundly; empty when possible."""
+    facts = case.facts
+    if facts.num_optimizers == 0:
+        return "no torch optimizer steps: the script updates its parameters by hand"
+    if facts.num_optimizers > 1:
+        return f"the script steps {facts.num_optimizers} optimizers, whose gradients would mix"
+    if facts.uses_closure:
+        return "the script steps with a closure"
+    if facts.num_backwards_per_step != facts.num_micro_batches_per_step:
+        return f"the script runs {facts.num_backwards_per_step} backward passes per optimizer step"
+    return ""
 
 
 def why_no_split(case: ScriptCase) -> str:
@@ -93,13 +107,7 @@ SETTING = Setting(
     decides_training=True,
     features=Features(trends=_trends),
     arguments=Arguments(
-        numbers=(
-            "batch_size",
-            "batchsize",
-            "train_batch_size",
-            "micro_batch_size",
-            "per_device_train_batch_size",
-        ),
+        numbers=("batch_size", "batchsize", "train_batch_size", "micro_batch_size", "per_device_train_batch_size"),
         of_trainer="per_device_train_batch_size",
     ),
     read_of_loader=_read_of_loader,

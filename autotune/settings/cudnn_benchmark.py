@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.settings.setting import Features, Group, Memory, SearchCase, Setting, UsualGain, switched
+from autotune.settings.setting import Features, Group, Memory, PeakFactor, SearchCase, Setting, UsualGain, switched
 
 
 def _pointless(case: SearchCase) -> str:
@@ -41,6 +41,7 @@ SETTING = Setting(
     pointless=_pointless,
     usual=UsualGain(value=True, is_small=True, slows_start=True),
     memory=Memory.MORE,
+    peak_factor=PeakFactor(mean=0.025, deviation=0.02),  # cuDNN's workspaces
     moves_batch=True,
     features=Features(compute=switched("cudnn_benchmark")),
     write=_write,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.settings.setting import Group, Memory, SearchCase, Setting
+from autotune.settings.setting import Group, Memory, PeakFactor, SearchCase, Setting
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Variables of the allocator. torch up to 2.7 knows the second alone; later ones prefer the first and warn of the
@@ -75,10 +75,12 @@ SETTING = Setting(
     needs_accelerator=True,
     pointless=_pointless,
     memory=Memory.EITHER,
+    # Memory lost between blocks becomes usable.
+    peak_factor=PeakFactor(mean=-0.03, deviation=0.05),
     moves_batch=True,
     environment=_environment,
     is_set_before_start=True,
     read=_read,
-    by_hand="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python starts",
+    by_hand="add expandable_segments:True to PYTORCH_CUDA_ALLOC_CONF before Python starts",
     by_hand_off="leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF",
 )

@@ -5,20 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from autotune.settings.setting import (
-    Arguments,
-    Effect,
-    Features,
-    Group,
-    Memory,
-    ScriptCase,
-    SearchCase,
-    Setting,
-    Value,
-    loader_argument,
-    of_loader,
-)
-from autotune.settings.shared_reasons import why_no_loader
+from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
+from autotune.settings.setting import Arguments, Effect, Features, Group, Memory, ScriptCase, SearchCase, Setting, Value
 
 WORKERS_PER_CPU = 2
 """Workers beyond this many per usable core only take turns."""
@@ -73,14 +61,7 @@ SETTING = Setting(
     is_memory_of_host=True,
     features=Features(loader=lambda own: (math.log2(1 + own.num_workers), 1.0 * (own.num_workers == 0))),
     arguments=Arguments(
-        numbers=(
-            "num_workers",
-            "workers",
-            "n_workers",
-            "nworkers",
-            "loader_workers",
-            "dataloader_num_workers",
-        ),
+        numbers=("num_workers", "workers", "n_workers", "nworkers", "loader_workers", "dataloader_num_workers"),
         of_trainer="dataloader_num_workers",
     ),
     read_of_loader=lambda loader: int(loader.num_workers),

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.settings.setting import (
-    Arguments,
-    Effect,
-    Features,
-    Group,
-    Setting,
-    UsualGain,
-    loader_argument,
-    of_loader,
-    switched,
-)
-from autotune.settings.shared_reasons import why_no_loader
+from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
+from autotune.settings.setting import Arguments, Effect, Features, Group, Setting, UsualGain, switched
 
 SETTING = Setting(
     name="persistent_workers",

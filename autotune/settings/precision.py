@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from autotune.settings.batch_size import why_no_single_step
 from autotune.settings.setting import Arguments, Features, Group, Memory, ScriptCase, SearchCase, Setting, Value
-from autotune.settings.shared_reasons import why_no_single_step
 
 if TYPE_CHECKING:
     from autotune.settings.data_type import Settings

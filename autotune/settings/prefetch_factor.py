@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import math
 
-from autotune.settings.setting import (
-    Arguments,
-    Effect,
-    Features,
-    Group,
-    Memory,
-    Setting,
-    UsualGain,
-    loader_argument,
-    of_loader,
-)
-from autotune.settings.shared_reasons import why_no_loader
+from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
+from autotune.settings.setting import Arguments, Effect, Features, Group, Memory, Setting, UsualGain
 
 DEFAULT_PREFETCH_FACTOR = 2
 """Default of torch's DataLoader with workers."""

@@ -141,6 +141,15 @@ class UsualGain:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PeakFactor:
+    """The prior of a factor on memory, as logarithms."""
+
+    mean: float
+    deviation: float
+    """Standard deviation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """All that is known of one setting."""
 
@@ -189,6 +198,8 @@ class Setting:
     # What a change means
     effect: Effect = Effect.COMPUTE
     memory: Memory = Memory.NONE
+    peak_factor: PeakFactor | None = None
+    """Factor of a switch on the whole peak; None = no factor is known."""
     is_memory_of_host: bool = False
     """The memory is the host's alone."""
     moves_batch: bool = False
@@ -248,32 +259,6 @@ class Setting:
         return int(number) if is_whole else number
 
 
-def of_loader(name: str) -> Callable[[Any], Value | None]:
-    """The own value of a setting from the facts of the training loader; None without a loader."""
-
-    def own(facts: Any) -> Value | None:
-        value: Value | None = None if facts.loader is None else getattr(facts.loader, name)
-        return value
-
-    return own
-
-
 def switched(name: str) -> Callable[[Settings], Numbers]:
     """One feature, 1 where a setting is on."""
     return lambda settings: (1.0 * getattr(settings, name),)
-
-
-def loader_argument(name: str) -> Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]]:
-    """Arguments of frameworks for a setting of the DataLoader."""
-
-    def of(settings: Settings) -> dict[str, Any]:
-        is_inert = settings.num_workers == 0 and name in settings.inert
-        return {} if is_inert else {name: getattr(settings, name)}
-
-    def for_trainer(settings: Settings, _: bool) -> Mapping[str, Any]:
-        return {f"dataloader_{each}": value for each, value in of(settings).items()}
-
-    def for_loader(settings: Settings, _: bool) -> Mapping[str, Any]:
-        return {"loader": of(settings)}
-
-    return {"hf": for_trainer, "lightning": for_loader, "accelerate": for_loader}

@@ -1,0 +1,51 @@
+"""The common parts of settings that are arguments of the DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from autotune.settings.setting import ScriptCase, Value
+
+if TYPE_CHECKING:
+    from autotune.settings.data_type import Settings
+
+
+def why_no_loader(case: ScriptCase) -> str:
+    """Why the loader's settings are the script's affair; empty when trials can change them."""
+    if case.facts.loader is None:
+        return "no torch DataLoader was seen to train"
+    if "several_loaders" in case.facts.notes:
+        return "several loaders train side by side, and which one to tune is not ours to guess"
+    if "replays_batches" in case.facts.notes:
+        return (
+            "itertools.cycle keeps the first epoch's batches and never asks the loader for more, so that trials, which "
+            "see that epoch, would overrate what loading costs (`while True: yield from loader` reads it anew)"
+        )
+    return ""
+
+
+def of_loader(name: str) -> Callable[[Any], Value | None]:
+    """The own value of a setting from the facts of the training loader; None without a loader."""
+
+    def own(facts: Any) -> Value | None:
+        value: Value | None = None if facts.loader is None else getattr(facts.loader, name)
+        return value
+
+    return own
+
+
+def loader_argument(name: str) -> Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]]:
+    """Arguments of frameworks for a setting of the DataLoader."""
+
+    def of(settings: Settings) -> dict[str, Any]:
+        is_inert = settings.num_workers == 0 and name in settings.inert
+        return {} if is_inert else {name: getattr(settings, name)}
+
+    def for_trainer(settings: Settings, _: bool) -> Mapping[str, Any]:
+        return {f"dataloader_{each}": value for each, value in of(settings).items()}
+
+    def for_loader(settings: Settings, _: bool) -> Mapping[str, Any]:
+        return {"loader": of(settings)}
+
+    return {"hf": for_trainer, "lightning": for_loader, "accelerate": for_loader}
