@@ -59,8 +59,8 @@ def test_prepared_trials_are_what_cold_ones_are_under_each_settings(study: Study
     assert training(prepared[0]) == training(prepared[2]) == training(cold[0])
     assert training(prepared[1]) == training(cold[1])
     in_force = prepared[1].ranks[0].observed
-    asked = {"num_workers": "2", "batch_size": "16", "grad_accum_steps": "2"}
-    asked |= {"intra_op_threads": "1", "precision": "bf16"}
+    asked: dict[str, object] = {"num_workers": 2, "batch_size": 16, "grad_accum_steps": 2}
+    asked |= {"intra_op_threads": 1, "precision": "bf16"}
     assert {name: in_force[name] for name in asked} == asked
     assert len(cold[0].ranks[0].first_losses) > 1 and "signalled\nhung up" in cold[0].log_tail
     for result in prepared:
