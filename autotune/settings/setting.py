@@ -65,7 +65,7 @@ class Device(Protocol):
         """CUDA compute capability, major and minor; None where unknown."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class ScriptCase:
     """A script, unedited, with the permissions of its user.
 
@@ -85,7 +85,7 @@ class ScriptCase:
         return group in self.facts.claims
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class SearchCase(ScriptCase):
     """A script on a machine, in a search."""
 
@@ -99,7 +99,7 @@ class SearchCase(ScriptCase):
     is_linux: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Features:
     """Features of a setting for the regressions of the forecast."""
 
@@ -113,7 +113,7 @@ class Features:
     """Of the share of the compute-only rate that the loader lets through."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Arguments:
     """Arguments of scripts that stand for a setting, with underscores for dashes."""
 
@@ -129,7 +129,7 @@ class Arguments:
     """Argument that the Trainer of Hugging Face hands on unchanged."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class UsualGain:
     """A value that usually makes an accelerator train faster."""
 
@@ -140,7 +140,7 @@ class UsualGain:
     """The value costs seconds at the start of every trial."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class PeakFactor:
     """The prior of a factor on memory, as logarithms."""
 
@@ -149,7 +149,7 @@ class PeakFactor:
     """Standard deviation."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Setting:
     """All that is known of one setting."""
 
