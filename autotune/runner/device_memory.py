@@ -1,8 +1,7 @@
-"""Memory of one trial on its devices, by NVML and from outside: what is in use now, less what was before.
+"""Memory of one trial on its devices, by NVML: memory in use now, less memory in use before.
 
-NVML names processes by the host's ids, which say nothing inside a container, so a trial's share is the growth since it
-began. What others that were there before have grown by is not charged to it, nor is what they gave back counted to its
-favour.
+NVML names processes by the host's ids, useless inside a container, so a trial's share is the growth since the trial's
+start. Growth and shrinkage of earlier processes are left out of the share.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from autotune.host import DeviceInfo
 from autotune.runner import devices as devices
 
 PROCESSES_EVERY_S = 1.0
-"""The list of processes is asked for this often at most: the driver walks all of them for it."""
+"""Shortest time between two requests for the list of processes, because the driver walks all processes."""
 
 
 class DeviceMemory:
-    """Watches the devices of one trial; of several the fullest counts, since each has the same cap.
+    """Watches the devices of one trial. The fullest device counts, since all devices have the same cap.
 
     Args:
-        trained_on: The trial's devices; none on a CPU.
+        trained_on: The trial's devices; empty on a CPU.
         now: The monotonic clock.
     """
 
@@ -29,9 +28,9 @@ class DeviceMemory:
         self.peak_bytes = 0
         """Highest growth on any of the devices so far."""
         self.last_bytes: int | None = None
-        """The growth at the last look, on the fullest device; None where nobody says."""
+        """Growth on the fullest device at the last look; None without figures."""
         self.num_newcomers = 0
-        """Most processes that came after the trial began and are not of its tree; 0 where ids cannot be compared."""
+        """Most processes outside the trial's tree started after the trial; 0 when ids cannot be compared."""
         self._now = now
         self._devices = tuple(trained_on)
         self._used_before = {device.uuid: devices.used_bytes(device) for device in self._devices}
@@ -40,10 +39,10 @@ class DeviceMemory:
         self._listed_at = -PROCESSES_EVERY_S
 
     def check(self, pids: Sequence[int]) -> int:
-        """Reads the devices; the highest growth so far.
+        """Reads the devices and returns the highest growth so far.
 
         Args:
-            pids: The processes of the trial's tree, by the ids of this process's own namespace.
+            pids: Processes of the trial's tree, by the ids of this process's namespace.
         """
         if self._now() - self._listed_at >= PROCESSES_EVERY_S:
             self._listed_at = self._now()
@@ -55,14 +54,14 @@ class DeviceMemory:
         return self.peak_bytes
 
     def outside_allocator_bytes(self, free_bytes: int | None, reserved_bytes: int | None) -> int | None:
-        """What the process on the first device holds outside its caching allocator.
+        """Memory of the process on the first device outside the caching allocator.
 
         Args:
-            free_bytes: Free on the device, as the process saw it.
-            reserved_bytes: Held by its allocator at that moment.
+            free_bytes: Free memory of the device, as the process saw it.
+            reserved_bytes: Memory of the allocator at that moment.
 
         Returns:
-            The rest of the growth; None where one of the figures is missing, or strangers came in between.
+            The rest of the growth; None without all figures, or when strangers came in between.
         """
         if not self._devices or free_bytes is None or reserved_bytes is None or self.num_newcomers:
             return None
@@ -84,7 +83,7 @@ class DeviceMemory:
         growth = sum(running.get(pid, 0) - used for pid, used in before.items())
         newcomers = running.keys() - before.keys() - ours
         if (running.keys() - before.keys()) & ours:
-            # The ids are of our own namespace, so who is not of the tree is a stranger.
+            # The ids are of our namespace, so every other newcomer is a stranger.
             growth += sum(running[pid] for pid in newcomers)
             self.num_newcomers = max(self.num_newcomers, len(newcomers))
         self._others_growth[device.uuid] = growth

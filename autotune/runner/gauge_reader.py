@@ -1,4 +1,4 @@
-"""Rates between two looks at a running trial, from counts that its process writes down; they are read without trust."""
+"""Rates between two looks at a running trial, from the process's counts; the counts are not trusted."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from autotune.model.gauges import Gauges, TrialPhase
 from autotune.runner.reports import Progress
 
 MAX_RATE = 1e12
-"""Samples per second that no training reaches."""
+"""Samples per second beyond the reach of any training."""
 ON_REAL_BATCHES = (TrialPhase.RAMP, TrialPhase.WINDOW)
 
 
 class GaugeReader:
-    """Turns counts into rates; whoever looks more often gets coarser ones.
+    """Turns counts into rates; more frequent looks give coarser rates.
 
     Args:
-        world_size: Ranks that train together; the first one's counts stand for all.
-        is_probe: It measures nothing, and its phases are none.
+        world_size: Ranks that train together; the first rank's counts stand for all ranks.
+        is_probe: Whether the run is a probe, which has no phases of a measurement.
         now: The monotonic clock.
     """
 
@@ -37,10 +37,10 @@ class GaugeReader:
         """The gauges now.
 
         Args:
-            progress: What the trial's process says.
-            cpu_fraction: Share of the usable cores that it keeps busy.
-            device_utilization: Of its device.
-            memory_bytes: What is compared with the cap.
+            progress: Counts of the trial's process.
+            cpu_fraction: Share of the usable cores kept busy by the trial, 0 to 1.
+            device_utilization: Utilization of the device, 0 to 1.
+            memory_bytes: Memory under the cap.
         """
         now, before = self._now(), self._before
         self._before = (now, progress)

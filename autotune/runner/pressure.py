@@ -1,4 +1,4 @@
-"""Load of the machine from /proc and the cgroups: counters that only grow, to be read twice. Nothing is changed."""
+"""Load of the machine from /proc and the cgroups: growing counters, to be read twice. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from autotune.host import PROC, cgroup_folders
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _BUSY_FIELDS = (0, 1, 2, 5, 6, 7)
-"""user, nice, system, irq, softirq and steal of a line of /proc/stat; idle, iowait and the guests' are left out."""
+"""user, nice, system, irq, softirq and steal in a line of /proc/stat; idle, iowait and guest times are left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counters:
-    """One reading; None where the system does not say."""
+    """One reading; None without a counter on this system."""
 
     at_s: float
     """Monotonic time of the reading."""
     cpu_pressure_s: float | None = None
     io_pressure_s: float | None = None
     memory_pressure_s: float | None = None
-    """Time in which at least one task waited, since the machine started."""
+    """Seconds with at least one waiting task, since the start of the machine."""
     throttled_s: float | None = None
-    """Time for which the quota held this process's groups up."""
+    """Seconds for which a CPU quota stopped this process's groups."""
     busy_s: float | None = None
-    """Core seconds of everybody on the cores that this process may use."""
+    """Core seconds of all processes on the cores of this process."""
     ours_s: float = 0.0
     """Core seconds of the trial's tree."""
     storage_read_bytes: int = 0
-    """What the tree has read from storage."""
+    """Bytes read from storage by the tree."""
 
 
 def read_counters(pids: Iterable[int], at_s: float, proc: Path = PROC) -> Counters:
     """All counters now.
 
     Args:
-        pids: The processes of the trial, that which waits for them included.
-        at_s: The time of the reading.
-        proc: Where /proc is.
+        pids: The processes of the trial, and the supervisor.
+        at_s: Time of the reading.
+        proc: The kernel's /proc.
     """
     tree = tuple(pids)
     return Counters(
@@ -56,7 +56,7 @@ def read_counters(pids: Iterable[int], at_s: float, proc: Path = PROC) -> Counte
 
 
 def pressure_s(resource: str, proc: Path = PROC) -> float | None:
-    """Seconds in which at least one task waited for `cpu`, `io` or `memory`; None where it is not counted."""
+    """Seconds with at least one task waiting for `cpu`, `io` or `memory`; None without a counter."""
     try:
         lines = (proc / "pressure" / resource).read_text().splitlines()
     except OSError:
@@ -68,7 +68,7 @@ def pressure_s(resource: str, proc: Path = PROC) -> float | None:
 
 
 def throttled_s(folders: Iterable[Path] | None = None) -> float | None:
-    """Seconds for which a CPU quota has held this process's group, or one above it, up; None where none is counted."""
+    """Seconds for which a CPU quota stopped this process's group or a group above; None without a counter."""
     found = []
     for folder in cgroup_folders("cpu") if folders is None else folders:
         try:
@@ -84,7 +84,7 @@ def throttled_s(folders: Iterable[Path] | None = None) -> float | None:
 
 
 def busy_s(cpus: frozenset[int], proc: Path = PROC) -> float | None:
-    """Core seconds that these cores were not idle; None where the kernel does not say."""
+    """Busy core seconds of these cores; None without a counter."""
     lines = _cpu_lines(proc)
     busy = [
         sum(int(values[i]) for i in _BUSY_FIELDS if i < len(values))
@@ -95,7 +95,7 @@ def busy_s(cpus: frozenset[int], proc: Path = PROC) -> float | None:
 
 
 def num_running(proc: Path = PROC) -> tuple[int, int] | None:
-    """(tasks on a core or waiting for one at this moment, cores of the machine); None where the kernel does not say."""
+    """(tasks running or waiting for a core, cores of the machine); None without figures."""
     try:
         lines = (proc / "stat").read_text().splitlines()
     except OSError:
@@ -106,7 +106,7 @@ def num_running(proc: Path = PROC) -> tuple[int, int] | None:
 
 
 def page_cache_bytes(proc: Path = PROC) -> int | None:
-    """Files that are in memory now; None where the kernel does not say."""
+    """Bytes of files in memory now; None without a figure."""
     try:
         lines = (proc / "meminfo").read_text().splitlines()
     except OSError:
@@ -127,7 +127,7 @@ def _cpu_lines(proc: Path) -> list[list[str]]:
 
 
 def _process_s(process: Path) -> float:
-    """Core seconds of a process and of those children of it that it has waited for."""
+    """Core seconds of a process and of its buried children."""
     try:
         fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
         return sum(map(int, fields[11:15])) / TICKS_PER_S

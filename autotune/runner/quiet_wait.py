@@ -1,4 +1,4 @@
-"""Waiting for a quiet machine before a trial, within bounds: what cannot be waited for is measured and said."""
+"""Waits for a quiet machine before a trial, within bounds; the record tells of a machine that stayed busy."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from autotune.runner.pressure import num_running
 WAIT_LIMIT_S = 3.0
 """Longest wait before one trial."""
 NUM_VAIN_WAITS = 2
-"""After so many waits in a row that brought nothing, this machine is never quiet, and is not waited for again until it
-was found quiet once."""
+"""Waits in vain, in a row, after which the search stops to wait, until the machine was found quiet once."""
 LOOK_EVERY_S = 0.1
 NUM_LOOKS = 3
-"""Looks at the running tasks of which the quietest counts: a task that runs for a moment is everywhere."""
+"""Looks at the running tasks; the quietest look counts, since every machine has tasks that run for a moment."""
 BETWEEN_LOOKS_S = 0.01
 LEFTOVER_BYTES = 256 << 20
-"""Device memory beyond what was in use when the search began that is not yet somebody else's."""
+"""Growth of the device memory in use since the start of the search that is no sign of another user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """How the machine was found."""
+    """State of the machine before a trial."""
 
     waited_s: float
     is_quiet: bool
 
     def written_with(self, result: TrialResult) -> TrialResult:
-        """The result of the trial that was started then, with this in its surroundings, where these were watched."""
+        """The result of the trial that followed, with this state in the surroundings, if watched."""
         if result.surroundings is None:
             return result
         surroundings = replace(result.surroundings, waited_s=self.waited_s, was_quiet=self.is_quiet)
@@ -41,14 +40,14 @@ class Quiet:
 
 
 class QuietWait:
-    """Waits before every trial of one search until nobody else is at work.
+    """Waits before every trial of a search until no other process is at work.
 
     Args:
-        device: Where trials train, as it was when the search began.
-        is_shared: Others may be on the device, so that its memory says nothing; its temperature does.
-        running: (tasks that run or could, cores of the machine); None where nobody says.
+        device: The device that trains, as at the start of the search.
+        is_shared: Whether others may use the device; then the device's memory is no sign, unlike the temperature.
+        running: (tasks running or waiting for a core, cores of the machine); None without figures.
         now: The monotonic clock.
-        sleep: Waits so many seconds.
+        sleep: Waits a number of seconds.
     """
 
     def __init__(
@@ -65,10 +64,10 @@ class QuietWait:
         self._num_vain = 0
 
     def wait(self, is_called_off: Callable[[], bool] = lambda: False) -> Quiet:
-        """Waits for quiet while none of ours runs; how long that took, and whether it came.
+        """Waits for quiet between two trials; the length of the wait, and whether the machine became quiet.
 
         Args:
-            is_called_off: Whether nobody wants to wait any more.
+            is_called_off: Whether to give up the wait.
         """
         began = self._now()
         limit_s = WAIT_LIMIT_S if self._num_vain < NUM_VAIN_WAITS else 0.0
@@ -83,7 +82,7 @@ class QuietWait:
         return self._is_device_quiet() and self._are_cores_free()
 
     def _is_device_quiet(self) -> bool:
-        """Whether the device is cool, and holds no more than it did when the search began."""
+        """Whether the device is cool, and holds no more memory than at the start of the search."""
         if self._device.is_cpu:
             return True
         state = devices.state(self._device)
@@ -95,7 +94,7 @@ class QuietWait:
         return used <= self._device.total_bytes - self._device.free_bytes + LEFTOVER_BYTES
 
     def _are_cores_free(self) -> bool:
-        """Whether the cores of a trial are free but for a share; on a large machine others have cores of their own."""
+        """Whether the cores of a trial are free but for a share; a large machine has further cores for other tasks."""
         usable = usable_cpus()
         for look in range(NUM_LOOKS):
             if look:

@@ -1,4 +1,4 @@
-"""What a trial's processes left in its folder, read without trust: they are the user's, and may have left anything."""
+"""Reads a trial's folder without trust: the user's processes may have written anything."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from autotune.protocol.codec import from_plain
 from autotune.protocol.paths import PROFILE_FILES, TrialPaths
 
 MAX_RESULT_BYTES = 16 << 20
-"""A larger report is not ours."""
+"""Largest report of ours."""
 MAX_RANKS = 1024
-"""Nor are more reports than that."""
+"""Most reports of one trial."""
 MAX_PROGRESS_BYTES = 4096
 MAX_PROFILE_BYTES = 1 << 30
 MAX_LOG_BYTES = 2 << 20
 ORDERS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-"""What terminals take for colours, movements and titles."""
+"""Escape sequences of terminals for colours, movements and titles."""
 LOG_TAIL_CHARS = 4000
 
 
 class UnreadableError(Exception):
-    """A report is there and cannot be used; says why."""
+    """A file cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the tuner reads of the trial's shared file."""
+    """State of a trial in the trial's shared file."""
 
     num_steps: int = 0
     in_window: bool = False
     phase: TrialPhase = TrialPhase.STARTING
     num_samples: int = 0
-    """Of the first rank, from the beginning; 0 where it does not say."""
+    """Samples of the first rank since the start; 0 if unknown."""
     waited_s: float = 0.0
-    """For data, from the beginning; 0 where it does not say."""
+    """Seconds of waiting for data since the start; 0 if unknown."""
     has_reported: bool = False
-    """A process that trained has said its last word."""
+    """Whether a process that trained has written its last report."""
 
 
 def read_progress(paths: TrialPaths) -> Progress:
@@ -78,7 +78,7 @@ def read_progress(paths: TrialPaths) -> Progress:
 
 
 def read_ranks(paths: TrialPaths) -> tuple[tuple[RankResult, ...], str]:
-    """The reports in order of rank, and why one of them cannot be used; empty when all can."""
+    """The reports in order of rank, and why a report cannot be used; empty when all reports can."""
     try:
         ranks = [_read_rank(paths.results / name) for name in _report_names(paths.results)]
     except (OSError, UnreadableError) as error:
@@ -89,7 +89,7 @@ def read_ranks(paths: TrialPaths) -> tuple[tuple[RankResult, ...], str]:
 
 
 def read_log_tail(paths: TrialPaths) -> str:
-    """The last lines that the script printed, without what a terminal would obey and no database takes."""
+    """End of the script's output, without escape sequences and without characters that databases refuse."""
     try:
         data = read_bounded(paths.log, MAX_LOG_BYTES)
     except (OSError, UnreadableError):
@@ -99,10 +99,10 @@ def read_log_tail(paths: TrialPaths) -> str:
 
 
 def copy_profiles(paths: TrialPaths, folder: Path) -> None:
-    """Copies the profiles of a diagnosis, as far as there are any, in place of those of an earlier one.
+    """Copies the existing profiles of a diagnosis over the profiles of an earlier diagnosis.
 
     Raises:
-        OSError: The folder, or a file in it, cannot be written.
+        OSError: The folder or a file cannot be written.
     """
     for name in PROFILE_FILES:
         try:
@@ -115,11 +115,11 @@ def copy_profiles(paths: TrialPaths, folder: Path) -> None:
 
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:
-    """The content of a plain file; a link, a pipe or a device in its place is neither followed nor waited for.
+    """Content of a plain file; a link, a pipe or a device in place of the file is neither followed nor waited for.
 
     Raises:
-        OSError: It cannot be opened.
-        UnreadableError: It is no plain file, or larger than that.
+        OSError: The file cannot be opened.
+        UnreadableError: The file is no plain file, or too large.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -156,7 +156,7 @@ def _read_rank(path: Path) -> RankResult:
 
 
 def _clean(value: Any) -> Any:
-    """The value with only such text as every database and terminal takes: no half surrogates, no NUL."""
+    """The value with text for every database and terminal: no half surrogates, no NUL."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode().replace("\0", "")
     if isinstance(value, list):

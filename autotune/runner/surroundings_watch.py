@@ -1,4 +1,4 @@
-"""Watches what goes on around a trial, at most five looks a second, from the tuner; its open window is what counts."""
+"""Watches the load around a trial from the tuner, at most five times a second; the open window counts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from autotune.runner.devices import DeviceState
 from autotune.runner.pressure import Counters, page_cache_bytes, read_counters
 
 DEVICE_EVERY_S = 0.2
-"""Between two looks at the device; its own figures are means over a sixth of a second and more."""
+"""Time between two looks at the device; the driver averages over a sixth of a second or more."""
 COUNTERS_EVERY_S = 0.5
-"""Between two readings of the counters: there are files of every process among them."""
+"""Time between two readings of the counters, which take files of every process."""
 
 
 class SurroundingsWatch:
     """Readings of one trial, from the first look at its open window to the last.
 
     Args:
-        device: Where it trains.
+        device: The device that trains.
         now: The monotonic clock.
-        read: Reads the counters for these processes at this time.
-        usable: Cores that the trial may use; None = those of this process.
+        read: Reads the counters of processes, given the time.
+        usable: Cores for the trial; None = the cores of this process.
     """
 
     def __init__(
@@ -38,20 +38,20 @@ class SurroundingsWatch:
         self._usable_cpus = usable_cpus() if usable is None else usable
         self._before: Counters | None = None
         self._latest: Counters | None = None
-        """The last two readings, whether or not the window was open."""
+        """The last two readings, with the window open or closed."""
         self._first: Counters | None = None
         self._last: Counters | None = None
-        """The first and the last one of the open window."""
+        """The first and the last reading of the open window."""
         self._states: list[DeviceState] = []
         self._state: DeviceState | None = None
         self._state_at = -DEVICE_EVERY_S
 
     def look(self, pids: Sequence[int], *, in_window: bool) -> None:
-        """Takes what is due.
+        """Takes the readings that are due.
 
         Args:
-            pids: The processes of the trial, that which waits for them included.
-            in_window: Whether its window is open.
+            pids: The processes of the trial, and the supervisor.
+            in_window: Whether the trial's window is open.
         """
         now = self._now()
         opens = in_window and self._first is None
@@ -71,19 +71,19 @@ class SurroundingsWatch:
         before, latest = self._before, self._latest
         if before is None or latest is None or latest.at_s <= before.at_s:
             return None
-        busy_s = latest.ours_s - before.ours_s  # Below 0 where one of its processes is gone.
+        busy_s = latest.ours_s - before.ours_s  # Below 0 after the end of a process.
         return min(1.0, max(0.0, busy_s / (latest.at_s - before.at_s) / self._usable_cpus))
 
     @property
     def device_utilization(self) -> float | None:
-        """Of the device at the last look; None on a CPU, or where nobody says."""
+        """Utilization of the device at the last look, 0 to 1; None on a CPU or without a figure."""
         return self._state.utilization if self._state is not None else None
 
     def found(self, *, num_strangers: int = 0) -> Surroundings | None:
-        """What was seen; None where there were fewer than two readings.
+        """The surroundings in the window; None after fewer than two readings.
 
         Args:
-            num_strangers: Processes of others that came to the device, as its memory's watch has counted them.
+            num_strangers: Other processes that came to the device during the trial.
         """
         first, last = self._first, self._last
         if first is None or last is None or last.at_s <= first.at_s:
@@ -108,14 +108,14 @@ class SurroundingsWatch:
 
 
 def _share(first_s: float | None, last_s: float | None, window_s: float) -> float | None:
-    """Share of the window; version 2 of cgroups counts what is held up on several cores several times."""
+    """Share of the window, at most 1: version 2 of cgroups counts stops on several cores several times."""
     return None if first_s is None or last_s is None else min(1.0, max(0.0, last_s - first_s) / window_s)
 
 
 def _foreign_cpus(first: Counters, last: Counters, window_s: float) -> float | None:
     if first.busy_s is None or last.busy_s is None:
         return None
-    # A process that ended without being waited for takes its time with it, which then counts as somebody else's.
+    # The time of an ended process that no parent waited for is lost, and counts as foreign.
     return max(0.0, last.busy_s - first.busy_s - (last.ours_s - first.ours_s)) / window_s
 
 

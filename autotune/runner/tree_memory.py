@@ -1,7 +1,7 @@
-"""Memory of a trial's whole tree on the host: anonymous and shared pages, each counted once, mapped files not.
+"""Memory of a trial's tree on the host: anonymous and shared pages, counted once, without mapped files.
 
-The figure is the proportional one of `process_memory.held_memory_bytes`. Reading it walks page tables and disturbs the
-trial; the cheap upper bound from /proc/PID/status decides when the costly one is needed.
+`process_memory.held_memory_bytes` gives the proportional figure. The reading walks page tables and disturbs the trial,
+so a cheap upper bound from /proc/PID/status decides when a proportional reading is needed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from autotune.host import PROC, SHARED_MEMORY
 from autotune.process_memory import held_memory_bytes, open_shared_bytes, resident_bytes
 
 NEAR_CAP = 0.85
-"""Share of the cap at which the cheap bound no longer suffices."""
+"""Share of the cap above which the cheap bound no longer suffices."""
 COSTLY_EVERY_S = 2.0
-"""The proportional reading is taken this often away from the cap, so that a peak is reported at all."""
+"""Time between two proportional readings far from the cap, for the report of a peak."""
 NEAR_EVERY_S = 0.3
-"""And this often near it: a tree of forked workers can be near by the cheap bound for all of its window."""
+"""Time between two proportional readings near the cap: a tree of forked workers can stay near the cap by the cheap
+bound for all of the window."""
 SHARED_MEMORY_RESERVE = 0.02
-"""Share of /dev/shm that is left alone: where it is full, writers are killed by SIGBUS, the user's other jobs too."""
+"""Share of /dev/shm to leave free: on a full one, SIGBUS kills all writers, the user's other jobs included."""
 
 
 def upper_bound_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
-    """More than the mapped part of `held_memory_bytes`, and cheap: shared pages are counted in every process."""
+    """A cheap upper bound of the mapped part of `held_memory_bytes`: shared pages count in every process."""
     return sum(sum(resident_bytes(proc / str(pid))) for pid in pids)
 
 
 def num_killed_by_kernel(proc: Path = PROC) -> int | None:
-    """Processes that the kernel ended for want of memory since it started; None where it does not say."""
+    """Processes that the kernel has killed for lack of memory since its start; None without a counter."""
     try:
         lines = (proc / "vmstat").read_bytes().splitlines()
     except OSError:
@@ -49,9 +50,9 @@ class SharedMemory:
 
 
 def shared_memory(pids: Sequence[int] = ()) -> SharedMemory | None:
-    """The room of /dev/shm now, as the first of these processes sees it; None where there is no such place.
+    """The room of /dev/shm now, in the view of the first process; None without a /dev/shm.
 
-    A trial with layers has shared memory of its own there, which has as much room as the system's had.
+    A trial with layers has a /dev/shm of its own, with the room that the system's had.
     """
     roots = (f"/proc/{pid}/root" for pid in pids)
     for root in (*roots, ""):
@@ -76,7 +77,7 @@ class TreeMemory:
         self.last_bytes: int | None = None
         """The last proportional reading; None before the first."""
         self.is_shared_memory_full = False
-        """Whether the last reading found no room for the next batch in shared memory, and the tree the cause of it."""
+        """Whether the last reading found the shared memory full because of the tree."""
         self._shared_memory = shared_memory
         self._shared_before = shared_memory(())
         self._cap_bytes = cap_bytes
@@ -85,11 +86,11 @@ class TreeMemory:
         self._costly_at = -COSTLY_EVERY_S
 
     def check(self, pids: Sequence[int], *, is_quiet: bool, servers: Sequence[int] = ()) -> bool:
-        """Reads the tree; whether it is over the cap.
+        """Reads the tree; True when the tree is over the cap.
 
         Args:
             pids: The processes of the tree now.
-            is_quiet: Do not disturb: the window is open, so only a tree near its cap gets the costly reading.
+            is_quiet: Whether the window is open; then only a tree near the cap gets a proportional reading.
             servers: Processes that the tree was forked from.
         """
         since_s = self._now() - self._costly_at
@@ -105,7 +106,7 @@ class TreeMemory:
         return used > self._cap_bytes
 
     def _look_at_shared_memory(self, pids: Sequence[int]) -> int:
-        """Bytes by which shared memory has filled since the trial began, whoever it was."""
+        """Bytes written to shared memory since the start of the trial, by all processes."""
         now, before = self._shared_memory(pids), self._shared_before
         if now is None or before is None:
             return 0

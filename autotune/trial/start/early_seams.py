@@ -1,4 +1,4 @@
-"""What a trial attaches to torch before its settings are known: it must be there before the script builds anything."""
+"""Seams that a trial attaches before its settings are known, because the script may build objects early."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from autotune.trial.step.steps import Steps
 
 
 class Endings(Protocol):
-    """Who is told that the script has ended."""
+    """Receiver of the news that the script has ended."""
 
     def report_error(self, error: BaseException) -> None:
-        """It ended with an exception."""
+        """Reports the exception that ended the script."""
 
     def report_end(self) -> None:
-        """It ended by itself."""
+        """Reports that the script ended by itself."""
 
 
 class Prelude:
-    """The optimizers that the script builds, its schedulers, and the ways in which it can end."""
+    """Watches the script's optimizers, schedulers and end."""
 
     def __init__(self) -> None:
         self.steps = Steps()
         self.session: Endings | None = None
-        """None while the settings are not known: then nobody asks how the script ended but the tuner."""
+        """Receiver of the script's end; None before the settings are known, when only the tuner watches for the end."""
         self._end_watch = rank_report.EndWatch(self._error, self._end)
 
     def attach(self) -> None:
@@ -35,7 +35,7 @@ class Prelude:
         self._end_watch.install()
 
     def loader_has_workers(self) -> None:
-        """Notes that a loader has registered its workers with the end of the process: the report still comes first."""
+        """Notes that a loader has registered workers with the process's exit; the report still comes first."""
         self._end_watch.come_first()
 
     def _error(self, error: BaseException) -> None:

@@ -1,8 +1,8 @@
-"""The garbage collector of a forked trial does what it does for the script alone.
+"""Gives a forked trial the garbage collections of an unforked script.
 
-A server freezes its heap before it forks, so that no child's collector touches, and thereby copies, what all share.
-Left frozen, a trial's collections would have next to nothing to walk through: where every batch is put together of
-thousands of small objects, they take a fifth of the script's own time, and the trial would look that much too fast.
+A server freezes the heap before forks, so that no child's collector touches, and thereby copies, shared pages. With a
+frozen heap, a trial's collections would find next to nothing to walk. For scripts that build each batch from thousands
+of small objects, collections take a fifth of the script's time, and the trial would look too fast by a fifth.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import gc
 import os
 
 NUM_FROZEN_AT_START = gc.get_freeze_count()
-"""Objects that the interpreter itself has frozen: some hundred in Python 3.12."""
+"""Objects frozen by the interpreter: some hundred in Python 3.12."""
 _shares_heap = False
-"""Whether this is a trial whose heap is the server's still."""
+"""Whether this process is a trial and still shares the server's heap."""
 
 
 def freeze() -> bool:
-    """Freezes all there is, before trials are forked; whether it did, and they are to thaw it.
+    """Freezes the heap before forks; False when the script has frozen objects already.
 
-    Where the script has frozen something itself nothing is added: nobody could tell the two apart afterwards.
+    The script's frozen objects could not be told from the server's afterwards, so nothing is added then.
     """
     gc.collect()
     if gc.get_freeze_count() > NUM_FROZEN_AT_START:
@@ -29,7 +29,7 @@ def freeze() -> bool:
 
 
 def thaw() -> None:
-    """In the trial: its collections walk through what they would without a server, and the first comes in time."""
+    """Unfreezes the heap in the trial, and has the first collection come before the first fork."""
     global _shares_heap
     gc.unfreeze()
     _shares_heap = True
@@ -37,11 +37,10 @@ def thaw() -> None:
 
 
 def settle() -> None:
-    """Collects once in a trial that was thawed, which copies whatever pages hold objects that it still shares.
+    """Collects once in a thawed trial, and thereby copies the shared pages with objects.
 
-    To be called before the clock counts. Before a loader forks its workers it comes by itself: they would go on sharing
-    the old pages with the server, and the heap would count twice. While a script has the collector switched off it is
-    left alone.
+    To be called before the measurement. Forks call this function, because workers of a loader would go on to share the
+    old pages with the server, and the heap would count twice. Does nothing while the script has the collector off.
     """
     global _shares_heap
     if _shares_heap and gc.isenabled():

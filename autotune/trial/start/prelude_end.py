@@ -1,4 +1,4 @@
-"""The first place of a script where its settings matter: what runs before it is the same in every trial."""
+"""Finds the first place in a script where settings matter; the code before runs the same in every trial."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ PLACES: tuple[tuple[Any, str, str], ...] = (
     (torch.nn.Module, "__call__", "a model is called"),
     (torch.autograd, "backward", "gradients are computed"),
     (torch.autocast, "__enter__", "an autocast region begins"),
-    # Two of its modules hold the function by its name.
+    # Two modules hold the function by name.
     *((owner, "_lazy_init", "CUDA starts") for owner in CUDA_STARTERS),
 )
-"""Calls that settings may change, and what happens in them."""
+"""Calls that settings may change, and the event in each call."""
 
 
 class Seam:
-    """Waits for the first such place, and says once that the script has come to it.
+    """Reports the script's arrival at the first place where settings matter.
 
     Args:
-        reached: Told of the place before what happens there does.
+        reached: Receives the place, before the call there.
     """
 
     def __init__(self, reached: Callable[[str], None]) -> None:
@@ -46,7 +46,7 @@ class Seam:
         self._restore = [wrap(owner, name, self._make(owner, name, what)) for owner, name, what in PLACES]
 
     def reach(self, what: str) -> None:
-        """The settings matter here, unless they did before, or this is a helper process of the script."""
+        """Reports a place, unless a place was reached before, or in a helper process of the script."""
         if self._is_past or os.getpid() != self._pid:
             return
         self._is_past = True
@@ -62,7 +62,7 @@ class Seam:
                 if self._is_past or (owner is torch.nn.Module and not _is_training_call(args[0])):
                     return original(*args, **kwargs)
                 self.reach(what)
-                # What the settings have put in its place meanwhile.
+                # The settings may have replaced the function meanwhile.
                 return getattr(owner, name)(*args, **kwargs) if self._is_past else original(*args, **kwargs)
 
             return call
@@ -71,5 +71,5 @@ class Seam:
 
 
 def _is_training_call(module: torch.nn.Module) -> bool:
-    """Whether settings may change this call of a module: not that of a transform, nor one without gradients."""
+    """Whether settings may change a call of a module: calls of transforms and calls without gradients are left out."""
     return torch.is_grad_enabled() and not is_criterion(module)

@@ -1,4 +1,4 @@
-"""tqdm's monitor and lock, which most preparations leave behind: the one would end at a fork, the other be shared."""
+"""tqdm's monitor thread, which a fork would end, and tqdm's lock, which forked processes would share."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import sys
 from typing import Any
 
 NUM_SEMAPHORES = 1
-"""Of its lock."""
+"""Semaphores of tqdm's lock."""
 
 
 def _tqdm() -> Any:
-    """The module of the bars; None where it has drawn no bar yet, or is none that we know."""
+    """Tqdm's module; None before the first bar, and for an unknown version."""
     module = sys.modules.get("tqdm.std")
     names = ("tqdm", "TqdmDefaultWriteLock")
     return module if all(hasattr(module, name) for name in names) else None
 
 
 def num_semaphores() -> int:
-    """Semaphores that this process has for them."""
+    """Semaphores of this process for tqdm."""
     module = _tqdm()
     return NUM_SEMAPHORES if getattr(getattr(module, "TqdmDefaultWriteLock", None), "mp_lock", None) else 0
 
 
 def end_monitor() -> None:
-    """Ends the thread that watches the bars; the next bar starts another."""
+    """Ends the thread that watches the bars; the next bar starts a new thread."""
     monitor = getattr(getattr(_tqdm(), "tqdm", None), "monitor", None)
     if monitor is not None:
         monitor.exit()
 
 
 def renew_lock() -> None:
-    """Gives this process a lock of its own: a trial that is killed while it prints would hold the others' for ever."""
+    """Gives this process a new lock: a trial killed while printing would hold a shared lock for ever."""
     module = _tqdm()
     if module is None or not num_semaphores():
         return
