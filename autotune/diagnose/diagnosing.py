@@ -121,7 +121,7 @@ def _changed(job: TrialJob, result: TrialResult) -> TrialJob | None:
     if job.script_steps is None and result.reason == ENDED_EARLY and result.ranks:
         return replace(job, script_steps=result.ranks[0].num_steps)
     if result.outcome is Outcome.OK and not any(rank.observation for rank in result.ranks):
-        return replace(job, window=_shortened(job.window))
+        return replace(job, request=replace(job.request, window=_shortened(job.request.window)))
     return None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
-from autotune.model.result import Measurement, ProbeResult, TrialResult
+from autotune.model.result import Measurement, ProbeResult, StartKind, TrialResult
 from autotune.protocol.job import Mode, TrialJob
 from autotune.settings import Settings
 
@@ -69,8 +69,8 @@ class FunctionRunner:
         """Evaluates the callable; the run is over when this returns."""
         if job.mode in (Mode.PROBE, Mode.SPLIT_PROBE):
             return FinishedRun(ProbeResult(facts=self._facts), None)
-        assert job.settings is not None
-        return FinishedRun(None, evaluate(self._measure, job.settings, job.cap_bytes))
+        assert job.request.settings is not None
+        return FinishedRun(None, evaluate(self._measure, job.request.settings, job.cap_bytes))
 
 
 class FinishedRun:
@@ -115,7 +115,9 @@ def evaluate(function: Callable[[Settings], Answer], settings: Settings, cap_byt
             raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "It ran out of memory."
         peak = getattr(error, "peak_memory_bytes", None)
-        return TrialResult(outcome=Outcome.OUT_OF_MEMORY, reason=reason, peak_memory_bytes=peak, start="function")
+        return TrialResult(
+            outcome=Outcome.OUT_OF_MEMORY, reason=reason, peak_memory_bytes=peak, start=StartKind.FUNCTION
+        )
     if isinstance(answer, TrialResult):
         return answer
     return _result(answer if isinstance(answer, Measured) else Measured(samples_per_second=float(answer)), cap_bytes)
@@ -125,10 +127,12 @@ def _result(measured: Measured, cap_bytes: int) -> TrialResult:
     peak = measured.peak_memory_bytes
     if measured.samples_per_second is None:
         reason = "It ran out of memory."
-        return TrialResult(outcome=Outcome.OUT_OF_MEMORY, reason=reason, peak_memory_bytes=peak, start="function")
+        return TrialResult(
+            outcome=Outcome.OUT_OF_MEMORY, reason=reason, peak_memory_bytes=peak, start=StartKind.FUNCTION
+        )
     if peak is not None and peak > cap_bytes:
         reason = "It held more than the cap."
-        return TrialResult(outcome=Outcome.OVER_CAP, reason=reason, peak_memory_bytes=peak, start="function")
+        return TrialResult(outcome=Outcome.OVER_CAP, reason=reason, peak_memory_bytes=peak, start=StartKind.FUNCTION)
     rate, half = measured.samples_per_second, measured.half_width_ratio
     measurement = Measurement(
         samples_per_second=rate,
@@ -142,4 +146,4 @@ def _result(measured: Measured, cap_bytes: int) -> TrialResult:
         data_wait_fraction=measured.data_wait_fraction,
         compute_samples_per_second=measured.compute_samples_per_second,
     )
-    return TrialResult(outcome=Outcome.OK, measurement=measurement, peak_memory_bytes=peak, start="function")
+    return TrialResult(outcome=Outcome.OK, measurement=measurement, peak_memory_bytes=peak, start=StartKind.FUNCTION)

@@ -197,7 +197,8 @@ class Recorder:
 
     def _run(self, settings: Settings) -> TrialResult:
         job = self._jobs.trial(settings)
-        job = replace(job, window=self._window(settings, job.window))
+        request = replace(job.request, window=self._window(settings, job.request.window))
+        job = replace(job, request=request)
         run = self._runner.start(job)
         is_ended = False
 

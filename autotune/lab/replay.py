@@ -26,7 +26,7 @@ from dataclasses import replace
 from autotune.lab.function_runner import FinishedRun
 from autotune.lab.grid import Grid
 from autotune.model.outcome import Outcome
-from autotune.model.result import Measurement, ProbeResult, TrialResult
+from autotune.model.result import Measurement, ProbeResult, StartKind, TrialResult
 from autotune.protocol.job import Mode, TrialJob
 from autotune.settings import Settings
 
@@ -67,8 +67,8 @@ class ReplayRunner:
             return FinishedRun(ProbeResult(facts=self._grid.header.facts), None)
         if job.cap_bytes != self._grid.header.memory_cap_bytes:
             raise ValueError(f"the grid is of a cap of {self._grid.header.memory_cap_bytes} bytes, not {job.cap_bytes}")
-        assert job.settings is not None
-        return FinishedRun(None, self.answer(job.settings))
+        assert job.request.settings is not None
+        return FinishedRun(None, self.answer(job.request.settings))
 
     def answer(self, settings: Settings) -> TrialResult:
         """What a trial of these settings would have reported.
@@ -80,7 +80,7 @@ class ReplayRunner:
         cell = settings.canonical(device_is_cpu=self._grid.header.device == "cpu")
         chance = random.Random(f"{self._seed} {self._grid.cells.index(cell)} {self._num_asked[cell]}")
         self._num_asked[cell] += 1
-        result = replace(chance.choice(results), start="replayed")
+        result = replace(chance.choice(results), start=StartKind.REPLAYED)
         truth = self._grid.truth(cell)
         if result.outcome is not Outcome.OK or result.measurement is None or truth is None:
             return result

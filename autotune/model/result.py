@@ -22,6 +22,21 @@ EMPTY_LOADER = "empty_loader:"
 """Beginning of a note on an iterated loader without a batch; the place that built the loader follows."""
 
 
+class StartKind(StrEnum):
+    """Origin of a trial's result."""
+
+    COLD = "cold"
+    """A fresh interpreter."""
+    FORKED = "forked"
+    """A fork of a process with the script's imports."""
+    PREPARED = "prepared"
+    """A fork of a process that has run the script's beginning as well."""
+    REPLAYED = "replayed"
+    """A recording."""
+    FUNCTION = "function"
+    """A callable in place of a script."""
+
+
 class RankStatus(StrEnum):
     """Progress of one process of the trial."""
 
@@ -210,9 +225,7 @@ class TrialResult:
     signal: int | None = None
     log_tail: str = ""
     """The last lines printed by the script."""
-    start: str = "cold"
-    """How the trial was started: `cold`; `forked` from a process with the script's imports; `prepared`, from a process
-    that has also run the script's own beginning; `replayed` or `function`."""
+    start: StartKind = StartKind.COLD
     start_reason: str = ""
     """Reason against a faster start: for a cold start, against forking; for a forked start, against a prepared start;
     for a prepared start, the place where settings begin to matter. Empty when nothing faster was tried."""

@@ -1,13 +1,14 @@
-"""Dataclasses to plain JSON values and back, checked field by field.
+"""Turns dataclasses into JSON and back, with a check of every field.
 
-What a trial writes comes from the user's process and is not trusted: every value is checked against the annotation
-before an object is built. The standard library is enough, so that the user's process loads nothing for it.
+A trial's files come from the user's process and are not trusted: every value is checked against the annotation before
+an object is built. The codec needs nothing but the standard library, to cost the user's process little.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import reprlib
 import types
@@ -21,14 +22,35 @@ from autotune.errors import AutotuneError
 T = TypeVar("T")
 
 MAX_DEPTH = 24
-"""Deeper nesting than any of our data has; a hostile file ends here."""
+"""More levels than any data of ours has; reading a hostile file ends here."""
+
+
+def encode(value: Any) -> str:
+    """The value as JSON in ASCII.
+
+    Raises:
+        TypeError: A part of the value has no plain form.
+    """
+    return json.dumps(to_plain(value))
+
+
+def decode(kind: type[T], text: str | bytes) -> T:
+    """An object of the dataclass `kind` from JSON.
+
+    Raises:
+        ValueError: The text is no JSON, or a value does not fit its annotation.
+    """
+    try:
+        return from_plain(kind, json.loads(text))
+    except RecursionError as error:
+        raise ValueError("the text is nested too deeply") from error
 
 
 def to_plain(value: Any) -> Any:
     """The value as lists, dicts with string keys, strings, numbers, booleans and None; ready for json.dumps.
 
     Raises:
-        TypeError: The value holds something that has no plain form.
+        TypeError: A part of the value has no plain form.
     """
     if value is None or isinstance(value, (bool, int, float)):
         return value
@@ -50,10 +72,10 @@ def to_plain(value: Any) -> Any:
 def from_plain(kind: type[T], value: Any) -> T:
     """An object of the dataclass `kind` from plain values.
 
-    Unknown fields are refused, missing ones take their default.
+    Unknown fields are refused; missing fields get the default.
 
     Raises:
-        ValueError: A value does not fit its annotation, or the object's own checks refuse it.
+        ValueError: A value does not fit the annotation, or the object's own checks refuse the value.
     """
     try:
         return typing.cast("T", _build(kind, value, kind.__name__, 0))
@@ -148,7 +170,7 @@ def _build_scalar(kind: Any, value: Any, where: str) -> Any:
 
 @functools.cache
 def _shape(kind: Any) -> tuple[dict[str, Any], frozenset[str], tuple[str, ...]]:
-    """Annotations of a dataclass, the fields that it is made from, and those that must be given."""
+    """Annotations, fields, and required fields of a dataclass."""
     fields = [field for field in dataclasses.fields(kind) if field.init]
     required = tuple(field.name for field in fields if _is_required(field))
     return typing.get_type_hints(kind), frozenset(field.name for field in fields), required

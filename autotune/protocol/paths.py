@@ -41,7 +41,7 @@ class TrialPaths:
 
     @property
     def progress(self) -> Path:
-        """Small shared file: the phase that the trial is in, and the marks on which its ranks agree."""
+        """Small shared file with the trial's phase and the agreements of the ranks (`autotune.protocol.progress`)."""
         return self.folder / "progress.bin"
 
     @property
@@ -53,3 +53,18 @@ class TrialPaths:
     def temporary(self) -> Path:
         """TMPDIR of the trial."""
         return self.folder / "tmp"
+
+    @property
+    def supervisor(self) -> Path:
+        """The SupervisorSpec as JSON."""
+        return self.folder / "supervisor.json"
+
+    @property
+    def latest(self) -> Path:
+        """In a prelude's folder: the folder of the latest trial forked from the prelude."""
+        return self.folder / "latest"
+
+    @property
+    def prelude_socket(self) -> Path:
+        """In a prelude's folder: socket of the tuner."""
+        return self.folder / "seam"

@@ -1,19 +1,22 @@
-"""Messages between the tuner and the processes around a trial. Standard library only.
+"""Messages between the tuner and a trial's supervisor. Standard library only.
 
-Every supervisor loads this module before its trial starts, so the module imports the codec alone.
+Every supervisor loads this module before the trial starts, so the module imports nothing else of ours.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from enum import Enum
 
-from autotune.protocol.codec import from_plain, to_plain
 
-T = TypeVar("T")
+class Order(bytes, Enum):
+    """An order of the tuner on the supervisor's standard input; end-of-file is the tuner's death."""
+
+    REPORT_AND_END = b"t"
+    """End the trial, with time for a last report."""
+    END = b"k"
+    """End the trial at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +47,18 @@ class LayerPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RedirectionPlan:
+    """Folders with redirected writes, for a trial without overlay mounts; in the trial's environment."""
+
+    covered: tuple[str, ...]
+    """Folders with redirected writes."""
+    layers: tuple[str, ...]
+    """Folders of the layers, nearest first; writes go to the first."""
+    spared: tuple[str, ...]
+    """Folders and files without redirection: the trial's own, and the user's writable places."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SupervisorSpec:
     """The order to run one trial, in the file `supervisor.json` of the trial's folder."""
 
@@ -70,22 +85,6 @@ class SupervisorSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerSpec:
-    """The order to start one fork server, in the file `server.json` of the server's folder."""
-
-    folder: str
-    """The server's folder."""
-    layers: LayerPlan | None
-    """View of the file systems; None without layers."""
-    writable: tuple[str, ...] | None
-    """Places that Landlock leaves writable; None without Landlock."""
-    imports: tuple[str, ...]
-    """Modules for the server to import."""
-    own_modules: tuple[str, ...]
-    """Names of modules in the script's own folder."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SupervisorReport:
     """The end of a trial's command, as the supervisor saw it."""
 
@@ -93,22 +92,3 @@ class SupervisorReport:
     """Wait status of the command; None when the command did not start, or did not end by itself."""
     error: str = ""
     """Reason why the command could not be started."""
-
-
-def write_message(path: Path, message: SupervisorSpec | ServerSpec) -> None:
-    """Writes a message to a file.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    path.write_text(json.dumps(to_plain(message)))
-
-
-def read_message(kind: type[T], text: str | bytes) -> T:
-    """The message in a JSON text.
-
-    Raises:
-        ValueError: The text is no message of this kind.
-    """
-    plain: Any = json.loads(text)
-    return from_plain(kind, plain)

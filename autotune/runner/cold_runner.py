@@ -1,11 +1,9 @@
-"""Cold start: every run of the script is a fresh interpreter under a supervisor of its own."""
+"""Cold starts: each run of the script is a fresh interpreter under a new supervisor."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,40 +11,21 @@ from urllib.parse import quote
 
 from autotune.errors import HostError
 from autotune.host import DeviceInfo
-from autotune.protocol.codec import to_plain
+from autotune.model.result import StartKind
+from autotune.protocol import environment as names
+from autotune.protocol.codec import encode
+from autotune.protocol.entry_points import INJECT, SUPERVISOR
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.protocol.supervision import SupervisorSpec, write_message
+from autotune.protocol.supervision import SupervisorSpec
 from autotune.runner.handle import Handle
-from autotune.runner.start_record import Start, Supervisor
-from autotune.sandbox.first_process import PACKAGE_PARENT
+from autotune.runner.runner import Start, Supervisor
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import GROUP_OF_FIELD
 from autotune.spec import without_ours
 
-INJECT = Path(__file__).resolve().parent.parent / "trial" / "inject"
-SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); from autotune.sandbox.supervisor import main; main(sys.argv[2])"
-
-OFFLINE: Mapping[str, str] = {
-    "WANDB_MODE": "offline",
-    "WANDB_SILENT": "true",
-    "COMET_MODE": "disabled",
-    "NEPTUNE_MODE": "offline",
-    "CLEARML_OFFLINE_MODE": "1",
-    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
-    "SWANLAB_MODE": "disabled",
-    "PYTHON_COLORS": "0",
-}
-"""Documented variables by which experiment trackers do nothing or write to a folder, which is in the layer; and one by
-which Python prints its tracebacks without colours."""
-NATIVE_CACHES = ("CUDA_CACHE_PATH", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
-"""Variables that move caches which are written, or loaded, past Python: no redirection reaches those."""
-HUB_OFFLINE: Mapping[str, str] = {"HF_HUB_OFFLINE": "1"}
-"""Only after the probe, which may download."""
-
-
-Launch = Callable[[SupervisorSpec, dict[str, str], Path], Supervisor]
-"""Starts the supervisor of a trial from its spec, its environment and its folder."""
+Launch = Callable[[SupervisorSpec, dict[str, str], TrialPaths], Supervisor]
+"""Starts a supervisor, given the trial's spec, environment and files."""
 
 
 class ColdRunner:
@@ -57,19 +36,19 @@ class ColdRunner:
         self._device = device
 
     def start(self, job: TrialJob, *, start_reason: str = "") -> Handle:
-        """Starts one run and gives back its handle; a command that cannot be started is known when it is judged.
+        """Starts a run and returns the run's handle; the result tells of a command that cannot be started.
 
         Args:
-            job: What to start.
-            start_reason: Why it could not be started faster, for the record.
+            job: The job to run.
+            start_reason: Why no faster start was possible, for the record.
 
         Raises:
             HostError: There is no room for the trial's folder, or no process can be started.
         """
-        return self.start_with(job, self._launch, Start(kind="cold", reason=start_reason))
+        return self.start_with(job, self._launch, Start(kind=StartKind.COLD, reason=start_reason))
 
     def start_with(self, job: TrialJob, launch: Launch, start: Start) -> Handle:
-        """Starts one run in the surroundings of every trial, its supervisor by `launch`.
+        """Starts a run in the surroundings of every trial, with a supervisor by `launch`.
 
         Raises:
             HostError: There is no room for the trial's folder, or no process can be started.
@@ -88,7 +67,7 @@ class ColdRunner:
             ) from error
 
     def _start(self, job: TrialJob, paths: TrialPaths, launch: Launch, start: Start) -> Handle:
-        paths.job.write_text(json.dumps(to_plain(job)))
+        paths.job.write_text(encode(job))
         spec = SupervisorSpec(
             command=job.command,
             cwd=job.cwd,
@@ -98,18 +77,15 @@ class ColdRunner:
         )
         scan = self.workspace.scan(Path(job.cwd))
         began = time.monotonic()
-        supervisor = launch(spec, self.environment(job, paths), paths.folder)
+        supervisor = launch(spec, self.environment(job, paths), paths)
         return Handle(job, paths, supervisor, self.workspace, self._device, scan, start, began)
 
     @staticmethod
-    def _launch(spec: SupervisorSpec, environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
-        """A fresh interpreter for the supervisor, which then executes the command."""
-        spec_path = folder / "supervisor.json"
-        write_message(spec_path, spec)
-        # The two must agree on how bytes in paths become text.
-        options = ["-X", "utf8"] if sys.flags.utf8_mode else []
+    def _launch(spec: SupervisorSpec, environment: Mapping[str, str], paths: TrialPaths) -> subprocess.Popen[bytes]:
+        """Starts a supervisor in a fresh interpreter; the supervisor executes the command."""
+        paths.supervisor.write_text(encode(spec))
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", *options, "-c", SUPERVISOR, PACKAGE_PARENT, str(spec_path)],
+            SUPERVISOR.command(str(paths.supervisor)),
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -121,38 +97,38 @@ class ColdRunner:
     def environment(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:
         """All variables of a trial's process."""
         environment = without_ours(os.environ, GROUP_OF_FIELD)
-        environment.update(OFFLINE)
+        environment |= names.OFFLINE
         if job.mode is not Mode.PROBE:
-            environment.update(HUB_OFFLINE)
-        environment.update(dict(job.environment))
-        environment.update(
-            AUTOTUNE_TRIAL=str(paths.folder),
-            AUTOTUNE_STARTED_AT=repr(time.monotonic()),
-            AUTOTUNE_SEED=str(job.seed),
-            TMPDIR=str(self.workspace.short(paths.folder).temporary),
-            PYTHONPATH=os.pathsep.join(filter(None, [str(INJECT), environment.get("PYTHONPATH", "")])),
-            PYTHONUNBUFFERED="1",
-            TERM=environment.get("TERM", "dumb"),
-        )
-        if "MLFLOW_TRACKING_URI" in environment:  # MLflow has no switch: its server gives way to a folder.
-            environment["MLFLOW_TRACKING_URI"] = f"file://{quote(str(paths.temporary / 'mlruns'))}"
+            environment |= names.HUB_OFFLINE
+        environment |= dict(job.environment)
+        environment |= {
+            names.TRIAL: str(paths.folder),
+            names.STARTED_AT: repr(time.monotonic()),
+            names.SEED: str(job.request.seed),
+            names.TMPDIR: str(self.workspace.short(paths.folder).temporary),
+            names.PYTHONPATH: os.pathsep.join(filter(None, [INJECT, environment.get(names.PYTHONPATH, "")])),
+            "PYTHONUNBUFFERED": "1",
+            "TERM": environment.get("TERM", "dumb"),
+        }
+        if names.MLFLOW_SERVER in environment:  # MLflow has no switch: a folder takes the place of the server.
+            environment[names.MLFLOW_SERVER] = f"file://{quote(str(paths.temporary / 'mlruns'))}"
         if not self.workspace.has_layers:
-            environment.update(self._redirection(job, paths))
+            environment |= self._redirection(job, paths)
         if job.devices:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.devices)
+            environment[names.VISIBLE_DEVICES] = ",".join(job.devices)
         elif job.device == "cpu":
-            environment["CUDA_VISIBLE_DEVICES"] = ""
+            environment[names.VISIBLE_DEVICES] = ""
         if job.device != "cpu":
-            # To compile again what an earlier trial has compiled would cost each more than its window. On a CPU each
-            # compiles anew: what its compiler holds is memory of the kind that is capped.
-            environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.workspace.compiled)
+            # On a device, a second compilation of the same graph would cost each trial more than a window. On a CPU
+            # each trial compiles anew, because the cap applies to the compiler's memory, too.
+            environment[names.COMPILER_CACHE] = str(self.workspace.compiled)
         return environment
 
     def _redirection(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:
-        """Variables of a trial whose writes are redirected."""
+        """Variables of a trial with redirected writes."""
         plan = self.workspace.redirection(paths.folder, is_probe=job.mode is Mode.PROBE)
-        caches = {name: f"{self.workspace.redirected}/caches/{name.lower()}" for name in NATIVE_CACHES}
-        if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
-            caches["TORCHINDUCTOR_CACHE_DIR"] = str(paths.temporary / "inductor")
-        # Compiled modules are written by the interpreter itself, past every seam.
-        return {**caches, "AUTOTUNE_REDIRECT": json.dumps(plan), "PYTHONDONTWRITEBYTECODE": "1"}
+        caches = {name: f"{self.workspace.redirected}/caches/{name.lower()}" for name in names.NATIVE_CACHES}
+        if names.COMPILER_CACHE in os.environ:
+            caches[names.COMPILER_CACHE] = str(paths.temporary / "inductor")
+        # The interpreter writes compiled modules by itself, past all redirection.
+        return {**caches, names.REDIRECT: encode(plan), "PYTHONDONTWRITEBYTECODE": "1"}

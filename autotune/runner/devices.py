@@ -1,6 +1,6 @@
-"""The device that trains, seen from outside the trial: NVML for NVIDIA devices, /proc for the CPU.
+"""Devices seen from outside the trial: NVML for NVIDIA devices, /proc for the CPU.
 
-NVML is asked from the tuner, which survives what a trial does. Without a driver everything here says "no CUDA device".
+The tuner asks NVML, because a trial may crash. Without a driver all functions here report "no CUDA device".
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 
 from autotune.errors import HostError, UsageError
 from autotune.host import DeviceInfo, available_memory_bytes, cpu_device, total_memory_bytes
+from autotune.protocol.environment import VISIBLE_DEVICES
 from autotune.units import GIB
 
 IDLE_BYTES = 512 * 1024**2
-"""What an idle device holds at most without what the driver keeps for itself."""
+"""Most memory in use on an idle device, without the memory of the driver."""
 
 SM_CLOCK, CORE_TEMPERATURE = 1, 0
 """NVML_CLOCK_SM and NVML_TEMPERATURE_GPU."""
@@ -27,16 +28,16 @@ THROTTLE_REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""nvmlClocksEventReason bits that lower the clock under load; idleness, clocks that somebody set and boards that keep
-step with others are left out."""
+"""Bits of nvmlClocksEventReason for a lower clock under load; idleness, clocks set by a person, and synchronised
+boards are left out."""
 
 
 def choose_device(asked: str) -> DeviceInfo:
-    """The device to train on: `auto` takes the freest CUDA device, or the CPU where there is none.
+    """The device to train on: `auto` takes the freest CUDA device, or the CPU on a machine without CUDA devices.
 
     Raises:
         UsageError: The text names no device.
-        HostError: A CUDA device was asked for and there is none.
+        HostError: The text asks for a CUDA device that does not exist.
     """
     kind, _, index = asked.partition(":")
     if kind == "cpu" and not index:
@@ -58,28 +59,28 @@ def choose_device(asked: str) -> DeviceInfo:
 
 
 def freest(devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
-    """The devices in the order in which to take them: unused ones first, then idle ones, then by free memory.
+    """The devices in order of preference: first unused devices, then idle devices, then by free memory.
 
-    Devices that are equally free keep their order.
+    Equally free devices keep their order.
     """
     return tuple(sorted(devices, key=_occupation))
 
 
 def _occupation(device: DeviceInfo) -> tuple[int, float, int]:
-    """How much others use a device; free memory counts in whole GiB, since the driver's own share differs a little."""
+    """Use of a device by others; free memory counts in whole GiB, since the driver's share varies a little."""
     seen = state(device) if device.num_other_processes else None
     utilization = seen.utilization if seen is not None and seen.utilization is not None else 0.0
     return device.num_other_processes, round(utilization, 1), -(device.free_bytes // GIB)
 
 
 def choose_devices(asked: str, num_devices: int) -> tuple[DeviceInfo, ...]:
-    """The devices of so many processes: `auto` takes the freest, in the order in which the processes would see them.
+    """The devices for several processes: `auto` takes the freest, in the order of the visible devices.
 
-    Fewer than asked for where there are fewer; only the first of a device that the user names.
+    The result is shorter on a machine with fewer devices. A device named by the user is the only result.
 
     Raises:
         UsageError: The text names no device.
-        HostError: A CUDA device was asked for and there is none.
+        HostError: The text asks for a CUDA device that does not exist.
     """
     chosen = choose_device(asked)
     if asked != "auto" or num_devices == 1 or chosen.is_cpu:
@@ -90,20 +91,20 @@ def choose_devices(asked: str, num_devices: int) -> tuple[DeviceInfo, ...]:
 
 
 def idle_beside(device: DeviceInfo) -> tuple[DeviceInfo, ...]:
-    """Visible devices that nobody uses, beside this one."""
+    """Unused visible devices, without this device."""
     if device.is_cpu:
         return ()
     return tuple(each for each in cuda_devices() if each.uuid != device.uuid and not each.num_other_processes)
 
 
 def visible_devices(uuids: Sequence[str]) -> tuple[DeviceInfo, ...]:
-    """The visible devices of these UUIDs, in that order."""
+    """The visible devices with these UUIDs, in the order of the UUIDs."""
     known = {device.uuid: device for device in cuda_devices()} if uuids else {}
     return tuple(known[uuid] for uuid in uuids if uuid in known)
 
 
 def cuda_devices() -> tuple[DeviceInfo, ...]:
-    """The CUDA devices that a process of ours would see, in PCI bus order; empty without a driver."""
+    """The CUDA devices visible to a child of this process, in PCI bus order; empty without a driver."""
     nvml = _nvml()
     if nvml is None:
         return ()
@@ -112,11 +113,11 @@ def cuda_devices() -> tuple[DeviceInfo, ...]:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         return tuple(_info(nvml, handle, driver) for handle in _visible(nvml, handles))
     except nvml.NVMLError:
-        return ()  # A device that fell off its bus takes the whole of CUDA with it.
+        return ()  # A lost device makes all of CUDA unusable.
 
 
 def used_bytes(device: DeviceInfo) -> int | None:
-    """Memory in use on the device by anybody; None on a CPU or where NVML does not say."""
+    """Memory in use on the device by all processes; None on a CPU or without an answer of NVML."""
     nvml = None if device.is_cpu else _nvml()
     if nvml is None:
         return None
@@ -128,16 +129,16 @@ def used_bytes(device: DeviceInfo) -> int | None:
 
 
 def trained_on(device: DeviceInfo, num_devices: int) -> tuple[DeviceInfo, ...]:
-    """The devices of a trial with so many ranks: that device alone, or the first ones that its ranks see."""
+    """The devices of a trial with `num_devices` ranks: the device alone, or the first visible devices."""
     if device.is_cpu:
         return ()
     return (device,) if num_devices == 1 else cuda_devices()[:num_devices] or (device,)
 
 
 def processes(device: DeviceInfo) -> dict[int, int]:
-    """Bytes by pid of the processes that compute on a device, 0 where NVML does not say how much.
+    """Bytes by process id of the processes that compute on a device, 0 without a figure.
 
-    The pids are the host's. In a container they name other processes than they seem to.
+    The ids are the host's, and meaningless in a container.
     """
     nvml = None if device.is_cpu else _nvml()
     if nvml is None:
@@ -152,18 +153,18 @@ def processes(device: DeviceInfo) -> dict[int, int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceState:
-    """A device at one moment; None where NVML does not say, as of the utilisation of a part of a device."""
+    """A device at one moment; None for figures that NVML lacks, as for the utilization of a part of a device."""
 
     utilization: float | None
-    """Share of the last moments in which some kernel ran: a sign of life, and no measure of load."""
+    """Share of the last moments with a running kernel: a sign of life, and no measure of load."""
     sm_clock_mhz: float | None
     temperature_c: float | None
     reasons: tuple[str, ...]
-    """Why it runs slower than it could."""
+    """Reasons for a lowered clock."""
 
 
 def state(device: DeviceInfo) -> DeviceState | None:
-    """The state of a device; None on a CPU, or where NVML does not know it."""
+    """The state of a device; None on a CPU, or for a device unknown to NVML."""
     nvml = None if device.is_cpu else _nvml()
     if nvml is None:
         return None
@@ -174,7 +175,7 @@ def state(device: DeviceInfo) -> DeviceState | None:
     utilization = _asked(nvml, "nvmlDeviceGetUtilizationRates", handle)
     reasons = _asked(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
     if reasons is None:
-        reasons = _asked(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)  # Its name in older drivers.
+        reasons = _asked(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)  # The name in older drivers.
     return DeviceState(
         utilization=None if utilization is None else utilization.gpu / 100,
         sm_clock_mhz=_asked(nvml, "nvmlDeviceGetClockInfo", handle, SM_CLOCK),
@@ -184,7 +185,7 @@ def state(device: DeviceInfo) -> DeviceState | None:
 
 
 def _asked(nvml: Any, name: str, *arguments: Any) -> Any:
-    """One answer of NVML; None where this driver or this device has none."""
+    """One answer of NVML; None without an answer of this driver for this device."""
     try:
         return getattr(nvml, name)(*arguments)
     except (nvml.NVMLError, AttributeError):
@@ -192,8 +193,8 @@ def _asked(nvml: Any, name: str, *arguments: Any) -> Any:
 
 
 def _visible(nvml: Any, handles: list[Any]) -> list[Any]:
-    """Devices in the order of CUDA_VISIBLE_DEVICES, given there by index or by (the beginning of) a UUID."""
-    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    """Devices in the order of CUDA_VISIBLE_DEVICES, a list of indices and beginnings of UUIDs."""
+    text = os.environ.get(VISIBLE_DEVICES)
     if text is None:
         return handles
     chosen = []
@@ -206,7 +207,7 @@ def _visible(nvml: Any, handles: list[Any]) -> list[Any]:
             continue
         named = [handle for handle in handles if part and _text(nvml.nvmlDeviceGetUUID(handle)).startswith(part)]
         if not named:
-            break  # CUDA stops at the first entry that it does not know.
+            break  # CUDA stops at the first unknown entry.
         chosen.append(named[0])
     return chosen
 
@@ -231,19 +232,19 @@ def _info(nvml: Any, handle: Any, driver: str) -> DeviceInfo:
 
 
 def _num_processes(nvml: Any, handle: Any) -> int:
-    """Processes that compute on a device; one where none is shown, as between containers, and yet memory is in use."""
+    """Processes that compute on a device; 1 for memory in use without a visible process, as between containers."""
     try:
         num_processes = len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         if num_processes or nvml.nvmlDeviceGetGraphicsRunningProcesses(handle):
             return num_processes
         used = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used
     except (nvml.NVMLError, AttributeError):
-        return 0  # Drivers older than the second form of the question count their own memory as used.
+        return 0  # Older drivers lack the second version of the call, and count their own memory as used.
     return int(used > IDLE_BYTES)
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
-    """Total and free bytes; those of the host for a device that has no memory of its own, and says so."""
+    """Total and free bytes; the host's for a device without memory of its own."""
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError_NotSupported:
@@ -257,9 +258,9 @@ def _text(value: Any) -> str:
 
 @functools.cache
 def _nvml() -> Any:
-    """NVML, ready for calls as long as this process lives; None where there is no driver.
+    """NVML, ready for calls until the end of this process; None without a driver.
 
-    It is asked ten times a second while a trial runs. Measured: 20 us to ask, 3 ms and more to begin and end.
+    The tuner asks NVML ten times a second during a trial. Measured: 20 us for a call, 3 ms or more to start and stop.
     """
     import pynvml
 

@@ -15,23 +15,19 @@ from types import TracebackType
 from typing import Self
 
 from autotune.model.facts import ScriptFacts
+from autotune.model.result import StartKind
+from autotune.protocol.codec import encode
+from autotune.protocol.environment import BY_CALL, FORKABLE, PER_TRIAL, SERVER_PIDS, TMPDIR
+from autotune.protocol.forking import ForkServerSpec
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.protocol.supervision import SupervisorSpec, write_message
+from autotune.protocol.supervision import SupervisorSpec
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, ForkServerGoneError
 from autotune.runner.handle import Handle
-from autotune.runner.prelude_server import (
-    BY_CALL,
-    FORKABLE,
-    Preparation,
-    PreparingRun,
-    Trust,
-    difference,
-    why_unprepared,
-)
+from autotune.runner.prelude_server import Preparation, PreparingRun, Trust, difference, why_unprepared
 from autotune.runner.python_command import own_modules, plain_command, read_python
-from autotune.runner.start_record import Start
+from autotune.runner.runner import Start
 
 MAX_SERVERS = 3
 """Each holds what the script imports in memory. Variables that are read at import distinguish them."""
@@ -41,8 +37,6 @@ LEAST_PREPARATION_S = 0.3
 """A beginning that is shorter is run again by every trial."""
 PYTHON_OPTIONS = frozenset({"-u"})
 """Options of the interpreter that a fork can honour: every trial is unbuffered."""
-PER_TRIAL = ("AUTOTUNE_TRIAL", "AUTOTUNE_STARTED_AT", "TMPDIR", "PYTHONPATH")
-"""Variables in which a trial differs from its server."""
 
 Key = tuple[tuple[str, str], ...]
 """Variables that distinguish servers."""
@@ -116,7 +110,12 @@ class ForkRunner:
         began = time.monotonic()
         key, is_new = self._serve(job)
         server_s = time.monotonic() - began if is_new else 0.0
-        reason = self._unprepared or why_unprepared(job) or self._trust.why_not(job.settings) or self._why_useless(key)
+        reason = (
+            self._unprepared
+            or why_unprepared(job)
+            or self._trust.why_not(job.request.settings)
+            or self._why_useless(key)
+        )
         if reason:
             return self._fork(key, job, server_s, reason)
         preparation = self._preparations.get((key, job.command))
@@ -169,7 +168,7 @@ class ForkRunner:
         if reason:
             return self._fork(key, job, server_s, reason)
         start = Start(
-            kind="prepared",
+            kind=StartKind.PREPARED,
             reason=f"its settings matter from {preparation.place}, on",
             server_pids=(preparation.pid, self._servers[key].pid),
             server_s=server_s,
@@ -192,21 +191,20 @@ class ForkRunner:
         """
         server = self._servers[key]
 
-        def launch(spec: SupervisorSpec, environment: dict[str, str], folder: Path) -> ForkedSupervisor:
-            environment["AUTOTUNE_SERVER_PIDS"] = str(server.pid)
+        def launch(spec: SupervisorSpec, environment: dict[str, str], paths: TrialPaths) -> ForkedSupervisor:
+            environment[SERVER_PIDS] = str(server.pid)
             spec = replace(
                 spec,
-                command=tuple(plain_command(job.command)),
+                command=plain_command(job.command),
                 started_as=job.command,
                 servers=(server.pid,),
                 environment=difference(server.environment, environment),
             )
-            path = folder / "supervisor.json"
-            write_message(path, spec)
-            return server.fork(path)
+            paths.supervisor.write_text(encode(spec))
+            return server.fork(paths.supervisor)
 
         start = Start(
-            kind="forked",
+            kind=StartKind.FORKED,
             reason=reason,
             server_pids=(server.pid,),
             server_s=server_s,
@@ -246,16 +244,12 @@ class ForkRunner:
             environment.pop(name, None)
             if name in os.environ:
                 environment[name] = os.environ[name]
-        environment["TMPDIR"] = str(workspace.short(folder).temporary)
+        environment[TMPDIR] = str(workspace.short(folder).temporary)
         try:
             return ForkServer(
                 python=job.command[0],
                 environment={**FORKABLE, **environment},
-                folder=folder,
-                mounts=workspace.mounts(folder, is_probe=False, is_server=True),
-                writable=workspace.confinement(None),
-                imports=self._facts.imports,
-                own_modules=own_modules(job),
+                spec=self._server_spec(folder, job),
             )
         except OSError as error:
             workspace.remove_trial(folder)
@@ -263,6 +257,16 @@ class ForkRunner:
         except ForkServerError:
             workspace.remove_trial(folder)
             raise
+
+    def _server_spec(self, folder: Path, job: TrialJob) -> ForkServerSpec:
+        workspace = self._cold.workspace
+        return ForkServerSpec(
+            folder=str(folder),
+            layers=workspace.mounts(folder, is_probe=False, is_server=True),
+            writable=workspace.confinement(None),
+            imports=self._facts.imports,
+            own_modules=own_modules(job),
+        )
 
     def _end(self, key: Key) -> None:
         for of, command in list(self._preparations):

@@ -1,151 +1,117 @@
-"""One server process that trials are forked from, as the tuner sees it."""
+"""A process that trials are forked from, from the tuner's side."""
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypeVar
 
-from autotune.protocol.supervision import LayerPlan, ServerSpec, write_message
-from autotune.sandbox.first_process import PACKAGE_PARENT
-from autotune.sandbox.server_launch import HOME
+from autotune.protocol.codec import decode, encode
+from autotune.protocol.entry_points import FORK_SERVER, SERVER_LAUNCH
+from autotune.protocol.environment import SERVER
+from autotune.protocol.forking import HOME, ForkServerHello, ForkServerSpec
 
-SERVER = """
-import sys
-there = frozenset(sys.modules)
-sys.path.append(sys.argv[1])
-import os
-if os.environ.get("AUTOTUNE_REDIRECT"):
-    from autotune.sandbox.redirect import install
-    install()  # Before anything keeps a function by its name that it replaces.
-from autotune.runner.fork_server_loop import main
-main(sys.argv[2], int(sys.argv[3]), there)
-"""
-LAUNCH = (
-    "import sys; sys.path.append(sys.argv[1]); from autotune.sandbox.server_launch import main; "
-    "main(sys.argv[2], int(sys.argv[3]), sys.argv[4:])"
-)
 READY_LIMIT_S = 180.0
 """Longest time for the imports: a cold disk, a large framework."""
 FORK_LIMIT_S = 20.0
 CLOSE_LIMIT_S = 5.0
-SERVER_MARK = "AUTOTUNE_SERVER"
-"""Variable in the environment of a server and all that is forked from it, by which strays are found."""
+MAX_MESSAGE_BYTES = 1 << 16
+Message = TypeVar("Message")
 
 
 class ForkServerError(Exception):
-    """No trial can be forked from this server; the text says why."""
+    """No trial can be forked from a server; the text says why."""
 
 
 class ForkServerGoneError(ForkServerError):
-    """The server ended before it forked a trial, for instance with a trial that was killed; a new server may fork."""
+    """The server ended before the fork, for instance with a killed trial; a new server may fork."""
 
 
 class ForkedSupervisor:
-    """A supervisor that the server forked: what `subprocess.Popen` is to one that was started."""
+    """A supervisor forked by a server, with the interface of `subprocess.Popen`."""
 
     def __init__(self, pidfd: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.pid, self.stdin, self.stdout = _number(pidfd), stdin, stdout
         self._pidfd: int | None = pidfd
 
     def poll(self) -> int | None:
-        """None while it runs; 0 once it is gone."""
+        """None while the supervisor runs; 0 afterwards."""
         if self._pidfd is not None and select.select([self._pidfd], [], [], 0)[0]:
             os.close(self._pidfd)
             self._pidfd = None
         return None if self._pidfd is not None else 0
 
     def kill(self) -> None:
-        """Kills it, if it is there."""
+        """Kills the supervisor if it still runs."""
         if self._pidfd is not None:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
 
 def _number(pidfd: int) -> int:
-    """Process id, as this process's namespace counts, of what a descriptor is of; 0 once that is gone."""
-    said = Path("/proc/self/fdinfo", str(pidfd)).read_bytes()
-    number = next((int(line.split()[1]) for line in said.splitlines() if line.startswith(b"Pid:")), 0)
+    """Process id behind a descriptor, in this process's namespace; 0 after the end of the process."""
+    lines = Path("/proc/self/fdinfo", str(pidfd)).read_bytes().splitlines()
+    number = next((int(line.split()[1]) for line in lines if line.startswith(b"Pid:")), 0)
     return max(number, 0)
 
 
 class ForkServer:
-    """Starts the server and has it fork supervisors.
+    """Starts a server and asks the server to fork supervisors.
 
     Args:
         python: The script's interpreter.
-        environment: Of the server; its trials differ from it only in what their specs say.
-        folder: A folder of the server's own, which goes with it.
-        mounts: Plan of its copy-on-write layers; None without layers.
-        writable: Where Landlock is to let it, and all that it forks, write; None = everywhere.
-        imports: Modules that it imports.
-        own_modules: Names that the script has modules of its own by.
+        environment: Variables of the server; the specs of trials name the differences.
+        spec: Surroundings and imports.
 
     Raises:
-        ForkServerError: Forking from it would not be sound, or it does not come up.
+        ForkServerError: Forks of the server are not sound, or the server does not start.
     """
 
-    def __init__(
-        self,
-        *,
-        python: str,
-        environment: Mapping[str, str],
-        folder: Path,
-        mounts: LayerPlan | None,
-        writable: tuple[str, ...] | None = None,
-        imports: tuple[str, ...],
-        own_modules: tuple[str, ...],
-    ) -> None:
-        self.folder = folder
+    def __init__(self, *, python: str, environment: Mapping[str, str], spec: ForkServerSpec) -> None:
+        self.folder = Path(spec.folder)
         self.environment = dict(environment)
-        spec = folder / "server.json"
-        write_message(
-            spec,
-            ServerSpec(folder=str(folder), layers=mounts, writable=writable, imports=imports, own_modules=own_modules),
-        )
+        spec_path = self.folder / "server.json"
+        spec_path.write_text(encode(spec))
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._home: int | None = None
-        options = ["-X", "utf8"] if sys.flags.utf8_mode else []
-        with (folder / "server.log").open("wb") as log, theirs:
-            command = [python, *options, "-c", SERVER, PACKAGE_PARENT, str(spec), str(theirs.fileno())]
-            if mounts is not None:
-                launcher = [sys.executable, "-I", "-S", *options, "-c", LAUNCH, PACKAGE_PARENT]
-                command = [*launcher, str(spec), str(theirs.fileno()), *command]
+        words = (str(spec_path), str(theirs.fileno()))
+        command = FORK_SERVER.command_by(python, *words)
+        if spec.layers is not None:
+            command = SERVER_LAUNCH.command(*words, *command)
+        with (self.folder / "server.log").open("wb") as log, theirs:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=(theirs.fileno(),),
-                env={**environment, SERVER_MARK: str(folder)},
+                env={**environment, SERVER: spec.folder},
                 start_new_session=True,
             )
-        if mounts is not None:
+        if spec.layers is not None:
             self._home = self._received_home()
         self.import_s = self._wait_until_ready()
 
     @property
     def home(self) -> int | None:
-        """Descriptor of the mount namespace of the supervisors of its trials; None where there are no layers."""
+        """Descriptor of the mount namespace for the supervisors of trials; None without layers."""
         return self._home
 
     @property
     def pid(self) -> int:
-        """Process id of the server: its pages are a trial's imports, and belong to the trial's memory."""
+        """Process id of the server; the server's pages hold a trial's imports, and count as the trial's memory."""
         return self._process.pid
 
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the server still runs."""
         return self._process.poll() is None
 
     def fork(self, spec: Path) -> ForkedSupervisor:
-        """Forks a supervisor for the trial of that spec.
+        """Forks a supervisor for the trial with this spec.
 
         Raises:
             ForkServerError: The server is gone or does not answer.
@@ -156,7 +122,7 @@ class ForkServer:
             raise ForkServerGoneError(f"the server of the imports is gone: {error}") from error
 
     def close(self) -> None:
-        """Ends the server; trials that it forked have ended before."""
+        """Ends the server, after the end of all trials forked from the server."""
         self._socket.close()
         if self._home is not None:
             os.close(self._home)
@@ -168,46 +134,46 @@ class ForkServer:
             self._process.wait()
 
     def _received_home(self) -> int:
-        """The descriptor that the launcher sends first.
+        """The descriptor in the launcher's first message.
 
         Raises:
-            ForkServerError: It sends none.
+            ForkServerError: The message brings no descriptor.
         """
         reason = "it said nothing"
         if select.select([self._socket], [], [], READY_LIMIT_S)[0]:
-            message, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 16, 1)
+            message, descriptors, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 1)
             if message == HOME:
                 return descriptors[0]
-            reason = str(json.loads(message)["reason"]) if message else "it ended"
+            reason = decode(ForkServerHello, message).reason if message else "it ended"
         self._process.kill()
         self.close()
         raise ForkServerError(reason)
 
     def _wait_until_ready(self) -> float:
-        """Seconds that its imports took."""
+        """Seconds that the server's imports took."""
         try:
-            said = answer(self._socket, READY_LIMIT_S)
+            hello = receive(ForkServerHello, self._socket, READY_LIMIT_S)
         except ForkServerError as error:
             self._process.kill()
             self.close()
             raise ForkServerError(f"a process that imports what the script imports is of no use: {error}") from error
-        if said["reason"]:
+        if hello.reason:
             self.close()
-            raise ForkServerError(str(said["reason"]))
-        return float(said["import_s"])
+            raise ForkServerError(hello.reason)
+        return hello.import_s
 
 
 def ask_for_supervisor(server: socket.socket, spec: Path, home: int | None) -> ForkedSupervisor:
-    """Has the process behind the socket fork a supervisor for the trial of that spec.
+    """Asks the process behind a socket to fork a supervisor.
 
     Args:
         server: The socket.
-        spec: File of the spec.
-        home: Descriptor of the mount namespace in which the supervisor works; None where there are no layers.
+        spec: Path of the spec of the supervisor's trial.
+        home: Descriptor of the mount namespace for the supervisor; None without layers.
 
     Raises:
-        ForkServerError: It does not answer, or has ended.
-        OSError: It is gone.
+        ForkServerError: The process does not answer, or has ended.
+        OSError: The process is gone.
     """
     orders, to_supervisor = os.pipe()
     from_supervisor, ending = os.pipe()
@@ -227,31 +193,39 @@ def ask_for_supervisor(server: socket.socket, spec: Path, home: int | None) -> F
 
 
 def _forked(server: socket.socket) -> int:
-    """Descriptor of the process that was forked.
+    """Descriptor of the forked process.
 
     Raises:
-        ForkServerError: None comes.
+        ForkServerError: No descriptor comes.
     """
-    if not select.select([server], [], [], FORK_LIMIT_S)[0]:
-        raise ForkServerError(f"it said nothing for {FORK_LIMIT_S:.0f} s")
-    message, descriptors, _, _ = socket.recv_fds(server, 1 << 16, 1)
+    _wait_for_message(server, FORK_LIMIT_S)
+    message, descriptors, _, _ = socket.recv_fds(server, MAX_MESSAGE_BYTES, 1)
     if not message or not descriptors:
         raise ForkServerError("it ended")
     return descriptors[0]
 
 
-def answer(server: socket.socket, limit_s: float) -> dict[str, Any]:
-    """What the process behind the socket says next.
+def receive(kind: type[Message], server: socket.socket, limit_s: float) -> Message:
+    """The next message of the process behind a socket.
+
+    Args:
+        kind: Type of the message.
+        server: The socket.
+        limit_s: Longest wait, in seconds.
 
     Raises:
-        ForkServerError: It says nothing for so long, or nothing that can be read, or has ended.
+        ForkServerError: No message of this type comes in time, or the process has ended.
     """
-    if not select.select([server], [], [], limit_s)[0]:
-        raise ForkServerError(f"it said nothing for {limit_s:.0f} s")
+    _wait_for_message(server, limit_s)
     try:
-        message = server.recv(1 << 16)
+        message = server.recv(MAX_MESSAGE_BYTES)
         if message:
-            return dict(json.loads(message))
-    except (OSError, TypeError, ValueError) as error:
+            return decode(kind, message)
+    except (OSError, ValueError) as error:
         raise ForkServerError(f"it said nothing that can be read: {error}") from error
     raise ForkServerError("it ended")
+
+
+def _wait_for_message(server: socket.socket, limit_s: float) -> None:
+    if not select.select([server], [], [], limit_s)[0]:
+        raise ForkServerError(f"it said nothing for {limit_s:.0f} s")

@@ -1,4 +1,4 @@
-"""One run of the user's script, watched from outside until it is over, and then judged."""
+"""One run of the user's script, watched from outside to the end and then judged."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from autotune.host import DeviceInfo
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, RankResult, TrialResult
+from autotune.protocol.codec import decode
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.protocol.supervision import SupervisorReport, read_message
+from autotune.protocol.supervision import Order, SupervisorReport
 from autotune.runner.gauge_reader import GaugeReader
-from autotune.runner.landlock_refusal import refusal
+from autotune.runner.refused_writes import refused_by_landlock, refused_by_layers
 from autotune.runner.reports import Progress, copy_profiles, read_log_tail, read_progress, read_ranks
-from autotune.runner.start_record import Start, Supervisor
+from autotune.runner.runner import Start, Supervisor
+from autotune.runner.stop_cause import StopCause
 from autotune.runner.surroundings_watch import SurroundingsWatch
 from autotune.runner.tree_memory import num_killed_by_kernel
 from autotune.runner.trial_memory import TrialMemory
 from autotune.runner.unseen_processes import UnseenProcesses
-from autotune.runner.write_advice import advice_on_refused_write
 from autotune.sandbox.changed_files import Scan
 from autotune.sandbox.shared_files import SharedFiles, present
 from autotune.sandbox.trial_processes import Tree, end_strays
@@ -32,31 +33,31 @@ from autotune.verdict.aggregate import probed_facts
 from autotune.verdict.judge import Ending, is_out_of_memory, judge, judge_probe
 
 POLL_S = 0.1
-"""Between two looks at a running trial: at most ten a second, so that watching costs the trial nothing."""
+"""Time between two looks at a running trial; ten looks a second cost the trial nothing."""
 STOP_LIMIT_S = 10.0
-"""A supervisor that does not end its trial in that time was stopped or is stuck itself, and is killed."""
+"""Time for a supervisor to end the trial; a supervisor that takes longer was stopped or is stuck, and is killed."""
 LAST_WORD_S = 1.0
-"""A trial that has reported its error, or its own end, is given that long to end."""
+"""Time for a trial to end after the report of an error or of the script's end."""
 RESTART_WINDOWS, RESTART_SLACK_S = 2.0, 10.0
-"""Longest time from a window's end to the end of the trial: so many of the longest windows, and so long on top. A new
-epoch, begun there, should take no longer than a window."""
+"""Longest time from the end of the window to the end of the trial: so many of the longest windows, and a slack. A new
+epoch started after the window should take no longer than a window."""
 MAX_DISK_SHARE = 0.9
-"""A trial may take that much of what was free in the temporary space when it began."""
-MAX_ENDING_BYTES = 1 << 16
+"""Largest share of the free temporary space at the start that a trial may fill."""
+MAX_REPORT_BYTES = 1 << 16
 
 
 class Handle:
-    """One run of the script: `wait` or `poll` until it is over, `cancel` to end it, then its result.
+    """One run of the script: `wait` or `poll` until the end, or `cancel`, then `result`.
 
     Args:
-        job: What was started.
-        paths: Its files.
-        supervisor: The process that runs it.
-        workspace: Where its folder is.
-        device: Where it trains.
-        scan: The user's folder as it was before, where nothing but redirection protects it.
-        start: How it was started.
-        began: When it was asked for, on the clock of `time.monotonic`.
+        job: The job.
+        paths: Files of the run.
+        supervisor: The process that runs the script.
+        workspace: The workspace with the run's folder.
+        device: The device that trains.
+        scan: The user's folder before the run; None with layers.
+        start: The way in which the run was started.
+        began: Moment of the request, in seconds of `time.monotonic`.
     """
 
     def __init__(
@@ -78,23 +79,23 @@ class Handle:
         self._ending_since: float | None = None
         self._tree = Tree(supervisor.pid)
         self.memory = TrialMemory(job, device, start.server_pids)
-        """What it holds, seen from outside."""
+        """Memory of the run, seen from outside."""
         self._shared_files = SharedFiles(present())
         self._surroundings = SurroundingsWatch(device)
         self._progress = Progress()
         self._gauges = GaugeReader(job.world_size, is_probe=job.mode in (Mode.PROBE, Mode.SPLIT_PROBE))
         self._disk_free_before = _free_bytes(workspace.folder)
         self._killed_before = num_killed_by_kernel()
-        self._flags: dict[str, bool] = {}
+        self._causes: set[StopCause] = set()
         self._unseen = UnseenProcesses()
 
     @property
     def supervisor_pid(self) -> int:
-        """Process id of the trial's supervisor, under which all of it runs."""
+        """Process id of the trial's supervisor, the root of the trial's tree."""
         return self._supervisor.pid
 
     def poll(self) -> bool:
-        """Looks once at limits and memory; whether the run is over. Never waits."""
+        """Checks limits and memory once, without waiting; True when the run is over."""
         now = time.monotonic()
         if self._supervisor.poll() is not None:
             self._ended_at = self._ended_at or now
@@ -107,31 +108,31 @@ class Handle:
         if self._job.diagnoses and progress.phase is TrialPhase.ENDING:
             self.memory.looking_begins()
         overrun = self._overrun(is_quiet=progress.in_window)
-        if overrun:
+        if overrun is not None:
             self._stop(overrun)
         elif self._job.ends_by is not None and now > self._job.ends_by:
-            self._stop("is_time_spent")
+            self._stop(StopCause.TIME_SPENT)
         elif now - self._began > self._job.start_limit_s and progress.num_steps == 0:
-            self._stop("is_start_overrun")
+            self._stop(StopCause.START_OVERRUN)
         elif now - self._began > self._job.total_limit_s:
-            self._stop("is_total_overrun")
+            self._stop(StopCause.TOTAL_OVERRUN)
         elif self._is_ending_overrun(progress, now):
-            self._stop("is_ending_overrun")
+            self._stop(StopCause.ENDING_OVERRUN)
         elif self._is_disk_full():
-            self._stop("is_disk_full")
+            self._stop(StopCause.DISK_FULL)
         return False
 
     def _is_ending_overrun(self, progress: Progress, now: float) -> bool:
-        """Whether a trial that has nothing left to say takes too long to end."""
+        """Whether a trial takes too long to end after the window or the last report."""
         is_ending = progress.phase is TrialPhase.ENDING and not self._job.diagnoses
         if not (progress.has_reported or is_ending):
             return False
         self._ending_since = self._ending_since or now
-        limit_s = RESTART_WINDOWS * self._job.window.max_window_s + RESTART_SLACK_S
+        limit_s = RESTART_WINDOWS * self._job.request.window.max_window_s + RESTART_SLACK_S
         return now - self._ending_since > (LAST_WORD_S if progress.has_reported else limit_s)
 
     def gauges(self) -> Gauges:
-        """How it looks, by the readings of the last `poll`."""
+        """Readings of the last `poll`."""
         return self._gauges.read(
             self._progress,
             cpu_fraction=self._surroundings.cpu_fraction,
@@ -140,28 +141,28 @@ class Handle:
         )
 
     def wait(self) -> None:
-        """Waits until the run is over, watching its limits."""
+        """Waits for the end of the run, and enforces the limits."""
         assert self._supervisor.stdout is not None
         poller = select.poll()
         poller.register(self._supervisor.stdout, select.POLLIN)
         while not self.poll():
             if poller.poll(1000 * POLL_S):
-                # It has said the ending, or was killed; either way it is gone in a moment.
+                # The supervisor has reported the end, or was killed; in a moment the process is gone.
                 time.sleep(0.001)
 
     def cancel(self) -> None:
-        """Ends the run now; it will be judged as interrupted, unless it was over before."""
+        """Ends the run now; the result of an unfinished run is judged as interrupted."""
         if not self.poll():
-            self._stop("is_cancelled")
+            self._stop(StopCause.CANCELLED)
 
     def result(self, *, profiles_to: Path | None = None) -> TrialResult:
-        """The judged result of a trial, which is waited for; its folder is removed.
+        """Waits for the trial, removes the trial's folder, and returns the judged result.
 
         Args:
-            profiles_to: Folder into which the profiles of a diagnosis are copied first.
+            profiles_to: Folder for copies of a diagnosis's profiles.
 
         Raises:
-            OSError: They cannot be written there.
+            OSError: The profiles cannot be written.
         """
         ending, ranks, unreadable = self._collect()
         verdict = judge(self._job, ending, ranks, unreadable)
@@ -205,7 +206,7 @@ class Handle:
         return result
 
     def probe_result(self) -> ProbeResult:
-        """What a probe, which is waited for, taught; its folder is removed."""
+        """Waits for the probe, removes the probe's folder, and returns the result."""
         ending, ranks, unreadable = self._collect()
         log_tail = read_log_tail(self._paths)
         reason = judge_probe(self._job, ending, ranks, unreadable)
@@ -230,37 +231,37 @@ class Handle:
         return result
 
     def _durations(self, ending: Ending, ranks: tuple[RankResult, ...]) -> dict[str, float]:
-        """Seconds by part, which together are the trial's; where nobody reported, all of them have no part."""
+        """Seconds by part, whose sum is the trial's time; without a report the only part is `unreported`."""
         reported = dict(ranks[0].durations_s) if ranks else {}
         rest = "ending" if reported else "unreported"
         durations = {**reported, rest: max(0.0, ending.wall_s - sum(reported.values()))}
         return {"server": self._start.server_s, **durations} if self._start.server_s else durations
 
     def _refusal(self, ranks: Sequence[RankResult]) -> str:
-        """A sentence on a write that was refused, where a run failed by that."""
+        """A sentence on a write that Landlock refused; empty without signs of a refusal."""
         errors = (f"{rank.error.kind}: {rank.error.message}" for rank in ranks if rank.error is not None)
-        return refusal(self._workspace.protection, *errors, read_log_tail(self._paths))
+        return refused_by_landlock(self._workspace.protection, *errors, read_log_tail(self._paths))
 
     def _advised(self, reason: str, printed: str) -> str:
-        """The reason of a failure, with what to do where layers refused a write."""
-        advice = advice_on_refused_write(printed) if self._workspace.has_layers else ""
+        """The reason for a failure, with advice on a write that layers refused."""
+        advice = refused_by_layers(printed) if self._workspace.has_layers else ""
         return f"{reason} {advice}".rstrip()
 
     def _escaped(self) -> tuple[str, ...]:
         return self._scan.changes() if self._scan is not None else ()
 
-    def _stop(self, flag: str) -> None:
-        """Tells the supervisor to end the trial: t, with time for a last word, or k, at once."""
-        self._flags[flag] = True
+    def _stop(self, cause: StopCause) -> None:
+        """Orders the supervisor to end the trial."""
+        self._causes.add(cause)
         self._stopped_at = self._stopped_at or time.monotonic()
         assert self._supervisor.stdin is not None
         try:
-            self._supervisor.stdin.write(b"t" if flag in ("is_start_overrun", "is_total_overrun") else b"k")
+            self._supervisor.stdin.write(Order.REPORT_AND_END if cause.grants_last_word else Order.END)
         except OSError:
-            return  # It is gone, and with it the trial.
+            return  # The supervisor is gone, and the trial with it.
 
-    def _overrun(self, *, is_quiet: bool) -> str:
-        """The flag of the memory that there is too little of; empty while all suffices."""
+    def _overrun(self, *, is_quiet: bool) -> StopCause | None:
+        """The cause to stop for lack of memory; None while the memory suffices."""
         pids = self._tree.pids()
         if self._progress.num_steps == 0:
             self._unseen.look(pids)
@@ -273,39 +274,39 @@ class Handle:
 
     def _collect(self) -> tuple[Ending, tuple[RankResult, ...], str]:
         self.wait()
-        said = self._read_ending()
-        if said is None:
+        report = self._read_report()
+        if report is None:
             self._shared_files.note(self._tree.pids())
             self._tree.end()
             end_strays(self._start.stray_folder or self._paths.folder, self._shared_files.note)
             self._shared_files.remove()
         ranks, unreadable = read_ranks(self._paths)
-        status = said.status if said is not None else None
-        is_stopped = bool(self._flags)
+        status = report.status if report is not None else None
+        is_stopped = bool(self._causes)
         killed_now = num_killed_by_kernel()
         peaks = self.memory.peaks(ranks)
         ending = Ending(
             exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
             signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) and not is_stopped else None,
-            launch_error="" if is_stopped or said is None else said.error,
-            is_supervisor_killed=said is None,
+            launch_error="" if is_stopped or report is None else report.error,
+            is_supervisor_killed=report is None,
             num_killed_by_kernel=(killed_now or 0) - (self._killed_before or 0),
             peak_memory_bytes=peaks.memory_bytes,
             peak_host_bytes=peaks.host_bytes,
             trained_bytes=peaks.trained_bytes,
             outside_allocator_bytes=peaks.outside_allocator_bytes,
             wall_s=(self._ended_at or time.monotonic()) - self._began,
-            **self._flags,
+            **{cause.value: True for cause in self._causes},
         )
         return ending, ranks, unreadable
 
-    def _read_ending(self) -> SupervisorReport | None:
-        """What the supervisor said, which nobody else could; None when it was killed before."""
+    def _read_report(self) -> SupervisorReport | None:
+        """The supervisor's report, by a pipe that no trial can reach; None when the supervisor was killed before."""
         assert self._supervisor.stdin is not None and self._supervisor.stdout is not None
-        text = self._supervisor.stdout.read(MAX_ENDING_BYTES)
+        text = self._supervisor.stdout.read(MAX_REPORT_BYTES)
         self._supervisor.stdin.close()
         self._supervisor.stdout.close()
-        return read_message(SupervisorReport, text) if text else None
+        return decode(SupervisorReport, text) if text else None
 
 
 def _free_bytes(folder: Path) -> int | None:

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import math
 import select
 import socket
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from autotune.model.facts import ScriptFacts
 from autotune.model.gauges import Gauges
 from autotune.model.outcome import Outcome
-from autotune.model.result import ProbeResult, TrialResult
+from autotune.model.result import ProbeResult, StartKind, TrialResult
+from autotune.protocol.codec import encode
+from autotune.protocol.environment import BY_CALL, FORKABLE, PRELUDE_ADDRESS, REDIRECT, SERVER_PIDS, TMPDIR
+from autotune.protocol.forking import PreludeHello
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.protocol.supervision import SupervisorSpec, write_message
+from autotune.protocol.supervision import SupervisorSpec
 from autotune.runner.cold_runner import ColdRunner
-from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, answer, ask_for_supervisor
+from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, ask_for_supervisor, receive
 from autotune.runner.handle import POLL_S, Handle
 from autotune.runner.python_command import plain_command
-from autotune.runner.start_record import Start
-from autotune.sandbox.supervisor import LATEST
+from autotune.runner.runner import Start
 from autotune.settings import Settings
 
-BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables that are read at import and have a call of the library's own to the same effect, so that no server of their
-own is needed: `autotune.trial.start.forked_start` makes it."""
-FORKABLE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""Variables of processes that are forked from, where the user has set none: otherwise the first question for a device,
-as libraries have it where they are imported, asks the driver, after which no fork can use it. The script's own
-questions are answered by what the probe was told (`autotune.trial.start.known_devices`)."""
 SAYS_LIMIT_S = 5.0
 """Longest time from its call to its message."""
 LOSS_TOLERANCE = 1e-4
@@ -68,8 +61,9 @@ class Preparation:
         self._is_decided = self._is_cancelled = False
         self._result: TrialResult | None = None
         environment = tuple(pair for pair in job.environment if pair[0] not in BY_CALL)
-        job = replace(job, settings=job.script_settings, environment=environment)
-        start = Start(kind="forked", server_pids=(server.pid,), stray_folder=server.folder)
+        request = replace(job.request, settings=job.script_settings)
+        job = replace(job, request=request, environment=environment)
+        start = Start(kind=StartKind.FORKED, server_pids=(server.pid,), stray_folder=server.folder)
         self._command = job.command
         try:
             self.handle = cold.start_with(job, self._launch_prelude, start)
@@ -109,7 +103,7 @@ class Preparation:
             "" if job.command == self._command else "its settings are arguments, which the script reads before all else"
         )
 
-    def launch(self, spec: SupervisorSpec, environment: dict[str, str], folder: Path) -> ForkedSupervisor:
+    def launch(self, spec: SupervisorSpec, environment: dict[str, str], paths: TrialPaths) -> ForkedSupervisor:
         """Starts the supervisor of a trial, as `ColdRunner.start_with` asks for it.
 
         Raises:
@@ -117,24 +111,23 @@ class Preparation:
         """
         assert self._connection is not None
         if self._workspace.has_layers:
-            environment["TMPDIR"] = self._environment["TMPDIR"]  # The trial has a layer over it.
+            environment[TMPDIR] = self._environment[TMPDIR]  # The trial has a layer over it.
         else:
             # It has a TMPDIR of its own: sockets, by which loader workers hand over batches, are past redirection.
-            plan = self._workspace.redirection(folder, is_probe=False, over=self._folder)
-            environment["AUTOTUNE_REDIRECT"] = json.dumps(plan)
-        environment["AUTOTUNE_SERVER_PIDS"] = f"{self.pid} {self._server.pid}"
+            plan = self._workspace.redirection(paths.folder, is_probe=False, over=self._paths.folder)
+            environment[REDIRECT] = encode(plan)
+        environment[SERVER_PIDS] = f"{self.pid} {self._server.pid}"
         spec = replace(
             spec,
-            layers=self._workspace.mounts(folder, is_probe=False, over=self._folder),
-            earlier_log=str(TrialPaths(self._folder).log),
+            layers=self._workspace.mounts(paths.folder, is_probe=False, over=self._paths.folder),
+            earlier_log=str(self._paths.log),
             servers=(self.pid, self._server.pid),
             environment=difference(self._environment, environment),
         )
-        path = folder / "supervisor.json"
-        write_message(path, spec)
-        (self._folder / LATEST).write_text(str(folder))
+        paths.supervisor.write_text(encode(spec))
+        self._paths.latest.write_text(str(paths.folder))
         try:
-            return ask_for_supervisor(self._connection, path, self._server.home)
+            return ask_for_supervisor(self._connection, paths.supervisor, self._server.home)
         except OSError as error:
             raise ForkServerError(str(error)) from error
 
@@ -152,26 +145,25 @@ class Preparation:
             self._result = self.handle.result()
         return self._result
 
-    def _launch_prelude(self, spec: SupervisorSpec, environment: dict[str, str], folder: Path) -> ForkedSupervisor:
-        address = self._workspace.short(folder).folder / "seam"
+    def _launch_prelude(self, spec: SupervisorSpec, environment: dict[str, str], paths: TrialPaths) -> ForkedSupervisor:
+        address = self._workspace.short(paths.folder).prelude_socket
         self._listener.bind(str(address))
         self._listener.listen(1)
-        self._folder = folder
-        environment["AUTOTUNE_SERVER_PIDS"] = str(self._server.pid)
-        environment["AUTOTUNE_MEETING"] = str(address)
+        self._paths = paths
+        environment[SERVER_PIDS] = str(self._server.pid)
+        environment[PRELUDE_ADDRESS] = str(address)
         self._environment = environment = {**FORKABLE, **environment}
         spec = replace(
             spec,
-            command=tuple(plain_command(self._command)),
+            command=plain_command(self._command),
             started_as=self._command,
             writable=self._workspace.confinement(None),
             is_prelude=True,
             servers=(self._server.pid,),
             environment=difference(self._server.environment, environment),
         )
-        path = folder / "supervisor.json"
-        write_message(path, spec)
-        self._supervisor = self._server.fork(path)
+        paths.supervisor.write_text(encode(spec))
+        self._supervisor = self._server.fork(paths.supervisor)
         return self._supervisor
 
     def _hear(self) -> None:
@@ -179,12 +171,12 @@ class Preparation:
         self._connection, _ = self._listener.accept()
         self._is_decided = True
         try:
-            said = answer(self._connection, SAYS_LIMIT_S)
-            self.prepared_s, self._asks_for_threads = float(said["prepared_s"]), bool(said["asks_for_threads"])
-            self.place, self.pid = str(said["place"]), _pid_behind(self._connection)
-            self.reason = str(said["reason"])
-        except (OSError, ForkServerError, LookupError, TypeError, ValueError) as error:
-            # The script itself runs there, and may have written to the descriptor.
+            hello = receive(PreludeHello, self._connection, SAYS_LIMIT_S)
+            self.prepared_s, self._asks_for_threads = hello.prepared_s, hello.asks_for_threads
+            self.place, self.pid = hello.place, _pid_behind(self._connection)
+            self.reason = hello.reason
+        except (OSError, ForkServerError) as error:
+            # The script runs in that process, and may have written to the descriptor.
             self.reason = f"its beginning was lost: {error}"
 
 
@@ -271,14 +263,14 @@ class Trust:
         Settings under which a prepared trial failed are tried another way next; where they do not fail then, it was the
         start. A first loss that is not the probe's under the same settings follows from other random numbers.
         """
-        if result.start != "prepared":
-            if job.settings in self._failed and not result.outcome.is_failed:
+        if result.start is not StartKind.PREPARED:
+            if job.request.settings in self._failed and not result.outcome.is_failed:
                 self._reason = "a prepared trial failed where another did not"
             return
         if result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT):
-            self._failed.add(job.settings)
+            self._failed.add(job.request.settings)
         losses = result.ranks[0].first_losses if result.ranks else ()
-        if job.settings != job.script_settings or not losses or self._first_loss is None:
+        if job.request.settings != job.script_settings or not losses or self._first_loss is None:
             return
         if not math.isclose(losses[0], self._first_loss, rel_tol=LOSS_TOLERANCE, abs_tol=LOSS_TOLERANCE):
             self._reason = f"the first loss of a prepared trial was {losses[0]:g}, and {self._first_loss:g} before"
@@ -286,8 +278,8 @@ class Trust:
 
 def why_unprepared(job: TrialJob) -> str:
     """Why a job cannot go on from the script's beginning, known before anything is tried; empty when it can."""
-    assert job.settings is not None and job.script_settings is not None
-    names = {name.removeprefix("knobs.") for name in job.settings.differences(job.script_settings)}
+    assert job.request.settings is not None and job.script_settings is not None
+    names = {name.removeprefix("knobs.") for name in job.request.settings.differences(job.script_settings)}
     given = sorted(names & set(job.mapped))
     return f"{given[0]} is an argument, which the script reads before all else" if given else ""
 

@@ -1,4 +1,4 @@
-"""How a command starts Python: the interpreter, its options, and the words of the script."""
+"""Parts of a command that starts Python: interpreter, options, words of the script."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from autotune.protocol.job import TrialJob
 
 @dataclass(frozen=True, slots=True)
 class PythonCommand:
-    """How a command starts Python."""
+    """Options of the interpreter, and the words from the script on."""
 
     options: tuple[str, ...]
     words: tuple[str, ...]
 
 
-def plain_command(command: tuple[str, ...]) -> list[str]:
+def plain_command(command: tuple[str, ...]) -> tuple[str, ...]:
     """The command without options of the interpreter."""
     python = read_python(command)
     assert python is not None
-    return [command[0], *python.words]
+    return (command[0], *python.words)
 
 
 def own_modules(job: TrialJob) -> tuple[str, ...]:
-    """Names of the modules and packages in the folder from which the job's script imports before all others."""
+    """Names of the modules and packages in the first folder of the script's sys.path."""
     python = read_python(job.command)
     assert python is not None
     folder = Path(job.cwd) if python.words[0] == "-m" else Path(job.cwd, python.words[0]).resolve().parent
@@ -33,7 +33,7 @@ def own_modules(job: TrialJob) -> tuple[str, ...]:
 
 
 def read_python(command: tuple[str, ...]) -> PythonCommand | None:
-    """The parts of a command; None where it starts something else."""
+    """The parts of a command; None for commands that start something else."""
     if not Path(command[0]).name.startswith("python"):
         return None
     index = 1

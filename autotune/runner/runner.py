@@ -1,35 +1,84 @@
-"""What every runner is: `start(job) -> run`, and what can be done with a run."""
+"""Interfaces of runners: measuring what a job requests, and the record of a trial's start."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
 
 from autotune.model.gauges import Gauges
-from autotune.model.result import ProbeResult, TrialResult
+from autotune.model.result import ProbeResult, StartKind, TrialResult
 from autotune.protocol.job import TrialJob
 
 
 class Run(Protocol):
-    """One started run of the user's script."""
+    """The answer to one request: a probe or a measurement of settings under way."""
 
     def poll(self) -> bool:
-        """Looks once at its limits and its memory; whether it is over. Never waits."""
+        """Checks limits and memory once, without waiting; True when the run is over."""
 
     def gauges(self) -> Gauges | None:
-        """How it looks, by the readings of its last `poll`; None where nobody looks."""
+        """Readings of the last `poll`; None without readings."""
 
     def cancel(self) -> None:
-        """Ends it now, with all that it started; it is then judged as interrupted."""
+        """Ends the run and all of its processes; the result is then judged as interrupted."""
 
     def result(self) -> TrialResult:
-        """The judged result of a trial that is over; to be called once."""
+        """The judged result of a finished trial; to be called once."""
 
     def probe_result(self) -> ProbeResult:
-        """What a probe that is over taught; to be called once."""
+        """The result of a finished probe; to be called once."""
 
 
 class Runner(Protocol):
-    """Starts runs, one at a time."""
+    """Measures settings, one request at a time.
+
+    A job is what stays the same for a process; the request in the job (`MeasurementRequest`) is what to measure. A
+    runner may answer several requests in one process when the jobs differ in nothing but the request
+    (`TrialJob.shares_process_with`).
+    """
 
     def start(self, job: TrialJob) -> Run:
-        """Starts one run. A command that cannot be started is a result like any other."""
+        """Starts to answer the job's request. The result tells of a command that cannot be started."""
+
+
+class Supervisor(Protocol):
+    """A process that runs a trial, takes orders on standard input, and reports the end on standard output."""
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Pipe for orders."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Pipe of the report."""
+
+    def poll(self) -> int | None:
+        """None while the supervisor runs."""
+
+    def kill(self) -> None:
+        """Kills the supervisor."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """The way in which a trial was started."""
+
+    kind: StartKind
+    reason: str = ""
+    """Why the start was no faster."""
+    server_pids: tuple[int, ...] = ()
+    """Processes that the trial was forked from, nearest first; their pages count as the trial's."""
+    server_s: float = 0.0
+    """Seconds for the start of these processes, in the first of their trials; no part of the trial's time."""
+    saved_s: float = 0.0
+    """Seconds of these processes' work that the trial does not repeat."""
+    stray_folder: Path | None = None
+    """Folder in the environment of the trial's processes; None = the trial's own."""
+    judged: Callable[[TrialResult], None] = lambda result: None
+    """Receives the result."""

@@ -1,4 +1,4 @@
-"""The memory of one trial, on the host and its devices: what is over a limit while it runs, and its peaks after it."""
+"""Memory of one trial on the host and the devices: limits during the trial, and the peaks afterwards."""
 
 from __future__ import annotations
 
@@ -11,42 +11,43 @@ from autotune.model.result import RankResult
 from autotune.protocol.job import TrialJob
 from autotune.runner import devices as devices
 from autotune.runner.device_memory import DeviceMemory
+from autotune.runner.stop_cause import StopCause
 from autotune.runner.tree_memory import TreeMemory
 from autotune.verdict.aggregate import device_peak_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryPeaks:
-    """Most memory that a trial held, as it is judged."""
+    """Peaks of a trial for the judgement, in bytes."""
 
     memory_bytes: int | None
-    """Of what the cap is on: the device, or on a CPU the host; None where nobody knows."""
+    """Memory under the cap: the device's, or on a CPU the host's; None if unknown."""
     host_bytes: int | None
-    """Of the host."""
+    """Memory of the host."""
     trained_bytes: int | None
-    """As `memory_bytes`, of what the trial itself came to: without a validation, which it ends before."""
+    """As `memory_bytes`, without the script's validation: the trial ends earlier."""
     outside_allocator_bytes: int | None
-    """Of the device outside the caching allocator; None on a CPU, and where it could not be told apart."""
+    """Device memory outside the caching allocator; None on a CPU, or if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Seen:
-    """Most memory that was seen from outside."""
+    """Peaks seen from outside, in bytes."""
 
     host_bytes: int
     device_bytes: int
 
 
 def host_bytes_of_validation(facts: ScriptFacts, held_bytes: int, *, is_batch_smaller: bool) -> int:
-    """Memory of the host that the validation which the probe saw will need under a trial's settings; 0 without one.
+    """Host memory of the script's validation under a trial's settings, in bytes; 0 for scripts without a validation.
 
-    It needs as much on top as it did in the probe, and it may need all that it held there: what training had left to it
-    in the probe is none of its growth. Of smaller batches training leaves less, so there the growth alone tells.
+    A validation adds the growth seen in the probe, and may need all memory seen in the probe, because memory left by
+    training was no part of the growth. Training on smaller batches leaves less, so the growth alone counts for them.
 
     Args:
-        facts: What the probe learned.
-        held_bytes: By the trial and its workers between two steps.
-        is_batch_smaller: Whether the trial's micro-batch is smaller than the probe's was.
+        facts: Findings of the probe.
+        held_bytes: Memory of the trial and the workers between two steps.
+        is_batch_smaller: Whether the trial's micro-batch is smaller than the probe's.
     """
     if facts.validation_host_bytes is None:
         return 0
@@ -58,47 +59,47 @@ class TrialMemory:
     """Watches a trial's memory from outside.
 
     Args:
-        job: With the caps, and what the probe learned.
-        trains_on: The device that was chosen; each of several ranks has one like it.
-        servers: Processes that the trial was forked from, whose pages are its own as well.
+        job: Job with the caps and the probe's findings.
+        trains_on: The chosen device; each of several ranks has an equal device.
+        servers: Processes that the trial was forked from; their pages count as the trial's.
     """
 
     def __init__(self, job: TrialJob, trains_on: DeviceInfo, servers: Sequence[int] = ()) -> None:
         self.host = TreeMemory(job.host_cap_bytes or job.cap_bytes)
-        """Of the trial's tree."""
+        """Memory of the trial's tree."""
         shown = () if trains_on.is_cpu or len(job.devices) < 2 else devices.visible_devices(job.devices)
         self.device = DeviceMemory(shown or devices.trained_on(trains_on, job.world_size))
-        """Of its devices."""
+        """Memory of the trial's devices."""
         self._job, self._is_cpu, self._servers = job, trains_on.is_cpu, servers
         self._before_looking: _Seen | None = None
 
     @property
     def last_bytes(self) -> int | None:
-        """What the cap is on, at the last look; None before the first, and where nobody says."""
+        """Memory under the cap at the last look, in bytes; None before the first look, or if unknown."""
         return self.host.last_bytes if self._is_cpu else self.device.last_bytes
 
-    def overrun(self, pids: Sequence[int], *, is_quiet: bool) -> str:
-        """Reads the memory: the flag of `Ending` for what there is too little of; empty while all suffices.
+    def overrun(self, pids: Sequence[int], *, is_quiet: bool) -> StopCause | None:
+        """Reads the memory; the cause to stop the trial, or None.
 
         Args:
             pids: The processes of the trial's tree now.
-            is_quiet: The window is open: the tree is to be disturbed as little as can be.
+            is_quiet: Whether the window is open, and readings must disturb the trial as little as possible.
         """
         is_over = self.host.check(pids, is_quiet=is_quiet, servers=self._servers)
         if self.host.is_shared_memory_full:
-            return "is_shared_memory_full"
+            return StopCause.SHARED_MEMORY_FULL
         if self._is_cpu:
-            return "is_over_cap" if is_over else ""
+            return StopCause.OVER_CAP if is_over else None
         if self.device.check(pids) > self._job.cap_bytes:
-            return "is_over_cap"
-        return "is_over_host_cap" if is_over and self._job.host_cap_bytes is not None else ""
+            return StopCause.OVER_CAP
+        return StopCause.OVER_HOST_CAP if is_over and self._job.host_cap_bytes is not None else None
 
     def looking_begins(self) -> None:
-        """A diagnosis begins to look at the trial: what that takes from here on is no memory of the script's."""
+        """Notes the start of a diagnosis's observation, which takes memory that is not the script's."""
         self._before_looking = self._before_looking or self._seen()
 
     def peaks(self, ranks: Sequence[RankResult]) -> MemoryPeaks:
-        """The trial's peaks, from what was seen and from what its ranks report."""
+        """The trial's peaks, from the readings and from the ranks' reports."""
         facts, outside_bytes = self._job.facts, self._outside_allocator_bytes(ranks)
         host_bytes = self._host_peak(ranks, facts)
         return MemoryPeaks(
@@ -117,7 +118,7 @@ class TrialMemory:
     def _device_peak(
         self, ranks: Sequence[RankResult], outside_bytes: int | None, facts: ScriptFacts | None = None
     ) -> int | None:
-        """With the validation that the facts tell of."""
+        """The peak with the validation in the facts; without facts, of the trial alone."""
         outside = self._job.outside_allocator_bytes if outside_bytes is None else outside_bytes
         validation = facts.validation_bytes if facts is not None else None
         peak = device_peak_bytes(
@@ -129,7 +130,7 @@ class TrialMemory:
         return peak or None
 
     def _host_peak(self, ranks: Sequence[RankResult], facts: ScriptFacts | None = None) -> int | None:
-        """With the validation that the facts tell of."""
+        """The peak with the validation in the facts; without facts, of the trial alone."""
         at_the_end = sum(rank.held_host_bytes or 0 for rank in ranks)
         validation = 0
         if facts is not None and at_the_end:
@@ -139,8 +140,8 @@ class TrialMemory:
         return max(self._seen_before_looking().host_bytes, at_most, validation) or None
 
     def _has_smaller_batch(self) -> bool:
-        """Whether the trial's micro-batch is smaller than the script's own, which the probe had."""
-        settings, script_settings = self._job.settings, self._job.script_settings
+        """Whether the trial's micro-batch is smaller than the script's own, as used in the probe."""
+        settings, script_settings = self._job.request.settings, self._job.script_settings
         if (
             settings is None
             or script_settings is None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from autotune.host import PROC
+from autotune.protocol.environment import TRIAL
 
 LOOK_EVERY_S = 1.0
-MARK = b"AUTOTUNE_TRIAL="
+MARK = os.fsencode(f"{TRIAL}=")
 LIBRARY = b"libtorch"
 MAX_WORDS = 200
 

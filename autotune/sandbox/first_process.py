@@ -9,11 +9,7 @@ import os
 import sys
 from contextlib import suppress
 
-LIGHT = (
-    "import sys; sys.path.append(sys.argv[1]); "
-    "from autotune.sandbox.first_process import wait; wait(*map(int, sys.argv[2:]))"
-)
-PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+from autotune.protocol.entry_points import FIRST_PROCESS
 
 
 def stay(pid: int, status: int, *, is_forked: bool) -> None:
@@ -32,12 +28,15 @@ def stay(pid: int, status: int, *, is_forked: bool) -> None:
         if is_forked:
             os.set_inheritable(status, True)
             with suppress(OSError):
-                os.execv(
-                    sys.executable, [sys.executable, "-I", "-S", "-c", LIGHT, PACKAGE_PARENT, str(pid), str(status)]
-                )
+                os.execv(sys.executable, FIRST_PROCESS.command(str(pid), str(status)))
         wait(pid, status)
     finally:
         os._exit(0)
+
+
+def resume(pid: str, status: str) -> None:
+    """Goes on in a fresh interpreter: `wait` with numbers as text."""
+    wait(int(pid), int(status))
 
 
 def wait(pid: int, status: int) -> None:

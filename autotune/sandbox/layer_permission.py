@@ -9,23 +9,29 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from autotune.protocol.codec import from_plain, to_plain
+from autotune.protocol.codec import decode, encode
+from autotune.protocol.entry_points import LAYERS_ATTEMPT
 from autotune.protocol.supervision import LayerPlan
 from autotune.sandbox import namespaces, overlay
-from autotune.sandbox.first_process import PACKAGE_PARENT
 from autotune.sandbox.tree_removal import make_removable, remove_tree
 
 LIMIT_S = 30.0
-ATTEMPT = """
-import sys
-sys.path.append(sys.argv[1])
-from autotune.sandbox.layer_permission import attempt
-attempt()
-"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptOrder:
+    """An attempt to mount layers."""
+
+    plan: LayerPlan
+    user: str
+    """A folder of ours to change."""
+    folders: tuple[str, ...]
+    """Folders of the user's."""
 
 
 class Permission(NamedTuple):
@@ -84,8 +90,8 @@ def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool) -> Permi
         known=(str(user), *map(str, folders)),
         has_pids=has_pids,
     )
-    order = json.dumps([to_plain(plan), str(user), list(map(str, folders))]).encode()
-    command = [sys.executable, "-I", "-S", "-c", ATTEMPT, PACKAGE_PARENT]
+    order = encode(AttemptOrder(plan=plan, user=str(user), folders=tuple(map(str, folders)))).encode()
+    command = LAYERS_ATTEMPT.command()
     try:
         ended = subprocess.run(command, input=order, capture_output=True, timeout=LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -100,12 +106,12 @@ def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool) -> Permi
 def attempt() -> None:
     """Enters layers and writes as scripts do, in a process of its own; prints the unwritable folders as JSON.
 
-    Reads a plan, a folder of ours to change, and folders of the user's as JSON. Some temporary file systems permit the
+    Reads an `AttemptOrder` as JSON. Some temporary file systems permit the
     mount of a layer, but store no removals.
     """
-    plain, user, named = json.loads(sys.stdin.read())
-    plan = from_plain(LayerPlan, plain)
-    folders = [folder for folder in named if os.access(folder, os.W_OK | os.X_OK)]
+    order = decode(AttemptOrder, sys.stdin.read())
+    plan = order.plan
+    folders = [folder for folder in order.folders if os.access(folder, os.W_OK | os.X_OK)]
     if not namespaces.can_mount():
         namespaces.own_users()
     if plan.has_pids:
@@ -114,7 +120,7 @@ def attempt() -> None:
     if pid:
         os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF)
     overlay.enter(plan)
-    os.chdir(user)
+    os.chdir(order.user)
     Path("kept").write_text("trial")
     shutil.rmtree("sub")
     Path("sub").mkdir()

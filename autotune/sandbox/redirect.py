@@ -11,17 +11,17 @@ from __future__ import annotations
 import builtins
 import functools
 import io
-import json
 import os
 import posix
 from collections.abc import Callable
 from typing import Any
 
+from autotune.protocol.codec import decode
+from autotune.protocol.environment import REDIRECT
+from autotune.protocol.supervision import RedirectionPlan
 from autotune.sandbox.redirection import merged_folders, native_calls, path_calls, path_changes
 from autotune.sandbox.redirection.redirect_layers import RedirectLayers
 
-VARIABLE = "AUTOTUNE_REDIRECT"
-"""JSON with `covered`, `layers` and `spared`, the arguments of `RedirectLayers`."""
 READING = ("getxattr", "listxattr", "pathconf", "readlink", "statvfs")
 CHANGING = ("chmod", "chown", "lchown", "removexattr", "setxattr", "truncate", "utime")
 MAKING = ("mkdir", "mkfifo", "mknod")
@@ -69,8 +69,8 @@ def install() -> None:
 
 def renew() -> None:
     """Takes the layers that the environment names now: a forked process has its own."""
-    plan = json.loads(os.environ[VARIABLE])
-    path_calls.layers = RedirectLayers(plan["covered"], plan["layers"], plan["spared"])
+    plan = decode(RedirectionPlan, os.environ[REDIRECT])
+    path_calls.layers = RedirectLayers(plan.covered, plan.layers, plan.spared)
     path_calls.layers.prepare()
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.protocol.supervision import RedirectionPlan
+
 NEVER = ("dev", "proc", "sys")
 """Folders of devices and of the kernel, without files of the user's."""
 
@@ -21,15 +23,15 @@ def top_folders(root: Path = Path("/")) -> list[str]:
     return [str(path) for path in found if path.is_dir() and not path.is_symlink()]
 
 
-def redirection(layers: Sequence[Path], *, own: Sequence[Path]) -> dict[str, list[str]]:
-    """Plan for the redirection of a trial's writes, as `autotune.sandbox.redirect` reads the plan from the environment.
+def redirection(layers: Sequence[Path], *, own: Sequence[Path]) -> RedirectionPlan:
+    """Plan for the redirection of a trial's writes.
 
     Args:
         layers: Folders of the layers, nearest first; writes go to the first.
         own: Folders and files without redirection: the trial's own, and the user's writable places.
     """
-    return {
-        "covered": top_folders(),
-        "spared": [str(path) for path in own],
-        "layers": [str(path) for path in layers],
-    }
+    return RedirectionPlan(
+        covered=tuple(top_folders()),
+        layers=tuple(str(path) for path in layers),
+        spared=tuple(str(path) for path in own),
+    )

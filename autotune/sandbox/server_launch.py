@@ -7,33 +7,29 @@ layers of its trials.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.protocol.supervision import ServerSpec, read_message
+from autotune.protocol.codec import decode, encode
+from autotune.protocol.forking import HOME, ForkServerHello, ForkServerSpec
 from autotune.sandbox import namespaces, overlay
 from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl
 
-HOME = b"home"
-"""Message that the descriptor comes with."""
 
-
-def main(spec_path: str, descriptor: int, command: Sequence[str]) -> None:
+def main(spec_path: str, descriptor: str, *command: str) -> None:
     """Enters the layers and executes the command; says why where that cannot be done.
 
     Args:
-        spec_path: A `ServerSpec` as JSON, with layers.
+        spec_path: A `ForkServerSpec` as JSON, with layers.
         descriptor: The socket to the tuner.
         command: What to execute.
     """
-    tuner = socket.socket(fileno=descriptor)
+    tuner = socket.socket(fileno=int(descriptor))
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        layers = read_message(ServerSpec, Path(spec_path).read_text()).layers
+        layers = decode(ForkServerSpec, Path(spec_path).read_text()).layers
         assert layers is not None
         if not namespaces.can_mount():
             namespaces.own_users()
@@ -43,8 +39,8 @@ def main(spec_path: str, descriptor: int, command: Sequence[str]) -> None:
         os.close(home)
         overlay.enter(layers)
         namespaces.keep_rights_in_next_program()
-        os.set_inheritable(descriptor, True)
-        os.execvp(command[0], list(command))
+        os.set_inheritable(int(descriptor), True)
+        os.execvp(command[0], command)
     except (OSError, LookupError, ValueError) as error:
-        tuner.sendall(json.dumps({"reason": f"its layers cannot be mounted: {error}"}).encode())
+        tuner.sendall(encode(ForkServerHello(reason=f"its layers cannot be mounted: {error}")).encode())
         os._exit(1)

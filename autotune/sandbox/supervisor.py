@@ -13,19 +13,19 @@ trial's. The supervisor
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from autotune.protocol.codec import to_plain
-from autotune.protocol.supervision import SupervisorReport, SupervisorSpec, read_message
+from autotune.protocol.codec import decode, encode
+from autotune.protocol.entry_points import LIGHT_SUPERVISOR
+from autotune.protocol.paths import TrialPaths
+from autotune.protocol.supervision import Order, SupervisorReport, SupervisorSpec
 from autotune.sandbox import shared_files
-from autotune.sandbox.first_process import PACKAGE_PARENT
 from autotune.sandbox.process_tree import PR_SET_CHILD_SUBREAPER, Descendants, prctl
 from autotune.sandbox.pseudo_terminal import BoundedLog, Terminal, open_terminal
 from autotune.sandbox.tree_removal import remove_tree
@@ -33,12 +33,10 @@ from autotune.sandbox.trial_launch import Origin, start, with_rollups
 
 TERM_GRACE_S = 1.0
 """Time between SIGTERM and SIGKILL: enough to flush a log, too little for a checkpoint, which a trial need not save."""
-LATEST = "latest"
-"""File in a prelude's folder with the folder of the latest trial forked from the prelude."""
-LIGHT = "import sys; sys.path.append(sys.argv[1]); from autotune.sandbox.supervisor import resume; resume(sys.argv[2])"
 
 
-class Started(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
     """A trial after the start."""
 
     spec_path: str
@@ -50,7 +48,7 @@ class Started(NamedTuple):
     """Reason of a failed start."""
     master: int
     """The supervisor's side of the terminal."""
-    in_shared_memory: list[tuple[str, int]]
+    in_shared_memory: tuple[tuple[str, int], ...]
     """Files in shared memory from before the start."""
 
 
@@ -67,7 +65,7 @@ def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
     _ignore_signals()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     spec = _read_spec(spec_path)
-    in_shared_memory = sorted(shared_files.present())
+    in_shared_memory = tuple(sorted(shared_files.present()))
     master, slave = open_terminal()
     pid, status, error = None, -1, ""
     try:
@@ -76,7 +74,9 @@ def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
         error = str(failure)
     if pid == 0:
         return with_rollups(spec, origin) if origin is not None else spec
-    started = Started(spec_path, pid, status, error, master, in_shared_memory)
+    started = Started(
+        spec_path=spec_path, pid=pid, status=status, error=error, master=master, in_shared_memory=in_shared_memory
+    )
     if origin is not None:
         _become_light(started, slave)
     see_through(started)
@@ -84,7 +84,7 @@ def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
 
 
 def _read_spec(path: str) -> SupervisorSpec:
-    return read_message(SupervisorSpec, Path(path).read_text())
+    return decode(SupervisorSpec, Path(path).read_text())
 
 
 def _become_light(started: Started, slave: int) -> None:
@@ -92,9 +92,8 @@ def _become_light(started: Started, slave: int) -> None:
     for descriptor in (started.master, slave, started.status):
         if descriptor >= 0:
             os.set_inheritable(descriptor, True)
-    arguments = ["-I", "-S", "-c", LIGHT, PACKAGE_PARENT, json.dumps(started)]
     with suppress(OSError):
-        os.execv(sys.executable, [sys.executable, *arguments])
+        os.execv(sys.executable, LIGHT_SUPERVISOR.command(encode(started)))
 
 
 def resume(started: str) -> None:
@@ -104,8 +103,7 @@ def resume(started: str) -> None:
         started: A `Started` as JSON.
     """
     _ignore_signals()
-    spec_path, pid, status, error, master, in_shared_memory = json.loads(started)
-    see_through(Started(spec_path, pid, status, error, master, [(name, inode) for name, inode in in_shared_memory]))
+    see_through(decode(Started, started))
 
 
 def see_through(started: Started) -> None:
@@ -134,7 +132,7 @@ def see_through(started: Started) -> None:
     if _tuner_is_gone():
         _remove_folders(Path(started.spec_path).parent)
     else:
-        os.write(1, json.dumps(to_plain(report)).encode())
+        os.write(1, encode(report).encode())
 
 
 def watch(pid: int, terminal: Terminal, tree: Descendants, child_ended: int) -> None:
@@ -148,8 +146,8 @@ def watch(pid: int, terminal: Terminal, tree: Descendants, child_ended: int) -> 
             os.read(child_ended, 4096)
             tree.reap()
         if 0 in ready and pid not in tree.statuses:
-            # t: time is up, and a last word is welcome. k, and the tuner's death: end at once.
-            grace_s = TERM_GRACE_S if os.read(0, 1) == b"t" else 0.0
+            # Any other order, and the tuner's death, end the tree at once.
+            grace_s = TERM_GRACE_S if os.read(0, 1) == Order.REPORT_AND_END else 0.0
             tree.end(grace_s=grace_s, meanwhile=lambda: terminal.drain(0.02))
             return
 
@@ -187,7 +185,7 @@ def _remove_folders(folder: Path) -> None:
     The script can write to the trial's folder, so only a sibling folder is removed, whatever the file there names.
     """
     with suppress(OSError, ValueError):
-        latest = Path((folder / LATEST).read_text())
+        latest = Path(TrialPaths(folder).latest.read_text())
         if latest.parent == folder.parent and latest.name not in ("", ".."):
             remove_tree(latest)
     remove_tree(folder)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from autotune.protocol.environment import SERVER_ROLLUPS
 from autotune.protocol.supervision import SupervisorSpec
 from autotune.sandbox import first_process, landlock, namespaces, overlay
 from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl, send
@@ -22,8 +23,6 @@ MAX_DESCRIPTORS = 4096
 """A trial inherits none of the supervisor's descriptors below this number."""
 OOM_SCORE_ADJ = "500"
 """Makes the kernel, short of memory, end a trial before the user's other processes."""
-SERVER_ROLLUPS = "AUTOTUNE_SERVER_ROLLUPS"
-"""Variable with the descriptors of `Origin.rollups`."""
 
 Run = Callable[[SupervisorSpec], None]
 """Runs the script of a spec in this process, and ends the process."""

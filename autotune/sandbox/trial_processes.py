@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from autotune.protocol.environment import SERVER, TRIAL
 from autotune.sandbox.process_tree import (
     HAS_LISTS_OF_CHILDREN,
     TIDY_LIMIT_S,
@@ -124,7 +125,7 @@ def _stopped(root: Process) -> Iterator[Process]:
 
 
 def _started_in(folder: Path) -> Iterator[Process]:
-    marks = [name + os.fsencode(folder) for name in (b"AUTOTUNE_TRIAL=", b"AUTOTUNE_SERVER=")]
+    marks = [os.fsencode(f"{name}={folder}") for name in (TRIAL, SERVER)]
     for pid in sorted(all_pids(), reverse=True):
         try:
             variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.protection import Protection, ProtectionWish
-from autotune.protocol.supervision import LayerPlan
+from autotune.protocol.supervision import LayerPlan, RedirectionPlan
 from autotune.sandbox import landlock, layer_permission
 from autotune.sandbox.changed_files import Scan
 from autotune.sandbox.covered_folders import covered_folders, needed_folders, written_folders
@@ -185,7 +185,7 @@ class Workspace:
             has_own_memory=mps is None,
         )
 
-    def redirection(self, trial: Path, *, is_probe: bool, over: Path | None = None) -> dict[str, list[str]]:
+    def redirection(self, trial: Path, *, is_probe: bool, over: Path | None = None) -> RedirectionPlan:
         """The plan of `autotune.sandbox.redirect` for a trial; the arguments are those of `mounts`."""
         layers = [self.redirected]
         if over is not None:

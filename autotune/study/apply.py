@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +12,10 @@ from autotune.host import DeviceInfo
 from autotune.measure.window_stopping import SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.maps import mapped_arguments, mapped_settings
 from autotune.model.own_lines import own_lines
-from autotune.protocol.codec import to_plain
-from autotune.protocol.job import Mode, TrialJob
-from autotune.runner.cold_runner import INJECT
+from autotune.protocol.codec import encode
+from autotune.protocol.entry_points import INJECT
+from autotune.protocol.environment import JOB, PYTHONPATH, VISIBLE_DEVICES
+from autotune.protocol.job import MeasurementRequest, Mode, TrialJob
 from autotune.runner.devices import choose_device, choose_devices, cuda_devices
 from autotune.settings import GROUP_OF_FIELD, variables_of
 from autotune.space.refusals import why_not_unedited
@@ -57,11 +57,12 @@ def run_command(
         )
     shown = _devices(config, device) if facts.device == "cuda" else ()
     _check_can_be_applied(config, path)
+    window = WindowRule(half_width_ratio=SCREENING_HALF_WIDTH_RATIO)
     job = TrialJob(
+        request=MeasurementRequest(settings=config.settings, window=window),
         mode=Mode.RUN,
         command=(*command, *mapped_arguments(config.settings, script_settings, config.script.maps.items())),
         cwd=str(cwd),
-        settings=config.settings,
         script_settings=script_settings,
         facts=facts,
         mapped=tuple(sorted(mapped_settings(config.script.maps.items()))),
@@ -69,7 +70,6 @@ def run_command(
         world_size=config.provenance.world_size,
         cap_bytes=config.memory_cap_bytes,
         cap_fraction=_fraction(config, shown, share=share) if facts.device == "cuda" else 1.0,
-        window=WindowRule(half_width_ratio=SCREENING_HALF_WIDTH_RATIO),
         config=path,
         start_limit_s=1.0,
         total_limit_s=1.0,
@@ -77,9 +77,9 @@ def run_command(
     environment = without_ours(os.environ, GROUP_OF_FIELD)
     environment.update(variables_of(config.settings, environment, script_settings))
     if 0 < len(shown) < len(cuda_devices()):
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(each.uuid for each in shown)
-    environment["AUTOTUNE_JOB"] = json.dumps(to_plain(job))
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(INJECT), os.environ.get("PYTHONPATH", "")]))
+        environment[VISIBLE_DEVICES] = ",".join(each.uuid for each in shown)
+    environment[JOB] = encode(job)
+    environment[PYTHONPATH] = os.pathsep.join(filter(None, [INJECT, os.environ.get(PYTHONPATH, "")]))
     return job.command, environment
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from autotune.measure.window_stopping import FINALS_HALF_WIDTH_RATIO, SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
-from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.job import MeasurementRequest, Mode, TrialJob
 from autotune.settings import Settings, variables_of
 from autotune.spec import SearchSpec
 from autotune.study.budget import LEAST_FINAL_WINDOW_S
@@ -89,7 +89,7 @@ class Jobs:
         """The compute-only rate under these settings with a batch so many times as large."""
         job = self.trial(settings)
         limit_s = job.start_limit_s + factor * (job.total_limit_s - job.start_limit_s)
-        return replace(job, batch_probe_factor=factor, total_limit_s=limit_s)
+        return replace(job, request=replace(job.request, batch_probe_factor=factor), total_limit_s=limit_s)
 
     def _facts_of_trials(self) -> ScriptFacts | None:
         """The facts with the answer to a script's question for devices as trials are to hear it: of those shown."""
@@ -123,11 +123,17 @@ class Jobs:
         window: WindowRule | None = None,
         incumbent: float | None = None,
     ) -> TrialJob:
+        request = MeasurementRequest(
+            settings=settings,
+            window=window or self._window(is_final=False),
+            seed=self.spec.seed,
+            incumbent_samples_per_second=incumbent,
+        )
         return TrialJob(
+            request=request,
             mode=mode,
             command=command,
             cwd=self.spec.cwd,
-            settings=settings,
             script_settings=self.script_settings,
             facts=self._facts_of_trials(),
             mapped=tuple(sorted(mapped_settings(self.maps))),
@@ -135,13 +141,10 @@ class Jobs:
             device=self.target.device.kind,
             devices=self.target.probe_devices if mode is Mode.PROBE else self.target.devices,
             world_size=self.spec.num_processes_per_node,
-            seed=self.spec.seed,
             cap_bytes=self.target.cap_bytes,
             cap_fraction=self.target.cap_fraction,
             host_cap_bytes=self.target.host_cap_bytes,
             outside_allocator_bytes=self.facts.outside_allocator_bytes if self.facts is not None else None,
-            window=window or self._window(is_final=False),
-            incumbent_samples_per_second=incumbent,
             samples_per_step=self.spec.samples_per_step,
             start_limit_s=start_limit_s,
             total_limit_s=total_limit_s,

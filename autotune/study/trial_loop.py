@@ -14,7 +14,7 @@ from autotune.errors import StoreError
 from autotune.measure.loss_parity import LossReference
 from autotune.model.events import Event, LargerBatchStarted, Notice, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
-from autotune.model.result import PAST_ITS_EPOCH, RankStatus, TrialResult
+from autotune.model.result import PAST_ITS_EPOCH, RankStatus, StartKind, TrialResult
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
 from autotune.runner.quiet_wait import Quiet, QuietWait
@@ -141,11 +141,15 @@ class TrialLoop:
         if not is_again or self._stop.level or not self._budget.left_to_trials_s:
             return first
         note = f"A first run ended {first.outcome}: {first.why}"
-        if first.start == "prepared":
+        if first.start is StartKind.PREPARED:
             took = format_seconds(first.wall_s)
             note = f"A first run, from the script's own beginning on, ended {first.outcome} after {took}: {first.why}"
         self._on_event(Notice(message=f"The trial is run again. {note}", is_warning=False))
-        if first.outcome.is_failed and job.settings == job.script_settings and self._search.history.best is None:
+        if (
+            first.outcome.is_failed
+            and job.request.settings == job.script_settings
+            and self._search.history.best is None
+        ):
             self._start_afresh()
         second = self._undisturbed(job, least_s)
         return replace(second, notes=(*second.notes, note))
@@ -169,7 +173,8 @@ class TrialLoop:
     def _run(self, job: TrialJob, least_s: float = 0.0) -> TrialResult:
         """Runs the script until the end of the search's time, but for at least `least_s` seconds when needed."""
         references = tuple(self._references.values())
-        job = replace(job, references=references, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
+        request = replace(job.request, references=references)
+        job = replace(job, request=request, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
         found = self._wait_for_quiet()
         job = replace(job, ends_by=time.monotonic() + max(least_s, self._budget.left_to_trials_s))
         handle = self._runner.start(job)
@@ -327,4 +332,4 @@ def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> b
         return False
     has_raised = any(rank.status is RankStatus.RAISED for rank in result.ranks)
     is_told = has_raised or result.outcome is Outcome.TIMED_OUT
-    return is_final or job.settings == job.script_settings or result.start == "prepared" or not is_told
+    return is_final or job.request.settings == job.script_settings or result.start is StartKind.PREPARED or not is_told

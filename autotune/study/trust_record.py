@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.protocol.codec import to_plain
-from autotune.runner.cold_runner import HUB_OFFLINE, OFFLINE
+from autotune.protocol.environment import HUB_OFFLINE, OFFLINE
 from autotune.store.records import StudyRecord
 from autotune.store.secrets import MASK, mask_arguments, remember_arguments
 from autotune.store.url import mask_url

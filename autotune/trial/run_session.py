@@ -33,10 +33,12 @@ class RunSession:
     """
 
     def __init__(self, job: TrialJob) -> None:
-        assert job.settings is not None and job.script_settings is not None
+        assert job.request.settings is not None and job.script_settings is not None
         self._job = job
         self._applied = AppliedSettings(job)
-        self._changed = tuple(name for name in job.settings.differences(job.script_settings) if name in GROUP_OF_FIELD)
+        self._changed = tuple(
+            name for name in job.request.settings.differences(job.script_settings) if name in GROUP_OF_FIELD
+        )
         self._has_fed = False
 
     def install(self) -> None:

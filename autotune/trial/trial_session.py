@@ -69,7 +69,7 @@ class MeasuredSession:
         self._has_loader = loader is not None
         num_passes = loader.num_passes_before_training if loader is not None else 0
         self._batch_source = BatchSource(self._steps, self._start_meter, num_passes_before_training=num_passes)
-        self._batch_source.batch_factor = job.batch_probe_factor
+        self._batch_source.batch_factor = job.request.batch_probe_factor
         self._observer: Observer | None = None
         if job.diagnoses:
             from autotune.trial.observing.observer import Observer
@@ -117,7 +117,7 @@ class MeasuredSession:
     @property
     def settings(self) -> Settings | None:
         """The trial's settings; None in the baseline, where the defaults of the script's call hold."""
-        return None if self._job.settings == self._job.script_settings else self._job.settings
+        return None if self._job.request.settings == self._job.script_settings else self._job.request.settings
 
     def claim(self, group: Group) -> None:
         """Notes that the script applies this group itself."""
@@ -145,12 +145,12 @@ class MeasuredSession:
         Args:
             length: Batches of the script's own epoch; None when unknown.
         """
-        facts, settings = self._job.facts, self._job.settings
+        facts, settings = self._job.facts, self._job.request.settings
         assert facts is not None and settings is not None
         if facts.loader is not None and facts.loader.is_read_before_training:
             return 0
         per_step = max(settings.grad_accum_steps, facts.num_micro_batches_per_step)
-        longest_s = BESIDE_WINDOW_S + WINDOW_PATIENCE * self._job.window.max_window_s
+        longest_s = BESIDE_WINDOW_S + WINDOW_PATIENCE * self._job.request.window.max_window_s
         faster = FASTEST * (BETWEEN_ENDS if length is not None and length < SHORT_EPOCH else 1)
         num_batches = faster * per_step * longest_s / max(facts.step_s, SHORTEST_STEP_S)
         return math.ceil(min(num_batches, MAX_LEAST_EPOCH))
@@ -173,11 +173,11 @@ class MeasuredSession:
     def _start_meter(self, num_workers: int, num_queued: int) -> Meter:
         forked_heap.settle()  # Only now: the first step does not wait for it.
         rank, world_size = self._report.note_rank()
-        facts, settings = self._job.facts, self._job.settings
+        facts, settings = self._job.facts, self._job.request.settings
         assert facts is not None and settings is not None
-        incumbent = self._job.incumbent_samples_per_second
+        incumbent = self._job.request.incumbent_samples_per_second
         plan = Plan(
-            rule=self._job.window,
+            rule=self._job.request.window,
             has_loader=self._has_loader,
             num_workers=num_workers,
             num_queued=num_queued,
@@ -185,7 +185,7 @@ class MeasuredSession:
             incumbent_samples_per_second=incumbent / world_size if incumbent is not None else None,
             samples_per_step=self._declared_samples(),
             batches_vary=facts.loader is not None and facts.loader.batches_vary,
-            is_compute_only=self._job.batch_probe_factor > 1,
+            is_compute_only=self._job.request.batch_probe_factor > 1,
             epoch_micro_batches=self._batch_source.epoch.num_batches if self._has_loader else None,
             first_batch_s=self._batch_source.first_batch_s,
             script_steps=self._job.script_steps,
@@ -218,7 +218,7 @@ class MeasuredSession:
 
     def _declared_samples(self) -> float | None:
         if self._job.samples_per_step is not None:
-            return self._job.samples_per_step * self._job.batch_probe_factor
+            return self._job.samples_per_step * self._job.request.batch_probe_factor
         return None if self._has_loader else 1.0
 
     def _phase_began(self, phase: Phase) -> None:

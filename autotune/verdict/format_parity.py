@@ -32,7 +32,7 @@ def why_no_parity(job: TrialJob, ranks: Sequence[RankResult]) -> str:
     if tolerance is None:
         return ""
     for rank in ranks:
-        reference = matching(job.references, rank.start_digest)
+        reference = matching(job.request.references, rank.start_digest)
         found = departure(rank.first_losses, reference.losses, tolerance) if reference is not None else None
         if found is not None and found.is_at_rest:
             return (
@@ -53,18 +53,22 @@ def parity_notes(job: TrialJob, ranks: Sequence[RankResult]) -> tuple[str, ...]:
         return ()
     if any(rank.start_digest is None for rank in ranks):
         return (f"{NOT_CLAIMED}: the forward pass draws random numbers, or its start could not be seen.",)
-    if any(matching(job.references, rank.start_digest) is None for rank in ranks):
+    if any(matching(job.request.references, rank.start_digest) is None for rank in ranks):
         return (f"{NOT_CLAIMED}: no trial in fp32 began with the same weights and the same batch.",)
     return ()
 
 
 def _precision(job: TrialJob) -> Precision:
-    assert job.settings is not None
-    return job.settings.precision
+    assert job.request.settings is not None
+    return job.request.settings.precision
 
 
 def _tolerance(job: TrialJob) -> float | None:
     """None where the trial's number format is not ours to answer for."""
-    if job.settings is None or job.script_settings is None or job.settings.precision is job.script_settings.precision:
+    if (
+        job.request.settings is None
+        or job.script_settings is None
+        or job.request.settings.precision is job.script_settings.precision
+    ):
         return None
-    return TOLERANCES.get(job.settings.precision)
+    return TOLERANCES.get(job.request.settings.precision)

@@ -67,9 +67,9 @@ def moved_settings(job: TrialJob, observed: Mapping[str, Value | None]) -> dict[
 
 
 def _settings_of(job: TrialJob) -> tuple[Settings, Settings]:
-    assert job.settings is not None and job.script_settings is not None
+    assert job.request.settings is not None and job.script_settings is not None
     is_cpu = job.device == "cpu"
-    return job.settings.canonical(device_is_cpu=is_cpu), job.script_settings.canonical(device_is_cpu=is_cpu)
+    return job.request.settings.canonical(device_is_cpu=is_cpu), job.script_settings.canonical(device_is_cpu=is_cpu)
 
 
 def _is_same(setting: Setting, seen: Value | None, value: Value) -> bool:

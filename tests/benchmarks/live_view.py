@@ -79,8 +79,8 @@ def talk(drain: Drain | None, trials: Trials) -> Iterator[Terminal]:
                 storage="nowhere",
             )
         )
-        assert trials.job.settings is not None
-        view(TrialStarted(number=1, settings=trials.job.settings, stage="bench"))
+        assert trials.job.request.settings is not None
+        view(TrialStarted(number=1, settings=trials.job.request.settings, stage="bench"))
         yield view
 
 

@@ -22,6 +22,7 @@ from autotune.settings import Settings
 from autotune.space.script_settings import script_settings_of
 from autotune.study.jobs import Jobs
 from autotune.study.target import Target, make_target
+from tests.jobs import changed
 from tests.unit.facts import search_spec
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -75,7 +76,7 @@ class Bench:
         """A job of the script under its own settings, but for these."""
         assert jobs.script_settings is not None
         asked = Settings.from_dict({**jobs.script_settings.to_dict(), **settings})
-        return replace(jobs.trial(asked), window=window)
+        return changed(jobs.trial(asked), window=window)
 
     def run(self, job: TrialJob) -> TrialResult:
         """Runs a job to its end."""

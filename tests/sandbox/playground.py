@@ -26,6 +26,7 @@ from autotune.sandbox.covered_folders import covered_folders
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
 from autotune.units import GIB
+from tests.jobs import job_of
 from tests.sandbox.situations import GROUPS, SITUATIONS, Situation
 from tests.unit.facts import script_facts
 
@@ -149,7 +150,7 @@ class Playground:
 
     def _job(self, mode: Mode) -> TrialJob:
         is_probe = mode is Mode.PROBE
-        return TrialJob(
+        return job_of(
             mode=mode,
             command=(sys.executable, "hostile.py", str(os.getpid()), str(self.root)),
             cwd=str(self._project),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.model.result import TrialResult
+from autotune.protocol.forking import ForkServerSpec
 from autotune.protocol.job import Mode
 from autotune.protocol.protection import ProtectionWish
 from autotune.runner.cold_runner import ColdRunner
@@ -142,10 +143,13 @@ def test_the_server_of_the_imports_is_in_its_layers_before_its_interpreter_start
     server = ForkServer(
         python=sys.executable,
         environment=environment,
-        folder=folder,
-        mounts=study.workspace.mounts(folder, is_probe=False, is_server=True),
-        imports=(),
-        own_modules=(),
+        spec=ForkServerSpec(
+            folder=str(folder),
+            layers=study.workspace.mounts(folder, is_probe=False, is_server=True),
+            writable=None,
+            imports=(),
+            own_modules=(),
+        ),
     )
     try:
         written = list(folder.rglob("at_start"))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import autotune
+from autotune.protocol import entry_points, environment
+from autotune.protocol.entry_points import Program
 
 PACKAGE = Path(autotune.__file__).parent
 BASE = {
@@ -56,6 +61,14 @@ MAY_IMPORT = {
 """Rooms that each room may import from, beside itself."""
 SHARED = {"start.active_session", "torch.batch_structure", "apply.model_seams", "torch.torch_names"}
 """Files of the room `trial` that the room `api` may import from."""
+MAY_START = {
+    "runner": {"sandbox", "trial"},
+    "sandbox": {"sandbox"},
+    "study": {"trial"},
+}
+"""Rooms whose programs each room may start. A program runs in a process of its own, so it may lie above the caller."""
+LIGHT = {"errors", "protocol"}
+"""What the files of `protocol` import, but for the job's, which is made of plain data from other rooms."""
 THIRD_PARTY = {
     "torch": {"settings", "trial", "api", "integrations"},
     "transformers": {"integrations"},
@@ -83,10 +96,14 @@ def room_of(path):
     return parts[0].removesuffix(".py")
 
 
+@cache
+def nodes(path):
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imported(path):
     """(dotted name, whether it is only for type checkers) of every import."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name
@@ -131,3 +148,73 @@ def test_a_third_party_lives_in_its_own_rooms(path):
 def test_a_setting_loads_torch_only_when_it_is_applied_or_read(path):
     outside = [node for node in ast.parse(path.read_text()).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     assert not any("torch" in ast.dump(node) for node in outside)
+
+
+def started_by(path):
+    """(name in `entry_points`, room of the program behind the name) of every program that a file may start."""
+    for name in imported(path):
+        module, _, entry = name.rpartition(".")
+        assert name != entry_points.__name__, f"{path}: import entry points by name, so that this test sees them"
+        if module == entry_points.__name__:
+            value = getattr(entry_points, entry)
+            if isinstance(value, Program):
+                yield entry, value.module.split(".")[1]
+            elif entry == "INJECT":
+                yield entry, Path(value).relative_to(PACKAGE).parts[0]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_room_starts_only_programs_that_it_may(path):
+    room = room_of(path)
+    for entry, other in started_by(path):
+        assert other in MAY_START.get(room, ()), f"{room} starts {entry}, which is in {other}"
+
+
+def test_programs_are_there_and_have_a_caller():
+    programs = {name for name, value in vars(entry_points).items() if isinstance(value, Program)}
+    assert programs
+    for name in programs:
+        program = getattr(entry_points, name)
+        assert callable(getattr(import_module(program.module), program.function)), name
+    assert programs | {"INJECT"} == {name for path in modules() for name, _ in started_by(path)}
+
+
+def words(path):
+    """Every string in the code of a file, docstrings left out."""
+    documentation = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
+    for node in nodes(path):
+        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)) and id(node) not in documentation:
+            yield node.value if isinstance(node.value, str) else node.value.decode(errors="replace")
+
+
+def is_module_of_ours(name):
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_one_file_names_modules_in_strings(path):
+    if path == Path(entry_points.__file__):
+        return
+    for text in words(path):
+        named = [name for name in re.findall(r"\bautotune(?:\.\w+){2,}", text) if is_module_of_ours(name)]
+        assert not named, f"import {named[0]}, or start it by an entry point of autotune.protocol.entry_points"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_one_file_names_the_variables_between_our_programs(path):
+    if path == Path(environment.__file__):
+        return
+    ours = {value for name, value in vars(environment).items() if name.isupper() and str(value).startswith("AUTOTUNE_")}
+    for text in words(path):
+        assert text.rstrip("=") not in ours - {environment.PREFIX}, f"take {text} from autotune.protocol.environment"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "protocol").glob("*.py")), ids=lambda p: p.name)
+def test_the_protocol_is_light(path):
+    for name in imported(path):
+        first, *rest = name.split(".")
+        if first == "autotune":
+            assert path.name == "job.py" or (rest[0] in LIGHT and rest[:2] != ["protocol", "job"]), name
+        else:
+            assert first in sys.stdlib_module_names, name

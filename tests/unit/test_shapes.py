@@ -22,7 +22,7 @@ JOB = job()
 def test_a_window_and_a_limit_are_taken_for_trials_of_slow_steps() -> None:
     options = options_of(["--window", "20", "--limit", "150", *SCRIPT])
     trial = quick(JOB, window_s=options.window, limit_s=options.limit)
-    assert (trial.window.max_window_s, trial.start_limit_s, trial.total_limit_s) == (20, 100, 150)
+    assert (trial.request.window.max_window_s, trial.start_limit_s, trial.total_limit_s) == (20, 100, 150)
     assert options.arguments == ["--window", "7"]  # the script's own
 
 
@@ -30,7 +30,7 @@ def test_without_them_a_trial_keeps_to_those_of_the_matrix() -> None:
     options = options_of(SCRIPT)
     trial = quick(JOB, window_s=options.window, limit_s=options.limit)
     assert trial == quick(JOB)
-    assert trial.window == QUICK
+    assert trial.request.window == QUICK
 
 
 @pytest.mark.parametrize(("window", "limit"), [("90", "90"), ("0", "90")])

@@ -43,7 +43,7 @@ class AppliedSettings:
     """
 
     def __init__(self, job: TrialJob, steps: Steps | None = None) -> None:
-        assert job.settings is not None and job.script_settings is not None and job.facts is not None
+        assert job.request.settings is not None and job.script_settings is not None and job.facts is not None
         self.loaders, self.roots = Loaders(), Roots()
         self.steps = steps if steps is not None else Steps()
         self.claims: set[Group] = set(job.facts.claims)
@@ -52,7 +52,7 @@ class AppliedSettings:
         self._job, self._facts = job, job.facts
         self._is_cpu = job.device == "cpu"
         self._script_settings = job.script_settings.canonical(device_is_cpu=self._is_cpu)
-        self._asked = self._without_mapped(job.settings.canonical(device_is_cpu=self._is_cpu))
+        self._asked = self._without_mapped(job.request.settings.canonical(device_is_cpu=self._is_cpu))
         self.steps.is_by_hand = job.facts.num_optimizers == 0
         self._operands = OperandDetector(lambda: self._asked.compile or self._script_settings.compile)
         self._changes_format = False
@@ -102,7 +102,8 @@ class AppliedSettings:
         seen.values.update(self._loader_settings)
         if self._changes_format and self._operands.dtype is None:
             seen.note("precision", None, UNSEEN_FORMAT)
-        if self._script_settings.compile and self._job.settings is not None and self._job.settings.compile:
+        settings = self._job.request.settings
+        if self._script_settings.compile and settings is not None and settings.compile:
             # The roots show nothing of parts or functions compiled by the script itself.
             seen.values.pop("compile", None)
         if self._copies is not None and self._copies.num_copies:

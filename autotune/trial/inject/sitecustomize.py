@@ -1,6 +1,6 @@
-"""Found by every Python process of a trial through PYTHONPATH: seeds generators and attaches autotune at their imports.
+"""Start of every Python process of a trial, through PYTHONPATH: seeds generators and attaches autotune to torch.
 
-It chains to the user's own sitecustomize, and costs a process that never imports torch nothing but this file.
+The file chains to the user's own sitecustomize. A process without torch pays for this file and the names of variables.
 """
 
 import importlib.machinery
@@ -17,7 +17,7 @@ _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 
 
 class _Watcher:
-    """A finder that steps aside for every module, and acts once on those it watches, as soon as they are there."""
+    """A finder that finds no module by itself, and acts once on each watched module after the import."""
 
     def __init__(self) -> None:
         self._actions: dict[str, Callable[[ModuleType], None]] = {}
@@ -31,7 +31,7 @@ class _Watcher:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the finders after this one know of a watched module. Many only ask, and import it later or never."""
+        """The answer of the later finders for a watched module. Many callers only ask, and import later or never."""
         if name not in self._actions:
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
@@ -50,10 +50,19 @@ class _Watcher:
         return spec
 
 
+def _environment_names() -> ModuleType:
+    """`autotune.protocol.environment`, without an import of autotune: the script may have a package of that name."""
+    name = "_autotune_environment"
+    path = os.path.join(_PACKAGE_PARENT, "autotune", "protocol", "environment.py")
+    module = ModuleType(name)
+    importlib.machinery.SourceFileLoader(name, path).exec_module(module)
+    return module
+
+
 def _arm() -> None:
-    """Has autotune attached to torch, and the other generators seeded: before the script can do that itself."""
+    """Attaches autotune to torch and seeds the other generators, before the script can do so."""
     ready_at = time.monotonic()
-    given = {name: value for name, value in os.environ.items() if name.startswith("AUTOTUNE_")}
+    given = {name: value for name, value in os.environ.items() if name.startswith(_names.PREFIX)}
 
     def attach(_: ModuleType) -> None:
         for name, value in given.items():
@@ -65,38 +74,38 @@ def _arm() -> None:
 
     def seed(module: ModuleType) -> None:
         if hasattr(module, "seed"):  # The script may have a module of that name.
-            module.seed(int(given["AUTOTUNE_SEED"]))
+            module.seed(int(given[_names.SEED]))
 
     watcher = _Watcher()
     watcher.watch("torch", attach)
-    if "AUTOTUNE_SEED" in given:
+    if _names.SEED in given:
         watcher.watch("random", seed)
         watcher.watch("numpy.random", seed)
     sys.meta_path.insert(0, watcher)
 
 
 def _make_importable() -> None:
-    """Lets this process import the autotune that runs the trial, even when the script's environment has none."""
+    """Makes the trial's autotune importable for scripts in an environment without autotune."""
     if importlib.util.find_spec("autotune") is None:
         sys.path.append(_PACKAGE_PARENT)
 
 
 def _redirect() -> None:
-    """Keeps what this process writes from the user's files, where the system has no better way; or ends it."""
+    """Redirects this process's writes away from the user's files, or ends the process."""
     sys.path.append(_PACKAGE_PARENT)
     try:
         from autotune.sandbox.redirect import install
 
         install()
     except BaseException as error:
-        # An error in this file would only be printed, and the script would run on without.
+        # Python only prints errors of this file, and would run the script without redirection.
         os.write(2, f"autotune: the user's files cannot be kept from this process: {error!r}\n".encode())
         os._exit(70)
     sys.path.pop()
 
 
 def _chain() -> None:
-    """Runs the sitecustomize that this one hides."""
+    """Runs the sitecustomize of the user's, hidden by this file."""
     others = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is None or spec.loader is None:
@@ -106,9 +115,10 @@ def _chain() -> None:
     spec.loader.exec_module(module)
 
 
-if os.environ.get("AUTOTUNE_REDIRECT"):
+_names = _environment_names()
+if os.environ.get(_names.REDIRECT):
     _redirect()
-if os.environ.get("AUTOTUNE_TRIAL") or os.environ.get("AUTOTUNE_JOB"):
+if os.environ.get(_names.TRIAL) or os.environ.get(_names.JOB):
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     _arm()
 _chain()

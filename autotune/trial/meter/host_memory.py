@@ -19,6 +19,7 @@ from autotune.process_memory import (
     private_bytes,
     resident_memory,
 )
+from autotune.protocol.environment import SERVER_PIDS, SERVER_ROLLUPS
 
 WORKERS_EVERY_S = 0.25
 """Seconds between readings of a validation's workers; each reading makes the kernel walk the workers' page tables."""
@@ -35,9 +36,9 @@ def held_bytes() -> int | None:
     A forked process shares the pages of imports and prelude with the servers above, so the shares of the servers are
     added. None when the kernel gives no figures.
     """
-    opened = os.environ.get("AUTOTUNE_SERVER_ROLLUPS", "").split()
+    opened = os.environ.get(SERVER_ROLLUPS, "").split()
     # In a separate namespace this process cannot see the servers, but inherits open descriptors of the servers' files.
-    servers = [] if opened else [int(pid) for pid in os.environ.get("AUTOTUNE_SERVER_PIDS", "").split()]
+    servers = [] if opened else [int(pid) for pid in os.environ.get(SERVER_PIDS, "").split()]
     rollups = [text for descriptor in opened if (text := _read(int(descriptor)))]
     return held_memory_bytes((os.getpid(), *_children()), servers=servers, rollups=rollups) or None
 

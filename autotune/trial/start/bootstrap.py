@@ -1,18 +1,18 @@
-"""The first thing that runs after `import torch` in a process of a trial."""
+"""Attaches a trial to torch, right after the process's import of torch."""
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
 import time
 from pathlib import Path
 
 import torch
 
-from autotune.protocol.codec import from_plain
+from autotune.protocol.codec import decode
+from autotune.protocol.environment import JOB, PRELUDE_ADDRESS, REDIRECT, STARTED_AT, TRIAL
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
+from autotune.sandbox import redirect
 from autotune.sandbox.redirection import folder_renames
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.probe.probe_session import ProbeSession
@@ -24,25 +24,25 @@ from autotune.trial.trial_session import MeasuredSession
 
 
 def install(ready_at: float | None = None) -> None:
-    """Reads the job of this process and attaches to torch accordingly.
+    """Reads the job of this process and attaches the job's session to torch.
 
     Args:
-        ready_at: When the process could run the script, on the clock of `time.monotonic`; None = now.
+        ready_at: When the process could run the script, in seconds of `time.monotonic`; None = now.
     """
     attached_at = time.monotonic()
-    if "AUTOTUNE_JOB" in os.environ:
-        RunSession(from_plain(TrialJob, json.loads(os.environ["AUTOTUNE_JOB"]))).install()
+    if JOB in os.environ:
+        RunSession(decode(TrialJob, os.environ[JOB])).install()
         return
-    if "AUTOTUNE_REDIRECT" in os.environ:
-        importlib.import_module("autotune.sandbox.redirect").install_torch(torch)
+    if REDIRECT in os.environ:
+        redirect.install_torch(torch)
     elif os.geteuid() != 0:
         folder_renames.install()
-    paths = TrialPaths(Path(os.environ["AUTOTUNE_TRIAL"]))
-    job = from_plain(TrialJob, json.loads(paths.job.read_text()))
-    started_at = float(os.environ.get("AUTOTUNE_STARTED_AT", attached_at))
-    torch.manual_seed(job.seed)  # Other generators were seeded before: by now the script may have done so itself.
+    paths = TrialPaths(Path(os.environ[TRIAL]))
+    job = decode(TrialJob, paths.job.read_text())
+    started_at = float(os.environ.get(STARTED_AT, attached_at))
+    torch.manual_seed(job.request.seed)  # Other generators were seeded earlier: the script may have seeded them since.
     session: ProbeSession | MeasuredSession | PreparedSession
-    address = os.environ.pop("AUTOTUNE_MEETING", None)
+    address = os.environ.pop(PRELUDE_ADDRESS, None)
     if job.mode is not Mode.TRIAL:
         session = ProbeSession(job, paths, started_at)
     else:

@@ -1,4 +1,4 @@
-"""What a fork does not keep as it was: random numbers, signal handlers, and the place in open files."""
+"""State that a fork changes or shares: random numbers, signal handlers, positions in open files."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.protocol.environment import SERVER_ROLLUPS
 from autotune.sandbox.redirection import path_calls
 from autotune.trial.start.fork_hazards import descriptors
 
 STATELESS = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
-"""Devices that can be shared."""
+"""Devices without a state to share."""
 STANDARD = (0, 1, 2)
 RESET_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGCHLD", "SIGXFSZ")
-"""Signals that have their default action in a new trial."""
+"""Signals with the default action in a new trial."""
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A regular file that the script has open: forked processes would share their place in it, and its layer.
+    """A regular file opened by the script; forked processes would share the position and the layer.
 
-    Its path is where it is; where writes are redirected, that is in the layer of the process that opened it.
+    With redirected writes, `path` lies in the layer of the process that opened the file.
     """
 
     number: int
@@ -37,7 +38,7 @@ class OpenFile:
     is_inheritable: bool
 
     def open_again(self) -> None:
-        """Opens it by its path under the same number, at the same place."""
+        """Opens the file anew under the same descriptor, at the same position."""
         opened = os.open(path_calls.layers.seen_as(self.path), self.flags & ~(os.O_CREAT | os.O_TRUNC | os.O_EXCL))
         os.lseek(opened, self.offset, os.SEEK_SET)
         os.dup2(opened, self.number, inheritable=self.is_inheritable)
@@ -45,7 +46,7 @@ class OpenFile:
 
 
 def reopened(number: int, target: str) -> OpenFile | None:
-    """The open file, where it can be opened again; None where it is something else, or was removed or replaced."""
+    """The open file; None for other kinds of files, and for a removed or replaced file."""
     try:
         held, there = os.fstat(number), Path(target).stat()
     except OSError:
@@ -57,13 +58,13 @@ def reopened(number: int, target: str) -> OpenFile | None:
 
 
 class Standard:
-    """What the standard descriptors of this process are."""
+    """Identities of the standard streams of this process."""
 
     def __init__(self) -> None:
         self._identities = _identities()
 
     def is_changed(self) -> bool:
-        """Whether the script has put something else in their place."""
+        """Whether the script has replaced a standard stream."""
         return _identities() != self._identities
 
 
@@ -73,24 +74,24 @@ def _identities() -> list[tuple[int, int, int]]:
 
 
 class ForkState:
-    """The state of this process, to be restored in those that are forked from it."""
+    """State of this process, for restoration in forked processes."""
 
     def __init__(self) -> None:
         self._folder = str(Path.cwd())
         self._random = random.getstate()
         opened = [(number, target) for number, target in descriptors() if _is_the_scripts(number)]
         self.numbers = tuple(number for number, _ in opened)
-        """Descriptors to leave open until `restore`, those that are shared among them; none that is opened from now
-        on, whose number means something else in other processes."""
+        """Descriptors to leave open until `restore`, shared devices included. Descriptors opened later are left out,
+        because the numbers have other meanings in other processes."""
         found = [reopened(number, target) for number, target in opened]
         self._files = [file for file in found if file is not None]
         self._handlers: dict[int, Any] = {number: signal.getsignal(number) for number in _signals()}
 
     def restore(self) -> None:
-        """Makes this process what the other was.
+        """Restores the state in this process.
 
         Raises:
-            OSError: A file cannot be opened any more.
+            OSError: A file cannot be opened anew.
         """
         os.chdir(self._folder)
         for file in self._files:
@@ -102,7 +103,7 @@ class ForkState:
 
 
 def why_not_restorable() -> str:
-    """What of this process cannot be restored in another, as the rest of a sentence; empty where all can."""
+    """State that no forked process can restore, as the rest of a sentence; empty without such state."""
     if any(signal.getitimer(timer)[0] for timer in TIMERS):
         return "has set a timer"
     if any(signal.getsignal(signal.Signals[name]) is None for name in RESET_SIGNALS):
@@ -121,12 +122,12 @@ def why_not_restorable() -> str:
 
 
 def is_known(number: int, target: str) -> bool:
-    """Whether an open file is one that `ForkState` can restore, or that can be shared."""
+    """Whether `ForkState` can restore an open file, or processes can share the file."""
     return not _is_the_scripts(number) or target in STATELESS or reopened(number, target) is not None
 
 
 def _is_the_scripts(number: int) -> bool:
-    return number not in STANDARD and str(number) not in os.environ.get("AUTOTUNE_SERVER_ROLLUPS", "").split()
+    return number not in STANDARD and str(number) not in os.environ.get(SERVER_ROLLUPS, "").split()
 
 
 def _locks() -> list[str]:

@@ -1,13 +1,12 @@
-"""A trial that was forked from a process which had imported what the script imports: preload, check, run.
+"""A trial forked from a process with the script's imports: preload, check, run.
 
-The order of the calls is `preload` and `why_not` in the server, once, then `run` in every child, which never returns.
+The server calls `preload` and `why_not` once; each trial calls `run`, which never returns.
 """
 
 from __future__ import annotations
 
 import atexit
 import builtins
-import ctypes
 import importlib
 import importlib.machinery
 import io
@@ -16,31 +15,23 @@ import random
 import runpy
 import signal
 import sys
-import tempfile
 import threading
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.protocol.environment import REDIRECT, SEED
 from autotune.protocol.supervision import SupervisorSpec
 from autotune.sandbox import redirect
 from autotune.trial.start import fork_hazards, forked_heap
+from autotune.trial.start.forked_environment import change_environment, renew_redirection
 from autotune.trial.torch.patching import rebindable
 
-OPENBLAS_CALLS = (
-    "openblas_set_num_threads",
-    "openblas_set_num_threads64_",
-    "scipy_openblas_set_num_threads",
-    "scipy_openblas_set_num_threads64_",
-)
-"""One of them is there, by the way in which the library was built."""
-OPENBLAS_END = "blas_thread_shutdown_"
-"""Ends its threads, as it does itself before a fork; the next call that takes several makes them anew."""
 INTERRUPTED = 256
-"""Status of a script that an interrupt ended: beyond all that a script can give."""
+"""Status of a script that ended by an interrupt; no script can exit with this number."""
 LAZY_PACKAGES = ("torch._inductor", "triton")
-"""Imported when something is compiled, and they may start processes of their own when they are."""
+"""Packages for compilation: the first compilation imports them, and the import may start processes."""
 IMPORTED_BY_NAME = (
     ("torch.autograd", "backward"),
     ("torch.cuda", "is_available"),
@@ -53,18 +44,17 @@ IMPORTED_BY_NAME = (
     ("torch.nn.utils.clip_grad", "clip_grad_norm_"),
     ("torch.nn.utils.clip_grad", "clip_grad_value_"),
 )
-"""Functions that are wrapped in the script's beginning, or when the settings are known, and that modules may have
-imported by their names before."""
+"""Functions that trials wrap after the imports; modules may have imported the functions by name by now."""
 
 
 def preload(names: Sequence[str]) -> None:
-    """Imports modules by name, and freezes all that is there then; what cannot be imported is left to the script.
+    """Imports modules by name and freezes the heap; the script meets the errors of failed imports again.
 
     Args:
-        names: What the script had imported from installed packages by the end of its probe.
+        names: Modules from installed packages that the script had imported by the end of the probe.
     """
     torch = importlib.import_module("torch")
-    if redirect.VARIABLE in os.environ:
+    if REDIRECT in os.environ:
         redirect.install_torch(torch)
     for module, function in IMPORTED_BY_NAME:
         if hasattr(importlib.import_module(module), function):
@@ -75,16 +65,23 @@ def preload(names: Sequence[str]) -> None:
                 importlib.import_module(name)
             except Exception:
                 continue
-    importlib.import_module("autotune.trial.start.bootstrap")
+    _bootstrap()
     forked_heap.freeze()
 
 
+def _bootstrap() -> types.ModuleType:
+    """The module that attaches a trial to torch; the import loads torch."""
+    from autotune.trial.start import bootstrap
+
+    return bootstrap
+
+
 def why_not(known_descriptors: frozenset[int], late: frozenset[str]) -> str:
-    """Why processes cannot be forked from this one soundly; empty when they can.
+    """Why forks of this process are not sound; empty when forks are sound.
 
     Args:
-        known_descriptors: Open files that are accounted for.
-        late: Names of modules that a fresh interpreter would take from the script's own folder.
+        known_descriptors: Files that may be open.
+        late: Names of modules that a fresh interpreter would import from the script's folder.
     """
     shadowed = sorted(late.intersection(sys.modules))
     if shadowed:
@@ -93,10 +90,10 @@ def why_not(known_descriptors: frozenset[int], late: frozenset[str]) -> str:
 
 
 def run(spec: SupervisorSpec) -> None:
-    """Runs the spec's command in this process as a fresh interpreter would, and ends it; never returns.
+    """Runs the spec's command in this process as a fresh interpreter would, and ends the process; never returns.
 
     Args:
-        spec: Of the trial. The command is interpreter, script or -m and module, arguments.
+        spec: Spec of the trial. The command is interpreter, script or -m and module, arguments.
     """
     ready_at = time.monotonic()
     change_environment(spec.environment)
@@ -105,59 +102,31 @@ def run(spec: SupervisorSpec) -> None:
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(signal.Signals[name], signal.SIG_IGN)
     sys.orig_argv[:] = spec.started_as
-    status = _run_command(list(spec.command), ready_at)
+    status = _run_command(spec.command, ready_at)
     try:
-        threading._shutdown()  # type: ignore[attr-defined]  # What the interpreter calls first when it ends.
+        threading._shutdown()  # type: ignore[attr-defined]  # The interpreter's first call at its end.
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         if status == INTERRUPTED:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)  # So ends an interpreter that nobody caught the interrupt in.
+            os.kill(os.getpid(), signal.SIGINT)  # The end of an interpreter after an uncaught interrupt.
     finally:
         os._exit(130 if status == INTERRUPTED else status)
-
-
-def change_environment(changes: Mapping[str, str | None]) -> None:
-    """Makes the server's variables the trial's own; what was derived from TMPDIR before follows it.
-
-    What a library has read of them already is changed by its call, where it has one.
-    """
-    theirs = os.environ.get("TMPDIR", "")
-    for name, value in changes.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    ours = changes.get("TMPDIR")
-    if theirs and ours:
-        # Where a compiler caches is one on a CPU: what one trial has compiled must not be there for the next.
-        for name in os.environ.keys() - changes.keys():
-            os.environ[name] = os.environ[name].replace(theirs, ours)
-        if tempfile.tempdir == theirs:
-            tempfile.tempdir = ours
-    if "OMP_NUM_THREADS" in changes and os.environ.get("OMP_NUM_THREADS", "").isdigit():
-        limit_blas_threads(int(os.environ["OMP_NUM_THREADS"]))
-
-
-def renew_redirection() -> None:
-    """Redirects what this process writes to its own layer, where writes are redirected."""
-    if redirect.VARIABLE in os.environ:
-        redirect.renew()
 
 
 def _run_command(command: Sequence[str], ready_at: float) -> int:
     """The exit status of the script."""
     try:
         forked_heap.thaw()
-        _seed(int(os.environ["AUTOTUNE_SEED"]))
-        importlib.import_module("autotune.trial.start.bootstrap").install(ready_at)
+        _seed(int(os.environ[SEED]))
+        _bootstrap().install(ready_at)
         main = _new_main()
         is_module = command[1] == "-m"
         sys.argv = list(command[2 if is_module else 1 :])
         if is_module:
             _import_first_from(Path.cwd())
-            runpy._run_module_as_main(command[2])  # type: ignore[attr-defined]  # What the interpreter itself calls.
+            runpy._run_module_as_main(command[2])  # type: ignore[attr-defined]  # The interpreter's call for -m.
         else:
             _import_first_from(Path(command[1]).resolve().parent)
             _run_file(main, Path.cwd() / command[1])
@@ -172,31 +141,31 @@ def _run_command(command: Sequence[str], ready_at: float) -> int:
 
 
 def _seed(seed: int) -> None:
-    """What a fresh interpreter does when the two are imported; torch is seeded where it is attached to."""
+    """Seeds random and numpy, as a fresh interpreter of a trial does at their import; `bootstrap` seeds torch."""
     random.seed(seed)
     if "numpy" in sys.modules:
         importlib.import_module("numpy.random").seed(seed)
 
 
 def _import_first_from(folder: Path) -> None:
-    """Makes the script's folder the first to import from, unless PYTHONSAFEPATH forbids that."""
+    """Puts the script's folder first in sys.path, unless PYTHONSAFEPATH forbids the folder."""
     if not sys.flags.safe_path:
         sys.path[0] = str(folder)
 
 
 def _new_main() -> types.ModuleType:
-    """An empty main module, as a fresh interpreter has it."""
+    """An empty main module, as in a fresh interpreter."""
     module = types.ModuleType("__main__")
     vars(module).update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = module
     if "__mp_main__" in sys.modules:
-        # multiprocessing keeps it under a second name, by which spawned processes send back what they define.
+        # Spawned processes of multiprocessing name the main module so when they send objects back.
         sys.modules["__mp_main__"] = module
     return module
 
 
 def _run_file(module: types.ModuleType, path: Path) -> None:
-    """Executes a file as the main module; the interpreter, too, makes its name absolute."""
+    """Executes a file as the main module, under an absolute name as in the interpreter."""
     loader = importlib.machinery.SourceFileLoader("__main__", str(path))
     module.__dict__.update(__file__=str(path), __cached__=None, __loader__=loader)
     with io.open_code(str(path)) as file:
@@ -205,7 +174,7 @@ def _run_file(module: types.ModuleType, path: Path) -> None:
 
 
 def _below_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback from the script's own first line on, as a fresh interpreter prints it."""
+    """The traceback from the script's first line on, as a fresh interpreter prints tracebacks."""
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         trace = trace.tb_next
     return trace
@@ -218,18 +187,3 @@ def _status_of(ending: SystemExit) -> int:
         return ending.code & 0xFF
     sys.stderr.write(f"{ending.code}\n")
     return 1
-
-
-def limit_blas_threads(num_threads: int) -> None:
-    """Gives every OpenBLAS of this process that many threads, as OMP_NUM_THREADS does when it is loaded.
-
-    torch and its MKL are told by `torch.set_num_threads`, when the settings are applied.
-    """
-    for path in fork_hazards.mapped_libraries("openblas"):
-        library = ctypes.CDLL(path)
-        for name in OPENBLAS_CALLS:
-            if hasattr(library, name):
-                getattr(library, name)(num_threads)
-        # That has made all the threads which the fork had ended, though fewer are to compute.
-        if hasattr(library, OPENBLAS_END):
-            getattr(library, OPENBLAS_END)()

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from autotune.model.facts import VisibleDevices
+from autotune.protocol.environment import VISIBLE_DEVICES
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import wrap
-
-VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def ask() -> VisibleDevices | None:
@@ -34,7 +33,7 @@ def ask() -> VisibleDevices | None:
         num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     known = range(num_devices if torch_names.is_cuda_on() else 0)
     return VisibleDevices(
-        asked_for=os.environ.get(VARIABLE),
+        asked_for=os.environ.get(VISIBLE_DEVICES),
         num_devices=num_devices,
         capabilities=tuple(torch.cuda.get_device_capability(index) for index in known),
     )
@@ -108,7 +107,7 @@ class KnownDevices:
         """The probe's answers; None when no answers exist or the visible devices have changed since."""
         known = self._known
         # A script may hide devices after importing torch, and ask for devices both before and after.
-        return known if known is not None and os.environ.get(VARIABLE) == known.asked_for else None
+        return known if known is not None and os.environ.get(VISIBLE_DEVICES) == known.asked_for else None
 
     def _counting(self, kind: type[int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,11 +32,12 @@ from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import RankResult
 from autotune.protocol.codec import from_plain, to_plain
-from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.job import Mode
 from autotune.protocol.paths import TrialPaths
 from autotune.settings import Precision
 from autotune.space.script_settings import script_settings_of
 from tests.benchmarks.measure.rows import Row, Rows
+from tests.jobs import job_of
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = Path(__file__).with_name("metered_job.py")
@@ -110,7 +111,7 @@ def _run(folder: Path, spin_s: float, options: tuple[str, ...], **values: Any) -
     paths.results.mkdir(parents=True)
     command = (sys.executable, str(JOB), "--groups", str(NUM_GROUPS), "--spin-s", str(spin_s), *options)
     limits: dict[str, Any] = {"start_limit_s": 600.0, "total_limit_s": 600.0}
-    job = TrialJob(command=command, cwd=str(ROOT), cap_bytes=1 << 40, window=ENDLESS, **limits, **values)
+    job = job_of(command=command, cwd=str(ROOT), cap_bytes=1 << 40, window=ENDLESS, **limits, **values)
     paths.job.write_text(json.dumps(to_plain(job)))
     environment = {
         **os.environ,

@@ -24,6 +24,7 @@ from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
 from autotune.study.stop import StopRequest, wait_for
 from autotune.study.target import open_target
+from tests.jobs import changed
 
 JOB = Path(__file__).with_name("job.py")
 
@@ -43,8 +44,8 @@ class Trials:
 
     def run(self, job: TrialJob | None = None, *, seed: int, window: WindowRule | None = None) -> TrialResult:
         """One trial, by default of the script's own settings; with another window's rule where one is given."""
-        job = replace(job or self.jobs.trial(self.script_settings), seed=seed)
-        run = self.runner.start(job if window is None else replace(job, window=window))
+        job = changed(job or self.jobs.trial(self.script_settings), seed=seed)
+        run = self.runner.start(job if window is None else changed(job, window=window))
         wait_for(run, StopRequest())
         result = run.result()
         if result.measurement is None:

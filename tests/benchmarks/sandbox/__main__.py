@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.protocol.supervision import LayerPlan, SupervisorSpec, write_message
+from autotune.protocol.codec import encode
+from autotune.protocol.supervision import LayerPlan, SupervisorSpec
 from autotune.sandbox.kept_whole import libraries
 from autotune.sandbox.supervisor import main as run_supervisor
 from autotune.sandbox.tree_removal import remove_tree
@@ -93,7 +94,7 @@ def run_once(folder: Path, space: Path, *, has_layers: bool) -> dict[str, float]
         layers=plan if has_layers else None,
         log=str(trial / "log"),
     )
-    write_message(trial / "spec", spec)
+    (trial / "spec").write_text(encode(spec))
     program = [sys.executable, "-m", "tests.benchmarks.sandbox", "supervise", str(trial / "spec")]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as supervisor:
         assert supervisor.stdout is not None

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from autotune.runner.fork_runner import ForkRunner
 from tests.benchmarks.startup.trials import Trials
+from tests.jobs import changed
 
 FIRST_TURNS = 16
 """Of each process that are left out: pages are copied at their first use, and the meter warms up."""
@@ -82,13 +83,13 @@ def _start(stack: ExitStack, trials: Trials, kind: str) -> socket.socket:
     listener.bind(f"\0{name}")
     listener.listen(1)
     listener.settimeout(ANSWER_LIMIT_S)
-    rule = replace(trials.job.window, min_window_s=LONG_S, max_window_s=LONG_S)
+    rule = replace(trials.job.request.window, min_window_s=LONG_S, max_window_s=LONG_S)
     if kind == "forked":
         # Where its memory lies is drawn once per server, and may be worth some percent.
         assert trials.job.facts is not None
         server = stack.enter_context(ForkRunner(trials.cold, trials.job.facts, least_preparation_s=math.inf))
         trials = replace(trials, forked=server)
-    handle = trials.started(replace(trials.job, window=rule, total_limit_s=2 * LONG_S), kind, f"turns:{name}")
+    handle = trials.started(changed(trials.job, window=rule, total_limit_s=2 * LONG_S), kind, f"turns:{name}")
     stack.callback(handle.result)
     stack.callback(handle.cancel)
     talk, _ = listener.accept()

@@ -28,6 +28,7 @@ from autotune.sandbox.workspace import Workspace, covered_folders
 from autotune.settings import Settings
 from autotune.units import MIB
 from tests.benchmarks.startup.growth import MEMORY, look
+from tests.jobs import job_of
 from tests.unit.facts import script_facts
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -114,7 +115,7 @@ def make_job(user: Path, *arguments: str, **changes: Any) -> TrialJob:
         "start_limit_s": 20.0,
         "total_limit_s": 30.0,
     }
-    return TrialJob(**{**values, **changes})
+    return job_of(**{**values, **changes})
 
 
 def left_in_shared_memory() -> set[str]:

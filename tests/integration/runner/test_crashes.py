@@ -6,7 +6,6 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from autotune.model.result import RankStatus, TrialResult
 from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.runner.ground import Ground, protection_of
 from tests.integration.runner.study import Study, opened, run
+from tests.jobs import changed
 
 LONG = WindowRule(half_width_ratio=0.01, min_window_s=60.0, max_window_s=60.0)
 
@@ -32,7 +32,7 @@ def study(are_layers_permitted: bool) -> Iterator[Study]:
 
 def crashed(study: Study, start: str, how: str) -> TrialResult:
     """The result of a trial that fails so, started in one of three ways."""
-    job = replace(study.job(how), window=LONG)
+    job = changed(study.job(how), window=LONG)
     if start == "cold":
         return run(study.cold, job)
     with study.runner(least_preparation_s=0.0 if start == "prepared" else math.inf) as runner:

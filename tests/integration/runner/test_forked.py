@@ -33,6 +33,7 @@ from autotune.settings import Settings
 from autotune.space.script_settings import script_settings_of
 from tests.integration.runner.ground import REDIRECTED, SLOWLY_REDIRECTED, Ground, digest, protection_of
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
+from tests.jobs import changed
 from tests.unit.facts import script_facts
 
 KEEPS_NAMES = """
@@ -368,7 +369,7 @@ def test_random_numbers_are_the_scripts_own_or_follow_from_the_studys_seed_in_ev
     ground: Ground, arguments: tuple[str, ...], expected: int
 ) -> None:
     job = ground.job("seeds.py", *arguments, seed=5)
-    probe = replace(job, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
+    probe = changed(job, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
     forked, cold = (runner.start(job).result() for runner in (ground.runner, ground.runner._cold))
     probed = ground.runner._cold.start(probe).probe_result()
     assert (forked.start, cold.start) == ("forked", "cold"), forked.start_reason

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from autotune.model.outcome import Outcome
+from autotune.protocol.entry_points import INJECT
 from autotune.protocol.job import Mode
-from autotune.runner.cold_runner import INJECT
 from autotune.sandbox.workspace import Workspace
 from tests.integration.runner.ground import EITHER, Ground, digest
 
@@ -205,7 +205,7 @@ def test_functions_of_a_library_that_comes_later_are_redirected(ground: Ground) 
 
 
 def test_a_process_that_cannot_be_redirected_does_not_run(tmp_path: Path) -> None:
-    environment = {**os.environ, "AUTOTUNE_REDIRECT": "{broken", "PYTHONPATH": str(INJECT)}
+    environment = {**os.environ, "AUTOTUNE_REDIRECT": "{broken", "PYTHONPATH": INJECT}
     program = f"open({str(tmp_path / 'written')!r}, 'w')"
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
     assert ended.returncode == 70

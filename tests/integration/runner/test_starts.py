@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from autotune.model.result import TrialResult
+from autotune.protocol.environment import FORKABLE
 from autotune.protocol.protection import Protection
 from autotune.runner import reports
-from autotune.runner.prelude_server import FORKABLE
 from autotune.sandbox.tree_removal import remove_tree
 from tests.integration.runner.ground import Ground, protection_of
 from tests.integration.runner.study import opened, run

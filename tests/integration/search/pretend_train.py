@@ -16,7 +16,12 @@ facts = json.loads(Path(__file__).with_name("facts.json").read_text())
 
 
 def note(what):
-    line = json.dumps([what, job["mode"], job["settings"], job["window"]["half_width_ratio"], os.getpid()]) + "\n"
+    line = (
+        json.dumps(
+            [what, job["mode"], job["request"]["settings"], job["request"]["window"]["half_width_ratio"], os.getpid()]
+        )
+        + "\n"
+    )
     descriptor = os.open(os.environ["PRETEND_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, line.encode())
     os.close(descriptor)
@@ -44,7 +49,7 @@ def main():
             "phase": "window",
             "num_steps": 10,
             "num_micro_batches": 10,
-            "num_samples": 640.0 * (1 + min(job["settings"]["num_workers"], 2)),
+            "num_samples": 640.0 * (1 + min(job["request"]["settings"]["num_workers"], 2)),
             "duration_s": 0.1,
             "data_wait_s": 0.01,
         }

@@ -28,6 +28,7 @@ from autotune.study.stop import StopRequest
 from autotune.study.target import Target
 from tests.integration.runner.ground import digest, processes_of
 from tests.integration.shapes.shape import Shape
+from tests.jobs import changed
 from tests.unit.facts import script_facts
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -159,7 +160,7 @@ class Ground:
 def quick(job: TrialJob, *, window_s: float = WINDOW_S, limit_s: float = LIMIT_S) -> TrialJob:
     """The same trial, with a window that is just enough to be judged; two thirds of its limit are for its start."""
     window = replace(QUICK, max_window_s=window_s)
-    return replace(job, window=window, start_limit_s=limit_s * 2 / 3, total_limit_s=limit_s)
+    return changed(job, window=window, start_limit_s=limit_s * 2 / 3, total_limit_s=limit_s)
 
 
 def other_settings(space: SearchSpace, shape: Shape) -> Settings:

@@ -18,8 +18,8 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.protocol.codec import to_plain
+from autotune.protocol.entry_points import INJECT
 from autotune.protocol.job import Mode
-from autotune.runner.cold_runner import INJECT
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.space.derive import derive_space
 from autotune.study.jobs import Jobs
@@ -93,7 +93,7 @@ def test_real_training_of_two_ranks_in_micro_batches_ends_with_the_weights_of_wh
     weights = []
     for settings in (jobs.script_settings, replace(jobs.script_settings, batch_size=2, grad_accum_steps=4)):
         job = replace(jobs.trial(settings), mode=Mode.RUN)
-        path = os.pathsep.join([str(INJECT), os.environ["PYTHONPATH"]])
+        path = os.pathsep.join([INJECT, os.environ["PYTHONPATH"]])
         environment = {**os.environ, "AUTOTUNE_JOB": json.dumps(to_plain(job)), "PYTHONPATH": path}
         command = (*job.command, "--epochs", "2")
         done = subprocess.run(command, env=environment, cwd=job.cwd, capture_output=True, text=True, timeout=120)

@@ -18,12 +18,13 @@ from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult
 from autotune.protocol.codec import from_plain, to_plain
-from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.job import Mode
 from autotune.protocol.paths import TrialPaths
 from autotune.space.derive import derive_space
 from autotune.space.script_settings import script_settings_of
 from autotune.space.search_space import SearchSpace
 from autotune.verdict.judge import Ending, Verdict, judge
+from tests.jobs import job_of
 from tests.unit.facts import cpu_machine, search_spec
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -153,7 +154,7 @@ class Ground:
         return self._job(script, arguments, limit_s, **values)
 
     def _job(self, script: Path, arguments: tuple[str, ...], limit_s: float, **values: Any) -> Run:
-        job = TrialJob(
+        job = job_of(
             **{
                 "command": (sys.executable, str(script), *arguments),
                 "cwd": str(script.parent),

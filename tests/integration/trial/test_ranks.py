@@ -21,7 +21,7 @@ from autotune.model.facts import LossReduction
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import from_plain, to_plain
-from autotune.protocol.job import Mode, TrialJob
+from autotune.protocol.job import Mode
 from autotune.protocol.paths import TrialPaths
 from autotune.space.script_settings import script_settings_of
 from autotune.trial.meter.measuring_plan import Plan
@@ -31,6 +31,7 @@ from autotune.trial.step.steps import Steps
 from autotune.trial.torch.device_clock import HostClock
 from autotune.verdict.judge import Ending, judge
 from tests.integration.trial.ground import INJECT, QUICK, SCRIPTS
+from tests.jobs import job_of
 
 # In one process: meters of two ranks over one file -------------------------------------------------------------
 
@@ -196,7 +197,7 @@ def run(command: tuple[str, ...], folder: Path, limit_s: float = 120.0, **values
     """Runs a command as one trial, from a cold start; (exit code, reports)."""
     paths = TrialPaths(folder)
     paths.results.mkdir(parents=True)
-    job = TrialJob(
+    job = job_of(
         **{
             "command": command,
             "cwd": str(folder),

@@ -123,7 +123,7 @@ def test_a_script_that_ended_early_runs_once_more_with_a_shorter_warm_up():
 def test_a_script_that_stopped_before_it_was_looked_at_runs_once_more_with_a_shorter_window():
     runner = Runner(looked_at(ranks=(rank(),)), looked_at())
     assert run(runner).ranks[0].observation is not None
-    first, second = (asked.window for asked in runner.jobs)
+    first, second = (asked.request.window for asked in runner.jobs)
     assert second.max_window_s == SHORTER * first.max_window_s
     assert second.min_window_s <= second.max_window_s
 

@@ -59,8 +59,8 @@ class Bench:
 
     def start(self, job):
         self.now += TRIAL_S
-        self.asked.append(job.settings)
-        self.windows.append(job.window.max_window_s)
+        self.asked.append(job.request.settings)
+        self.windows.append(job.request.window.max_window_s)
         return FunctionRunner(self.answer, script_facts()).start(job)
 
     @property

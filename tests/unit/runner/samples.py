@@ -11,6 +11,7 @@ from autotune.protocol.job import Mode, TrialJob
 from autotune.settings import Settings
 from autotune.units import GIB
 from autotune.verdict.judge import Ending
+from tests.jobs import job_of
 from tests.unit.facts import script_facts
 
 
@@ -52,7 +53,7 @@ def job(**changes: Any) -> TrialJob:
         "start_limit_s": 60.0,
         "total_limit_s": 120.0,
     }
-    return TrialJob(**{**values, **changes})
+    return job_of(**{**values, **changes})
 
 
 def ending(**changes: Any) -> Ending:

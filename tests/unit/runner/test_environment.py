@@ -13,8 +13,9 @@ from autotune.protocol.paths import TrialPaths
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.devices import choose_device
 from autotune.sandbox.workspace import Workspace
+from tests.jobs import job_of
 
-JOB = TrialJob(
+JOB = job_of(
     mode=Mode.PROBE,
     command=("python", "train.py"),
     cwd="/",

@@ -13,13 +13,13 @@ import pytest
 
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
+from autotune.protocol.environment import BY_CALL
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.runner import fork_runner
 from autotune.runner.fork_runner import MAX_SERVERS, ForkRunner, why_cold
 from autotune.runner.fork_server import ForkServerError
-from autotune.runner.prelude_server import BY_CALL
-from autotune.runner.start_record import Start
+from autotune.runner.runner import Start
 from tests.unit.facts import script_facts
 from tests.unit.runner.test_prelude_server import FACTS, FASTER, ended, job
 
@@ -86,7 +86,11 @@ class Servers:
 
     def start(self, **given: Any) -> SimpleNamespace:
         server = SimpleNamespace(
-            environment=given["environment"], folder=given["folder"], pid=len(self.started), import_s=1.0, is_open=True
+            environment=given["environment"],
+            folder=Path(given["spec"].folder),
+            pid=len(self.started),
+            import_s=1.0,
+            is_open=True,
         )
         server.is_alive = lambda: server.is_open
         server.close = lambda: setattr(server, "is_open", False)

@@ -15,6 +15,7 @@ from autotune.sandbox.workspace import Workspace
 from autotune.settings import GROUP_OF_FIELD, Settings
 from autotune.spec import without_ours
 from autotune.study.apply import run_command
+from tests.jobs import changed
 from tests.unit.emit.example import tuned_config
 from tests.unit.facts import script_facts
 from tests.unit.runner.test_environment import JOB
@@ -33,7 +34,7 @@ def test_neither_probe_nor_trial_sees_ours(mode: Mode, monkeypatch: pytest.Monke
     for name in OURS:
         monkeypatch.setenv(name, "postgresql://ada:s3cret@db/x")
     runner = ColdRunner(Workspace(tmp_path, ()), choose_device("cpu"))
-    job = replace(JOB, settings=Settings(), script_settings=Settings(), facts=script_facts())
+    job = changed(JOB, settings=Settings(), script_settings=Settings(), facts=script_facts())
     environment = runner.environment(replace(job, mode=mode), TrialPaths(runner.workspace.new_trial()))
     assert "s3cret" not in "".join(environment.values())
     assert not set(OURS) & set(environment)

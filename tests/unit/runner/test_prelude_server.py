@@ -12,10 +12,11 @@ import pytest
 
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.outcome import Outcome
-from autotune.model.result import RankResult, RankStatus, TrialResult
+from autotune.model.result import RankResult, RankStatus, StartKind, TrialResult
 from autotune.protocol.job import Mode, TrialJob
 from autotune.runner.prelude_server import Preparation, Trust, difference, why_unprepared
 from autotune.settings import Settings
+from tests.jobs import job_of
 from tests.unit.facts import script_facts
 
 NATURAL = Settings(batch_size=64)
@@ -36,12 +37,12 @@ def job(settings: Settings = NATURAL, **changes: Any) -> TrialJob:
         "start_limit_s": 1.0,
         "total_limit_s": 1.0,
     }
-    return TrialJob(**{**values, **changes})
+    return job_of(**{**values, **changes})
 
 
 def ended(start: str, outcome: Outcome, *losses: float) -> TrialResult:
     rank = RankResult(rank=0, world_size=1, status=RankStatus.ENDED, first_losses=losses)
-    return TrialResult(outcome=outcome, start=start, ranks=(rank,))
+    return TrialResult(outcome=outcome, start=StartKind(start), ranks=(rank,))
 
 
 def test_settings_that_failed_are_tried_another_way_and_no_others() -> None:

@@ -71,7 +71,7 @@ class Watched:
     def host(self) -> Any:
         return self.memory.host
 
-    def look(self, *, host: int = 0, device: int = 0) -> str:
+    def look(self, *, host: int = 0, device: int = 0) -> str | None:
         self.host.now_bytes = host
         setattr(self.memory.device, "now_bytes", device)  # noqa: B010
         return self.memory.overrun([7], is_quiet=False)
@@ -79,7 +79,7 @@ class Watched:
 
 def test_on_a_cpu_the_host_is_what_the_cap_is_on() -> None:
     watched = Watched(CPU, servers=(3,), cap_bytes=4 * GIB)
-    assert watched.look(host=4 * GIB) == ""
+    assert watched.look(host=4 * GIB) is None
     assert watched.look(host=5 * GIB) == "is_over_cap"
     assert watched.memory.last_bytes == 5 * GIB
     assert watched.host.servers == (3,)
@@ -89,14 +89,14 @@ def test_on_a_cpu_the_host_is_what_the_cap_is_on() -> None:
 
 def test_on_a_device_the_host_has_a_limit_of_its_own() -> None:
     watched = Watched(GPU, cap_bytes=4 * GIB, host_cap_bytes=2 * GIB)
-    assert watched.look(host=1 * GIB, device=4 * GIB) == ""
+    assert watched.look(host=1 * GIB, device=4 * GIB) is None
     assert watched.memory.last_bytes == 4 * GIB
     assert watched.look(host=3 * GIB, device=4 * GIB) == "is_over_host_cap"
     assert watched.look(host=3 * GIB, device=5 * GIB) == "is_over_cap"
 
 
 def test_without_a_limit_of_its_own_the_host_ends_no_trial_on_a_device() -> None:
-    assert Watched(GPU, cap_bytes=4 * GIB).look(host=30 * GIB) == ""
+    assert Watched(GPU, cap_bytes=4 * GIB).look(host=30 * GIB) is None
 
 
 def test_full_shared_memory_is_named_before_all_else() -> None:

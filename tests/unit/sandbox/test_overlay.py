@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.runner.write_advice import advice_on_refused_write
+from autotune.runner.refused_writes import refused_by_layers
 from autotune.sandbox.kept_whole import large_files, libraries
 from autotune.sandbox.layer_folders import PATH, UPPER, contents, layer_name
 from autotune.sandbox.mounts import Mount, in_sight, mounted
@@ -83,7 +83,7 @@ def test_large_files_are_found_and_sparse_ones_are_none(tmp_path: Path, monkeypa
 
 def test_advice_names_the_place_that_was_refused() -> None:
     printed = "Traceback ...\nOSError: [Errno 30] Read-only file system: '/data/train.mdb'\n"
-    assert advice_on_refused_write(printed) == (
+    assert refused_by_layers(printed) == (
         "/data/train.mdb is read-only in trials; --writable /data/train.mdb lets trials write there for real."
     )
-    assert advice_on_refused_write("OSError: [Errno 28] No space left on device: '/data'") == ""
+    assert refused_by_layers("OSError: [Errno 28] No space left on device: '/data'") == ""

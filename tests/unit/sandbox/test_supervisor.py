@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.sandbox.supervisor import LATEST, _remove_folders
+from autotune.protocol.paths import TrialPaths
+from autotune.sandbox.supervisor import _remove_folders
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def trial(tmp_path: Path) -> Path:
 
 
 def test_a_trial_and_the_latest_that_was_forked_from_it_are_removed(trial: Path) -> None:
-    (trial / LATEST).write_text(str(trial.parent / "second"))
+    TrialPaths(trial).latest.write_text(str(trial.parent / "second"))
     _remove_folders(trial)
     assert list(trial.parent.iterdir()) == []
 
@@ -25,7 +26,7 @@ def test_a_trial_and_the_latest_that_was_forked_from_it_are_removed(trial: Path)
 @pytest.mark.parametrize("said", ["{root}/precious", "{root}/trials/../precious", "{root}/trials/..", "", "\\0"])
 def test_a_script_cannot_have_another_folder_removed(trial: Path, said: str) -> None:
     root = trial.parents[1]
-    (trial / LATEST).write_text(said.format(root=root))
+    TrialPaths(trial).latest.write_text(said.format(root=root))
     _remove_folders(trial)
     assert (root / "precious").is_dir() and (root / "trials" / "second").is_dir()
     assert not trial.exists()

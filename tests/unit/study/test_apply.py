@@ -79,7 +79,7 @@ def test_what_is_sound_is_started(settings: dict[str, Any], facts: dict[str, Any
     assert command[:2] == ("python", "train.py")
     job = json.loads(environment["AUTOTUNE_JOB"])
     assert (job["mode"], job["config"]) == ("run", "tuned.yaml")
-    assert {name: job["settings"][name] for name in settings} == settings
+    assert {name: job["request"]["settings"][name] for name in settings} == settings
 
 
 @pytest.fixture

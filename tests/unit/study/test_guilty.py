@@ -11,7 +11,7 @@ import pytest
 from autotune.lab.function_runner import FunctionRunner
 from autotune.model.events import Notice
 from autotune.model.outcome import Outcome
-from autotune.model.result import RaisedError, RankStatus, TrialResult
+from autotune.model.result import RaisedError, RankStatus, StartKind, TrialResult
 from autotune.model.search_result import LeftOut, SearchResult, Status
 from autotune.report.words import left_out_words
 from autotune.study.status import left_out_in, overview_in, status_result
@@ -33,7 +33,7 @@ def failing(fails, crash=CRASH):
     class Failing(FunctionRunner):
         def start(self, job):
             run = super().start(job)
-            if fails(job.settings):
+            if fails(job.request.settings):
                 run.result = lambda: crash
             return run
 
@@ -129,7 +129,7 @@ def test_an_error_of_the_script_under_our_settings_is_not_run_a_second_time(benc
 
 
 def test_a_trial_that_failed_from_the_scripts_beginning_on_is_run_again_and_that_is_said(bench):
-    prepared = replace(CRASH, start="prepared", wall_s=22.0)
+    prepared = replace(CRASH, start=StartKind.PREPARED, wall_s=22.0)
     _, trials = searched(bench, in_half, crash=prepared)
     (said, *_) = [event.message for event in bench.events if isinstance(event, Notice)]
     assert said == (

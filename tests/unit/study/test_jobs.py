@@ -57,18 +57,18 @@ def test_finals_measure_longer_and_do_not_race():
     assert made.script_settings is not None
     trial = made.trial(made.script_settings, incumbent=100.0)
     final = made.trial(made.script_settings, incumbent=100.0, is_final=True)
-    assert trial.incumbent_samples_per_second == 100.0
-    assert final.incumbent_samples_per_second is None
-    assert (trial.window.half_width_ratio, final.window.half_width_ratio) == (0.05, 0.02)
-    assert trial.window.min_block_s == final.window.min_block_s == 0.05
-    assert final.window.max_window_s > trial.window.max_window_s
+    assert trial.request.incumbent_samples_per_second == 100.0
+    assert final.request.incumbent_samples_per_second is None
+    assert (trial.request.window.half_width_ratio, final.request.window.half_width_ratio) == (0.05, 0.02)
+    assert trial.request.window.min_block_s == final.request.window.min_block_s == 0.05
+    assert final.request.window.max_window_s > trial.request.window.max_window_s
 
 
 def test_long_steps_get_a_long_window_and_a_late_limit():
     slow = replace(jobs(), facts=script_facts(step_s=3.0))
     assert slow.script_settings is not None
     job = slow.trial(slow.script_settings)
-    assert job.window.max_window_s == 36.0
+    assert job.request.window.max_window_s == 36.0
     assert job.total_limit_s > job.start_limit_s + 36.0
 
 
@@ -84,7 +84,7 @@ def test_a_finals_window_keeps_to_the_time_that_is_left_and_stays_of_use():
     made = jobs()
     assert made.script_settings is not None
     limits = {
-        limit_s: made.trial(made.script_settings, is_final=True, window_limit_s=limit_s).window
+        limit_s: made.trial(made.script_settings, is_final=True, window_limit_s=limit_s).request.window
         for limit_s in (1, 5, 99)
     }
     assert [window.max_window_s for window in limits.values()] == [3.0, 5.0, 12.0]
@@ -94,22 +94,22 @@ def test_a_finals_window_keeps_to_the_time_that_is_left_and_stays_of_use():
 def test_long_steps_are_given_long_windows_even_in_short_finals():
     made = replace(jobs(), facts=script_facts(step_s=2.0))
     assert made.script_settings is not None
-    window = made.trial(made.script_settings, is_final=True, window_limit_s=1.0).window
+    window = made.trial(made.script_settings, is_final=True, window_limit_s=1.0).request.window
     assert window.max_window_s == 12.0
 
 
 def test_a_trial_of_the_search_does_not_mind_the_finals_time():
     made = jobs()
     assert made.script_settings is not None
-    assert made.trial(made.script_settings, window_limit_s=1.0).window.max_window_s == 8.0
+    assert made.trial(made.script_settings, window_limit_s=1.0).request.window.max_window_s == 8.0
 
 
 def test_a_larger_batch_is_probed_under_the_settings_as_they_are_with_time_for_its_steps():
     made = jobs()
     assert made.script_settings is not None
     trial, probe = made.trial(made.script_settings), made.batch_probe(made.script_settings, 4)
-    assert (trial.batch_probe_factor, probe.batch_probe_factor) == (1, 4)
-    assert probe.settings == trial.settings
+    assert (trial.request.batch_probe_factor, probe.request.batch_probe_factor) == (1, 4)
+    assert probe.request.settings == trial.request.settings
     assert probe.total_limit_s - probe.start_limit_s == 4 * (trial.total_limit_s - trial.start_limit_s)
 
 

@@ -106,4 +106,4 @@ def test_the_losses_of_a_trial_in_fp32_go_with_every_later_job(run_with):
     losses = rank(first_losses=(2.0, 1.5, 1.0), start_digest="start", observed={"precision": "fp32"})
     jobs, _ = run_with(TrialResult(outcome=Outcome.OK, measurement=measured, ranks=(losses,)))
     reference = LossReference(start_digest="start", losses=(2.0, 1.5, 1.0))
-    assert [job.references for job in jobs] == [(), (reference,), (reference,)]
+    assert [job.request.references for job in jobs] == [(), (reference,), (reference,)]

@@ -55,12 +55,12 @@ class Scripted:
         self.num_probes = 0
 
     def start(self, job):
-        if job.settings is None:
+        if job.request.settings is None:
             self.num_probes += 1
             if self.probe_error is not None:
                 return FailedProbe(self.probe_error)
-        elif job.batch_probe_factor == 1:
-            self.ran.append(job.settings)
+        elif job.request.batch_probe_factor == 1:
+            self.ran.append(job.request.settings)
         return FunctionRunner(lambda settings: self.measure(settings), self.facts).start(job)
 
 

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from autotune.trial.start.forked_start import change_environment
+from autotune.trial.start.forked_environment import change_environment
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from autotune.model.facts import VisibleDevices
+from autotune.protocol.environment import VISIBLE_DEVICES
 from autotune.trial.start import known_devices
-from autotune.trial.start.known_devices import VARIABLE, KnownDevices
+from autotune.trial.start.known_devices import KnownDevices
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import rebindable
 
@@ -60,7 +61,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     for name in ("set_device", "current_device", "get_device_properties"):
         monkeypatch.setattr(torch.cuda, name, getattr(driver, name))
     monkeypatch.setattr(torch, "accelerator", accelerator, raising=False)
-    monkeypatch.setenv(VARIABLE, "0,1,2")
+    monkeypatch.setenv(VISIBLE_DEVICES, "0,1,2")
     return driver
 
 
@@ -182,11 +183,11 @@ def test_a_script_that_hides_devices_meanwhile_is_answered_by_torch(
 ) -> None:
     devices = KnownDevices(THREE)
     devices.install()
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(VISIBLE_DEVICES)
     if visible is not None:
-        monkeypatch.setenv(VARIABLE, visible)
+        monkeypatch.setenv(VISIBLE_DEVICES, visible)
     assert torch.cuda.device_count() == 8
-    monkeypatch.setenv(VARIABLE, "0,1,2")
+    monkeypatch.setenv(VISIBLE_DEVICES, "0,1,2")
     assert torch.cuda.device_count() == 3
     devices.remove()
 
@@ -207,7 +208,7 @@ def test_another_accelerator_is_left_alone(driver: Driver, monkeypatch: pytest.M
 
 def test_the_probe_asks_and_says_for_which_devices(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     assert known_devices.ask() == VisibleDevices(asked_for="0,1,2", num_devices=8)
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(VISIBLE_DEVICES)
     assert known_devices.ask() == VisibleDevices(asked_for=None, num_devices=8)
 
 

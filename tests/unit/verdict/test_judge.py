@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from autotune.protocol.job import Mode
 from autotune.settings import Precision, Settings
 from autotune.units import GIB
 from autotune.verdict.judge import is_out_of_memory, judge, judge_probe, not_in_force
+from tests.jobs import changed
 from tests.unit.facts import script_facts
 from tests.unit.runner.samples import block, ending, job, rank
 
@@ -284,10 +284,10 @@ def test_what_could_not_be_seen_is_not_compared() -> None:
 
 
 def test_a_mapped_setting_that_nobody_saw_in_force_is_a_difference() -> None:
-    asked = replace(job(settings=Settings(batch_size=64, num_workers=4)), mapped=("num_workers",))
+    asked = job(settings=Settings(batch_size=64, num_workers=4), mapped=("num_workers",))
     assert "num_workers 4 through the script's argument" in not_in_force(asked, rank(observed={}))
     assert not_in_force(asked, rank(observed={"num_workers": "4"})) == ""
-    assert not_in_force(replace(asked, settings=asked.script_settings), rank(observed={})) == ""
+    assert not_in_force(changed(asked, settings=asked.script_settings), rank(observed={})) == ""
 
 
 def test_a_precision_that_is_not_in_force_is_a_difference() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.protocol.protection import Protection
-from autotune.runner.landlock_refusal import refusal
+from autotune.runner.refused_writes import refused_by_landlock
 
 
 @pytest.mark.parametrize(
@@ -20,18 +20,20 @@ from autotune.runner.landlock_refusal import refusal
     ],
 )
 def test_the_place_that_was_refused_is_named_with_the_option(line: str, place: str) -> None:
-    sentence = refusal(Protection.LANDLOCK, f"epoch 1\n{line}\nTraceback ends")
+    sentence = refused_by_landlock(Protection.LANDLOCK, f"epoch 1\n{line}\nTraceback ends")
     assert "Landlock" in sentence and f"--writable {place}." in sentence
 
 
 def test_a_database_that_names_no_place_still_names_the_option() -> None:
-    assert "--writable PATH" in refusal(Protection.LANDLOCK, "sqlite3.OperationalError: unable to open database file")
+    assert "--writable PATH" in refused_by_landlock(
+        Protection.LANDLOCK, "sqlite3.OperationalError: unable to open database file"
+    )
 
 
 @pytest.mark.parametrize("protection", [Protection.LAYERS, Protection.NONE])
 def test_other_protections_refuse_nothing(protection: Protection) -> None:
-    assert refusal(protection, "PermissionError: [Errno 13] Permission denied: '/x'") == ""
+    assert refused_by_landlock(protection, "PermissionError: [Errno 13] Permission denied: '/x'") == ""
 
 
 def test_another_failure_is_not_put_down_to_landlock() -> None:
-    assert refusal(Protection.LANDLOCK, "RuntimeError: shape mismatch", "") == ""
+    assert refused_by_landlock(Protection.LANDLOCK, "RuntimeError: shape mismatch", "") == ""

@@ -1,0 +1,52 @@
+"""Messages between the tuner and the parents of forked trials. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.protocol.supervision import LayerPlan
+
+HOME = b"home"
+"""Message with a descriptor of the system's mount namespace, in which the supervisors of forked trials work."""
+FORKED = b"forked"
+"""Message with a descriptor of the new supervisor's process: its number differs from namespace to namespace."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForkServerSpec:
+    """Surroundings and imports of a fork server."""
+
+    folder: str
+    """Folder of the server; the server removes the folder at its end."""
+    layers: LayerPlan | None
+    """Copy-on-write layers of the server; None without layers."""
+    writable: tuple[str, ...] | None
+    """Places that Landlock permits the server and its trials to write to; None without Landlock."""
+    imports: tuple[str, ...]
+    """Modules to import."""
+    own_modules: tuple[str, ...]
+    """Names of the modules in the script's folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForkServerHello:
+    """First message of a fork server, after its imports."""
+
+    reason: str = ""
+    """Why no trial can be forked from the server; empty when trials can be."""
+    import_s: float = 0.0
+    """Seconds that the imports took."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreludeHello:
+    """First message of a script at the first place where settings matter."""
+
+    reason: str
+    """Why no trial can be forked there; empty when trials can be."""
+    place: str
+    """The place, for people: file, line, and the call that settings may change."""
+    prepared_s: float
+    """Seconds from the script's first import of torch to the place."""
+    asks_for_threads: bool
+    """Whether the script has asked for the number of threads on its way."""

@@ -1,0 +1,70 @@
+"""Main function of the fork server: imports the script's modules, and forks trials.
+
+The server runs in the script's interpreter, with a socket to the tuner. The server imports modules, checks that forks
+are sound, reports, and forks a supervisor for each trial. The server runs nothing of the user's, starts no thread, and
+never touches a device. An import may write a cache, so the server lives in a copy-on-write layer from the start of its
+interpreter on (`autotune.sandbox.server_launch`). The server ends with the tuner.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+
+from autotune.protocol.codec import decode, encode
+from autotune.protocol.forking import ForkServerHello, ForkServerSpec
+from autotune.sandbox import landlock, namespaces
+from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl
+from autotune.sandbox.tree_removal import remove_tree
+from autotune.trial.start import forked_start
+from autotune.trial.start.fork_requests import serve, stand_down
+
+
+def main(there: frozenset[str], spec_path: str, descriptor: str) -> None:
+    """Prepares the process and serves until the tuner is gone.
+
+    Args:
+        there: Names of the modules in a bare interpreter.
+        spec_path: Path of a `ForkServerSpec`.
+        descriptor: The socket to the tuner.
+    """
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(signum, signal.SIG_IGN)
+    tuner = socket.socket(fileno=int(descriptor))
+    # Imports take long, and the server reads nothing from the tuner meanwhile.
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if select.select([tuner], [], [], 0)[0]:
+        os._exit(0)  # The tuner was gone before.
+    spec = decode(ForkServerSpec, Path(spec_path).read_text())
+    try:
+        if _prepare(spec, tuner, there):
+            serve(tuner, forked_start.run)
+    finally:
+        stand_down()
+        remove_tree(Path(spec.folder))
+        os._exit(0)
+
+
+def _prepare(spec: ForkServerSpec, tuner: socket.socket, there: frozenset[str]) -> bool:
+    """Imports, checks, and reports the result; whether trials can be forked."""
+    began = time.monotonic()
+    reason = ""
+    try:
+        if spec.layers is not None:
+            namespaces.keep_rights_in_this_program()
+        if spec.writable is not None:
+            landlock.restrict(spec.writable, is_forked_from=True)
+        os.chdir("/")
+        forked_start.preload(spec.imports)
+        known_descriptors = frozenset({0, 1, 2, tuner.fileno()})
+        reason = forked_start.why_not(known_descriptors, frozenset(spec.own_modules) - there)
+    except BaseException as error:
+        reason = f"the imports failed: {error!r:.300}"
+    # From here on the socket tells of the tuner's end, and the server removes its folder.
+    prctl(PR_SET_PDEATHSIG, 0)
+    tuner.sendall(encode(ForkServerHello(reason=reason, import_s=time.monotonic() - began)).encode())
+    return not reason
