@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+from autotune.settings import BY_NAME
 from tests.unit.test_rooms import BASE, MAY_IMPORT, PACKAGE, SHARED, THIRD_PARTY
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +19,8 @@ OF_THE_USER = {"AUTOTUNE_STORAGE", "AUTOTUNE_KNOB"}
 """Options and exports, which are documented elsewhere."""
 READINGS = re.findall(r"<!-- lines: ([^>]+) -->([\d,]+) lines", TEXT)
 TOLERANCE = 0.2
+NAMED_ANYWHERE = {"num_workers", "batch_size", "grad_accum_steps", "precision", "compile"}
+"""Settings that planning, measuring and reporting are about."""
 
 
 def rows(heading):
@@ -58,6 +62,24 @@ def test_the_variables_are_those_that_our_programs_set_for_each_other():
     sources = [path for room in ("trial", "runner", "sandbox", "protocol") for path in (PACKAGE / room).rglob("*.py")]
     used = {name for path in [*sources, PACKAGE / "study" / "apply.py"] for name in VARIABLE.findall(path.read_text())}
     assert told == used - OF_THE_USER
+
+
+def words(path):
+    """Names and texts in the code of a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        yield from (getattr(node, field, None) for field in ("id", "attr", "arg", "value"))
+
+
+def test_files_outside_the_settings_that_name_a_setting_are_those_of_the_page():
+    """A setting is a file: who adds one changes no other file, but for those whose subject it is."""
+    others = [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "settings"]
+    names_of_settings = BY_NAME.keys() - NAMED_ANYWHERE
+    naming = {
+        str(path.relative_to(PACKAGE))
+        for path in others
+        if any(isinstance(word, str) and word in names_of_settings for word in words(path))
+    }
+    assert naming == {name for _, files in rows("subject |") for name in names(files)}
 
 
 @pytest.mark.parametrize(("files", "told"), READINGS, ids=[files.split()[0] for files, _ in READINGS])
