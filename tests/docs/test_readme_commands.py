@@ -64,6 +64,11 @@ def test_targets_of_make_are_there():
     for words in ALL:
         if words.startswith("make "):
             assert words.split()[1] in targets
+    for page in PAGES:
+        named = set(
+            re.findall(r"`(?:make )?((?:bench|test|lint|setup|session|newcomer)(?:-[a-z]+)?)`", page.read_text())
+        )
+        assert named <= {*targets, "tests"}, page.name
 
 
 def test_the_exit_codes_are_those_of_the_code():
@@ -94,8 +99,12 @@ def test_the_first_screen_says_what_it_is_how_to_install_it_and_what_comes_of_it
     )
 
 
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("studies/*/README.md"), ROOT / "tests" / "README.md"]
+
+
 def test_links_lead_to_files_that_are_there():
-    for page in (README, *(ROOT / "docs").glob("*.md")):
+    assert len(PAGES) > 10
+    for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
