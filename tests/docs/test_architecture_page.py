@@ -90,3 +90,15 @@ def test_what_a_recipe_gives_to_read_has_that_many_lines(files, told):
 
 def test_every_recipe_counts_its_lines():
     assert len(READINGS) >= TEXT.split("## Recipes")[1].count("\n### ")
+
+
+def test_classes_among_the_words_are_those_of_the_code():
+    told = {word for cells in rows("word |") for word in cells[0].split(", ") if re.fullmatch(r"[A-Z]\w+", word)}
+    sources = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    defined = set(re.findall(r"^class (\w+)", sources, re.M))
+    assert told - {"Landlock"} <= defined and len(told) > 10
+
+
+def test_the_words_are_in_the_order_of_the_alphabet():
+    words = [cells[0].lower() for cells in rows("word |")]
+    assert words == sorted(words)
