@@ -1,4 +1,4 @@
-"""Which of the user's files a trial changed in spite of its protection: folders compared before and after."""
+"""The user's files changed by a trial in spite of the protection: folders compared before and after."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 MAX_ENTRIES = 20_000
-"""A scan of more would take longer than a short trial; what lies beyond is not compared."""
+"""A scan of more would take longer than a short trial; further entries are not compared."""
 MAX_NAMED = 50
 
 Status = tuple[int, int, int]
@@ -16,14 +16,14 @@ Status = tuple[int, int, int]
 
 
 class Scan:
-    """The names, sizes and times in folders, as they are now.
+    """A snapshot of names, sizes and times in folders.
 
     Args:
-        folder: The working directory; what changes in it is named as seen from there, all else by its whole path.
-        others: Other folders to look at, after it. Links are not followed anywhere.
-        max_entries: Entries that are looked at in all folders together.
-        metadata_alone: Whether nothing but metadata can be changed by a trial, as under Landlock. What changed in any
-            other way was then changed by other programs.
+        folder: The working directory; changes inside are named by relative paths, all other changes by absolute paths.
+        others: Further folders, after the working directory. Links are not followed anywhere.
+        max_entries: Most entries of all folders together.
+        metadata_alone: Whether nothing but metadata can be changed by a trial, as under Landlock. Other programs made
+            any other change.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Scan:
         self._before, self._is_whole = _scan(self._folders, max_entries)
 
     def changes(self) -> tuple[str, ...]:
-        """Paths that were made, changed or removed since; after them, in parentheses, what was not compared.
+        """Paths made, changed or removed since the snapshot; then, in parentheses, notes on entries left out.
 
-        At most 50 are named. Files that this process itself has open, such as the study's database, are not meant.
+        At most 50 are named. Open files of this process, such as the study's database, do not count.
         """
         after, is_whole_after = _scan(self._folders, self._max_entries)
         own = _open_files()
@@ -64,7 +64,7 @@ class Scan:
 
 
 def _scan(folders: Sequence[Path], max_entries: int) -> tuple[dict[str, Status], bool]:
-    """Status by path, that of folders without size and times; and whether that is all.
+    """Status by path, for folders without size and times; and whether the scan is complete.
 
     The folders take turns, level by level, so that a large one leaves room for the others.
     """
@@ -94,7 +94,7 @@ def _scan(folders: Sequence[Path], max_entries: int) -> tuple[dict[str, Status],
 
 
 def _open_files() -> set[str]:
-    """Real paths of what this process has open; empty where the system does not say."""
+    """Real paths of this process's open files; empty if the system does not say."""
     try:
         return {os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir()}
     except OSError:
@@ -102,6 +102,6 @@ def _open_files() -> set[str]:
 
 
 def _is_own(path: str, own: set[str]) -> bool:
-    """Whether it is open here, or stands beside what is: SQLite's journals are named after their database."""
+    """Whether this process has a file open, or the database of a SQLite journal."""
     real = os.path.realpath(path)
     return real in own or any(real.startswith(f"{name}-") for name in own)

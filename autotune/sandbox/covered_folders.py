@@ -1,4 +1,4 @@
-"""Which folders of the user's a script may write to, and trials must not: from the command and the environment."""
+"""The user's folders that trials must not change: derived from the command and the environment."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CACHE_VARIABLES = (
     "TORCHINDUCTOR_CACHE_DIR",
     "MPLCONFIGDIR",
 )
-"""Variables that move what training scripts usually keep in the home folder."""
+"""Variables that move caches and settings out of the home folder."""
 NEVER = ("dev", "proc", "sys")
 SYSTEM = (*NEVER, "run", "usr", "bin", "lib", "lib64", "etc", "boot", "sbin")
-"""Places that no training script is after. The working directory may well be in one: images use /usr/src/app."""
+"""Places without files of training scripts. The working directory may lie here: images use /usr/src/app."""
 MAX_PATH = 4096
-"""Longest value of a variable that can be a path."""
+"""Longest path in a variable."""
 MAX_ENTRIES = 2000
-"""Entries of one folder that are looked at for links to elsewhere."""
+"""Most entries of a folder to examine for links."""
 
 
 def covered_folders(
@@ -41,11 +41,12 @@ def covered_folders(
 ) -> tuple[Path, ...]:
     """Folders whose writes go to layers, outer ones first; real paths.
 
-    They are the working directory, the home folder, the folders of what the command names, there or not yet, caches
-    that the environment names, what links directly in the first two lead to, and what is mounted inside any of them.
+    The folders are the working directory, the home folder, the folders of paths in the command, caches named by the
+    environment, targets of links directly in the working directory and in the home folder, and mounts inside all of
+    these.
 
     Raises:
-        SandboxError: The working directory is the root folder, over which nothing can be laid.
+        SandboxError: The working directory cannot be protected.
     """
     working, home = _working_folder(cwd), _home(environment)
     candidates = {working, *_linked(working)}
@@ -72,7 +73,7 @@ def needed_folders(cwd: Path, environment: Mapping[str, str] = os.environ) -> tu
 def written_folders(
     cwd: Path, command: tuple[str, ...], environment: Mapping[str, str] = os.environ
 ) -> tuple[Path, ...]:
-    """Folders that a script is likely to write to: those covered, and those that any variable names; real paths."""
+    """Folders that a script is likely to write to: covered folders, and folders in variables; real paths."""
     named = (Path(value) for value in environment.values() if value.startswith("/") and len(value) < MAX_PATH)
     found = {path.resolve() for path in named if _is_writable_folder(path)}
     return tuple(sorted({*covered_folders(cwd, command, environment), *found}))
@@ -96,7 +97,7 @@ def _is_writable_folder(path: Path) -> bool:
 
 
 def _home(environment: Mapping[str, str]) -> Path | None:
-    """The home folder, or the nearest folder above one that is yet to be made."""
+    """The home folder, or the nearest existing folder above."""
     text = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  pathlib raises where there is none
     if not Path(text).is_absolute():
         return None
@@ -105,7 +106,7 @@ def _home(environment: Mapping[str, str]) -> Path | None:
 
 
 def _linked(folder: Path) -> Iterator[Path]:
-    """Folders that links directly in this one lead to: checkpoints and caches often live on another disk."""
+    """Targets of links directly in a folder: checkpoints and caches often live on another disk."""
     try:
         with os.scandir(folder) as entries:
             links = [entry.path for entry in islice(entries, MAX_ENTRIES) if entry.is_symlink()]
@@ -118,7 +119,7 @@ def _linked(folder: Path) -> Iterator[Path]:
 
 
 def _named(cwd: Path, texts: tuple[str, ...]) -> Iterator[Path]:
-    """Folders that are arguments, or the value of one, those of files that are, and where new ones would be made."""
+    """Folders of paths in arguments and values: the folder itself, or the nearest existing folder above."""
     for text in texts:
         for value in {text, text.partition("=")[2]}:
             if not value or value.startswith("-"):
@@ -127,5 +128,5 @@ def _named(cwd: Path, texts: tuple[str, ...]) -> Iterator[Path]:
                 path = (cwd / value).resolve()
                 place = next(place for place in (path, *path.parents) if place.exists())
             except (OSError, ValueError, RuntimeError):
-                continue  # It is no path.
+                continue  # Not a path.
             yield place if place.is_dir() else place.parent

@@ -1,6 +1,6 @@
-"""The first process of a trial's process namespace: it buries the orphans, and all others end when it does.
+"""The first process of a trial's process namespace: reaps orphans, and the kernel ends all processes with the first.
 
-Standard library only. No process of the namespace can signal it.
+Standard library only. No process of the namespace can signal the first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def stay(pid: int, status: int, *, is_forked: bool) -> None:
     Args:
         pid: Of the script.
         status: Descriptor of a pipe.
-        is_forked: Whether this process holds in memory what a program of the user's has made: a fresh interpreter,
-            where there is one, goes on in its place.
+        is_forked: Whether this process holds the memory of a fork server; a fresh interpreter replaces the process if
+            possible.
     """
     try:
         os.closerange(0, status)
@@ -40,11 +40,11 @@ def resume(pid: str, status: str) -> None:
 
 
 def wait(pid: int, status: int) -> None:
-    """Waits for the script, says how it ended, and ends all others.
+    """Waits for the script, reports the status, and ends all other processes.
 
     Args:
         pid: Of the script.
-        status: Descriptor of the pipe that the script's wait status is written to, as a decimal number.
+        status: Descriptor of the pipe for the script's wait status, as a decimal number.
     """
     ended = 0
     while ended != pid:

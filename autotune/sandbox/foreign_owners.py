@@ -1,8 +1,8 @@
-"""A layer that gives an ordinary user's scripts folders and files of their own where others own them.
+"""A layer with copies of other users' folders and files, for an ordinary user's scripts to write to.
 
-The kernel copies nothing of another user or group into the layer of an ordinary user: a script could not write to a
-colleague's folder, or to one of a group in which all new files are the group's. Copies that belong to the user lie
-between the script's layer and the system's folders instead.
+The kernel copies no file of another user or group into the layer of an ordinary user. So a script could not write to a
+colleague's folder, or to a folder with a group of its own for new files. Copies owned by the user lie between the
+script's layer and the system's folders.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from autotune.sandbox.layer_folders import UPPER, layer_name
 
 MAX_ENTRIES = 20_000
-"""Entries that are looked at; what lies beyond can be read only."""
+"""Most entries to examine; further entries are read-only."""
 MAX_FILE_BYTES = 64 << 20
 MAX_BYTES = 1 << 30
 """Of all copies together."""
@@ -27,12 +27,12 @@ UNREACHED = os.strerror(errno.EOVERFLOW)
 
 
 def mend(layer: Path, folders: Iterable[Path], skipped: Path) -> bool:
-    """Fills an empty layer with what others own in these folders, and this user can write to; whether there was any.
+    """Fills an empty layer with other users' writable files in folders; whether there was any file or folder.
 
     Args:
         layer: The layer.
         folders: The user's; real paths.
-        skipped: A folder of ours, which may lie in one of them.
+        skipped: A folder of ours, possibly inside `folders`.
     """
     top = layer / layer_name("/") / UPPER
     copies = _Copies(top)
@@ -48,7 +48,7 @@ def mend(layer: Path, folders: Iterable[Path], skipped: Path) -> bool:
 
 
 class _Copies:
-    """Copies by their paths below one folder."""
+    """Copies of files and folders, by path below a top folder."""
 
     def __init__(self, top: Path) -> None:
         self._top, self._ids = top, (os.geteuid(), os.getegid())

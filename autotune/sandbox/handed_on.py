@@ -1,8 +1,8 @@
-"""What of the probe's layer later trials see: downloads and caches, and no outputs.
+"""Choice of the probe's files for later trials: downloads and caches, and no outputs.
 
-What the probe made counts as an output unless it read it again: a checkpoint, a folder of a run. With such an output in
-its place, a trial would find a run of its own that is not there for a script's first start. What belongs together is
-handed on together: a folder that the probe made, with all in it, as soon as one file of it was read.
+A file counts as an output unless the probe read the file again: a checkpoint, a folder of a run. With an output in
+place, a trial would find an earlier run, unlike the script's first start. A folder made by the probe is handed on
+whole, as soon as the probe read any file inside.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ BYTECODE = "__pycache__"
 
 
 def drop_outputs(layer: Path, environment: Mapping[str, str] = os.environ, *, keeps_read: bool = True) -> int:
-    """Removes outputs from a layer that nobody uses; how many files and folders went.
+    """Removes outputs from an unused layer; the number of removed files and folders.
 
     Args:
         layer: The layer.
-        environment: Of the script; says where caches are.
-        keeps_read: What was read again stays; otherwise caches alone do.
+        environment: Of the script; names folders of caches.
+        keeps_read: Whether files that the probe read again stay; caches stay in any case.
     """
     if keeps_read and os.statvfs(layer).f_flag & ST_NOATIME:
-        return 0  # Nobody knows what was read there.
+        return 0  # The file system notes no reading.
     caches = cache_folders(environment)
     num_dropped = 0
     for top, path in contents(layer):
@@ -48,9 +48,9 @@ def drop_outputs(layer: Path, environment: Mapping[str, str] = os.environ, *, ke
 
 
 def cache_folders(environment: Mapping[str, str]) -> Sequence[Path]:
-    """Where programs keep what they would download or compute again; real paths.
+    """Folders of caches; real paths.
 
-    All hidden folders of the home folder count as such.
+    All hidden folders of the home folder count as caches.
     """
     home = Path(environment.get("HOME") or os.path.expanduser("~")).resolve()  # noqa: PTH111  pathlib may raise
     named = [Path(value).resolve() for name in CACHE_VARIABLES if (value := environment.get(name, "")).startswith("/")]
@@ -62,7 +62,7 @@ def cache_folders(environment: Mapping[str, str]) -> Sequence[Path]:
 
 
 def _units(folder: Path, real: Path) -> Iterator[tuple[Path, Path]]:
-    """What the probe made, changed or removed, each with its real path: the outermost folder of what is new."""
+    """Entries that the probe made, changed or removed, each with the real path; of new entries the outermost folder."""
     for entry in sorted(folder.iterdir()):
         there = real / entry.name
         is_folder = entry.is_dir() and not entry.is_symlink()
@@ -73,26 +73,26 @@ def _units(folder: Path, real: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _was_read(unit: Path) -> bool:
-    """Whether any file in it was read after it was made."""
+    """Whether a file, or any file of a folder, was read after the making."""
     if unit.is_symlink() or not unit.is_dir():
         return _is_read(unit)
     return any(_is_read(Path(place, name)) for place, _, names in os.walk(unit) for name in names)
 
 
 def _is_read(path: Path) -> bool:
-    """Whether a file was read after it was made; where the system does not say, it may have been."""
+    """Whether a file was read after the making; True if the system does not know."""
     try:
         status = path.lstat()
     except OSError:
         return False
     if stat.S_ISCHR(status.st_mode):
-        return False  # The mark of something that was removed.
+        return False  # The mark of a removed file.
     times = _times(path)
     return times is None or times[0] > times[1]
 
 
 def _times(path: Path) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """When a file was last read and when it was made, as seconds and nanoseconds; None where the system knows not."""
+    """Times of the last reading and of the making, as seconds and nanoseconds; None if the system does not know."""
     statx = getattr(ctypes.CDLL(None), "statx", None)
     said = (ctypes.c_char * BYTES_OF_STATX)()
     if statx is None or statx(AT_FDCWD, os.fsencode(path), AT_SYMLINK_NOFOLLOW, STATX_TIMES, said) != 0:

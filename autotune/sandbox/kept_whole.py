@@ -1,8 +1,8 @@
-"""What trials can only read: the interpreter's libraries, and files too large to be copied when a script opens them.
+"""Read-only files of trials: the interpreter's libraries, and files too large for a copy.
 
-A library keeps its identity that way: a process that was forked from another, under layers of its own, would otherwise
-load a second copy of what is loaded already. And the kernel copies a whole file into the layer before the first byte of
-it is changed, unless the file system shares blocks between files.
+A library outside of the layers keeps its identity: under layers of its own a forked process would load a second copy of
+a loaded library. The kernel copies a whole file into the layer before the first change, unless the file system shares
+blocks between files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 LARGE_BYTES = 4 << 30
 """A copy of more takes seconds on a fast disk."""
 MAX_ENTRIES = 20_000
-"""Entries of the user's folders that are looked at."""
+"""Most entries of the user's folders to examine."""
 MAX_NAMED = 500
 FICLONE = 0x40049409
 LIBRARIES = ("lib", "lib64")
@@ -26,10 +26,10 @@ SYSTEM = ("/usr", "/usr/local", "/")
 
 
 def libraries(python: str) -> tuple[str, ...]:
-    """Folders with the libraries of the system, of this interpreter and of another one; real paths, each once.
+    """Folders with the libraries of the system, of this interpreter and of another interpreter; real paths, each once.
 
     Args:
-        python: The other interpreter, by name or path; it need not be one.
+        python: The other interpreter, by name or path; any other program is fine.
     """
     found = Path(shutil.which(python) or python).absolute()
     prefixes = {*SYSTEM, sys.prefix, sys.base_prefix, str(found.parent.parent), str(found.resolve().parent.parent)}
@@ -39,11 +39,11 @@ def libraries(python: str) -> tuple[str, ...]:
 
 
 def large_files(folders: Iterable[Path], scratch: Path) -> tuple[str, ...]:
-    """Real paths of files that would be copied whole as soon as a script opens them for update.
+    """Real paths of files too large for a copy at the first update.
 
     Args:
-        folders: Where to look; links in them are not followed.
-        scratch: A folder of ours, where layers are.
+        folders: Folders to search; links inside are not followed.
+        scratch: A folder of ours, on the file system of the layers.
     """
     found = []
     left = MAX_ENTRIES
@@ -65,7 +65,7 @@ def _large(folder: Path, names: Iterable[str]) -> Iterator[Path]:
 
 
 def _shares_blocks(path: Path, scratch: Path) -> bool:
-    """Whether a copy of the file beside the layers would take no room of its own."""
+    """Whether a copy of the file beside the layers would share the file's blocks."""
     copy = scratch / "cloned"
     try:
         with path.open("rb") as source, copy.open("wb") as target:

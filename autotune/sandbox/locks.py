@@ -1,7 +1,7 @@
-"""Which workspaces are in use, and the end of those that nobody comes back to.
+"""Locks of workspaces in use, and removal of abandoned workspaces.
 
-A tuner holds a lock on its workspace, which the kernel takes back however the tuner ends. So a folder whose lock is
-free belongs to nobody that lives.
+A tuner holds a lock on its workspace. The kernel takes the lock back at the tuner's end. So a folder with a free lock
+has no living tuner.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from autotune.sandbox.trial_processes import end_strays
 LOCK = "lock"
 TRIALS = "trials"
 COMPLETE = Path("study", "complete")
-"""There once the probe is through: only then is there something that a resume would miss."""
+"""File that marks a finished probe; a workspace without this file holds nothing for a resume."""
 KEPT_S = 7 * 24 * 3600.0
-"""How long the probe's layer of a study that was left is kept for its resume; a new probe can make it again."""
+"""Time for a resume to use the probe's layer; a new probe can make the layer again."""
 
 
 class FolderLock:
-    """A workspace in use by this process, until it is released or the process ends."""
+    """A workspace in use by this process, until the release or the end of the process."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
@@ -38,9 +38,9 @@ class FolderLock:
 
 
 def claim(folder: Path) -> FolderLock | None:
-    """A claim on a workspace; None where somebody removed the folder meanwhile.
+    """A claim on a workspace; None if another process removed the folder in the meantime.
 
-    Whoever clears the folder away at this moment is waited for.
+    Waits for a process that is removing the folder.
 
     Raises:
         OSError: The folder cannot be written.
@@ -49,7 +49,7 @@ def claim(folder: Path) -> FolderLock | None:
         descriptor = _open_lock(folder)
     except FileNotFoundError:
         return None
-    # A file system without locks has no sweeping either: nobody gets the lock there.
+    # A file system without locks has no sweeping either: no process gets the lock.
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     if not _is_in_place(descriptor, folder):
@@ -62,13 +62,12 @@ def claim(folder: Path) -> FolderLock | None:
 
 
 def sweep(bases: Iterable[Path]) -> None:
-    """Ends what dead tuners left running, and removes what they left lying.
+    """Ends the processes of dead tuners, and removes their folders.
 
-    A layer that a probe completed is kept for `KEPT_S`, since its study may be resumed. Folders in use, and whatever
-    is not ours, are left alone.
+    A completed layer of a probe is kept for `KEPT_S`, for a resume. Folders in use, and folders of other users, stay.
 
     Args:
-        bases: Folders of workspaces; those that are not there, or not this user's alone, are passed over.
+        bases: Folders of workspaces; missing folders, and folders not of this user alone, are passed over.
     """
     for folder in _workspaces(bases):
         with suppress(OSError):
@@ -83,7 +82,7 @@ def _workspaces(bases: Iterable[Path]) -> Iterator[Path]:
 
 
 def is_ours(base: Path) -> bool:
-    """Whether a folder of workspaces is this user's alone: it may lie where everybody can write.
+    """Whether a folder of workspaces is this user's alone: the folder may lie where all users can write.
 
     Raises:
         OSError: There is none.
@@ -100,7 +99,7 @@ def _clear(folder: Path) -> None:
             return
         is_recent = time.time() - os.fstat(descriptor).st_mtime < KEPT_S
         if is_recent and os.read(descriptor, 100) not in (b"", _boot_id().encode()):
-            return  # Of another machine, whose locks a shared file system may not show.
+            return  # Of another machine; a shared file system may hide the lock.
         trials = folder / TRIALS
         if trials.is_dir() and any(trials.iterdir()):
             end_strays(trials)
@@ -116,7 +115,7 @@ def _open_lock(folder: Path) -> int:
 
 
 def _is_in_place(descriptor: int, folder: Path) -> bool:
-    """Whether the lock that was opened is still the folder's: another process may have removed both."""
+    """Whether the opened lock is still the folder's: another process may have removed the folder."""
     try:
         return os.path.samestat(os.fstat(descriptor), (folder / LOCK).lstat())
     except FileNotFoundError:
@@ -124,7 +123,7 @@ def _is_in_place(descriptor: int, folder: Path) -> bool:
 
 
 def _boot_id() -> str:
-    """Changes with every boot of the machine; empty where unknown."""
+    """Id of this boot of the machine; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

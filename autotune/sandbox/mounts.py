@@ -1,4 +1,4 @@
-"""What is mounted, as this process sees it. Standard library only."""
+"""The table of mounts of this process. Standard library only."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ SPECIAL = frozenset(
         "tracefs",
     }
 )
-"""Kinds of file systems that hold no files of anybody's, but the kernel's."""
+"""Kinds of file systems with files of the kernel alone."""
 
 
 class Mount(NamedTuple):
     """One mount."""
 
     number: int
-    """Of the mount, not of its file system."""
+    """Of the mount, not of the file system."""
     point: str
     """Where it is."""
     kind: str
     """Of its file system."""
     is_writable: bool
-    """Whether files can be written by way of it."""
+    """Whether the mount permits writes."""
 
     @property
     def is_special(self) -> bool:
-        """Whether it holds nobody's files."""
+        """Whether the mount has files of the kernel alone."""
         return self.kind in SPECIAL
 
 
 def mounted(table: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
-    """All mounts, those out of sight among them, ordered by path, and where there are several by time."""
+    """All mounts, hidden mounts included, in order of their paths; mounts of the same path are in order of time."""
     try:
         lines = table.read_bytes().splitlines()
     except OSError:
@@ -65,19 +65,19 @@ def mounted(table: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
 def _read(line: bytes) -> Mount:
     words = line.split()
     dash = words.index(b"-")
-    # Space, tab, newline and backslash are written as three octal digits there.
+    # The kernel writes space, tab, newline and backslash as three octal digits.
     point = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), words[4])
     is_writable = b"rw" in words[5].split(b",") and b"rw" in words[dash + 3].split(b",")
     return Mount(int(words[0]), os.fsdecode(point), words[dash + 1].decode(errors="replace"), is_writable)
 
 
 def in_sight(mounts: list[Mount]) -> list[Mount]:
-    """Those of the mounts that a path leads to: nothing is mounted over them, or over a folder above them."""
+    """The mounts within reach of a path: no later mount hides the mount point or a folder above."""
     return [mount for mount in mounts if _number_at(mount.point) == mount.number]
 
 
 def _number_at(point: str) -> int | None:
-    """Number of the mount that a path leads to; None where the path cannot be looked at."""
+    """Number of the mount at a path; None if the path cannot be opened."""
     try:
         descriptor = os.open(point, os.O_PATH | os.O_NOFOLLOW)
     except OSError:
@@ -90,6 +90,6 @@ def _number_at(point: str) -> int | None:
 
 
 def mounts_below(folder: str) -> list[str]:
-    """Mount points strictly inside `folder`, in order of their paths, so that outer ones come first."""
+    """Mount points strictly inside `folder`, outer mount points first."""
     points = {mount.point for mount in mounted()}
     return sorted(point for point in points if point.startswith(folder.rstrip("/") + "/"))

@@ -1,4 +1,4 @@
-"""System calls that give a process its own view of mounts, processes and rights. Standard library only; Linux.
+"""System calls for a process's own view of mounts, processes and rights. Standard library only; Linux.
 
 Every function raises `OSError` with the kernel's error where the system does not permit the call.
 """
@@ -27,8 +27,8 @@ MS_RELATIME = 1 << 21
 MNT_DETACH = 2
 ST_RELATIME = 4096
 KEPT_FLAGS = 2 | 4 | 8 | 1024 | 2048
-"""nosuid, nodev, noexec, noatime, nodiratime: a namespace may not take them off. The same numbers in mount and
-statvfs, which relatime has not."""
+"""nosuid, nodev, noexec, noatime, nodiratime: a namespace may not remove these flags. The numbers are equal in mount
+and statvfs, unlike relatime's."""
 PR_CAPBSET_DROP = 24
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
@@ -47,18 +47,18 @@ OUTSIDE_RIGHTS = (
     CAP_SYS_ADMIN,  # Mounts, and the mount namespaces of others.
     22,  # SYS_BOOT
     25,  # SYS_TIME
-    27,  # MKNOD: a device node of the disk reaches all that is on it.
+    27,  # MKNOD: a device node of the disk reaches all files on the disk.
     32,  # MAC_OVERRIDE
     33,  # MAC_ADMIN
     34,  # SYSLOG
     39,  # BPF
     40,  # CHECKPOINT_RESTORE
 )
-"""Rights of root by which a process could reach what is outside of its layers. A training script needs none of them."""
+"""Rights of root with a way out of the layers. A training script needs none."""
 LATER_RIGHTS = (CAP_SETPCAP, CAP_SYS_CHROOT, CAP_SYS_ADMIN)
-"""Rights that the process of a prepared beginning holds back for the layers of its trials."""
+"""Rights that a prelude holds back for the layers of later trials."""
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
-"""Numbers of the call, for which libc has no function."""
+"""Numbers of the call; libc has no function."""
 RENAMES_FOLDERS = ",redirect_dir=on"
 """Permits renames of the user's folders; needs a right of root. Without this option such a rename is a rename across
 disks."""
@@ -129,13 +129,13 @@ def mount_overlay(target: str, lowers: Sequence[str], upper: str, work: str) -> 
 
 
 def unmount(target: str) -> None:
-    """Takes a mount and all below it out of sight."""
+    """Hides a mount and all mounts below."""
     assert _libc is not None
     _called(f"umount {target}", _libc.umount2(os.fsencode(target), MNT_DETACH))
 
 
 def make_read_only(point: str) -> None:
-    """Lets nobody write by way of this mount; its other flags stay."""
+    """Makes a mount read-only; the other flags stay."""
     found = os.statvfs(point).f_flag
     flags = found & KEPT_FLAGS | (MS_RELATIME if found & ST_RELATIME else 0)
     mount("none", point, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
@@ -147,7 +147,7 @@ def change_root(folder: str) -> None:
     os.chdir(folder)
     number = PIVOT_ROOT.get(os.uname().machine)
     if number is not None and _libc.syscall(ctypes.c_long(number), b".", b".") == 0:
-        unmount(".")  # The old root, which lies over the new one now.
+        unmount(".")  # The old root, now over the new root.
     else:  # The first file system of a machine without a disk cannot be pivoted away.
         mount(folder, "/", None, 8192)
         os.chroot(".")
@@ -155,7 +155,7 @@ def change_root(folder: str) -> None:
 
 
 def own_users() -> None:
-    """Gives this process a user namespace in which it has all rights over namespaces, and no more over files.
+    """Gives this process a user namespace, with all rights over namespaces and no new rights over files.
 
     The namespace knows this user and this group alone.
     """
@@ -200,7 +200,7 @@ def raise_rights() -> None:
 
 
 def keep_rights_in_next_program() -> None:
-    """Lets the program that this process executes next have the rights of this one, whoever its user is."""
+    """Hands this process's rights on to the next executed program, for root and for an ordinary user."""
     assert _libc is not None
     _, permitted, _ = _capabilities()
     _set_capabilities(permitted, permitted, permitted)
@@ -209,7 +209,7 @@ def keep_rights_in_next_program() -> None:
 
 
 def keep_rights_in_this_program() -> None:
-    """Lets programs that this process executes from now on have none of its rights, unless its user is root."""
+    """Hands no rights on to executed programs, unless the user is root."""
     assert _libc is not None
     effective, permitted, _ = _capabilities()
     _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
@@ -217,11 +217,11 @@ def keep_rights_in_this_program() -> None:
 
 
 def drop_rights(*, is_root: bool, held_back: Iterable[int] = ()) -> None:
-    """Gives up the rights by which a script could leave its layers; programs that it executes have none of them either.
+    """Gives up the rights with a way out of the layers, for this process and for executed programs.
 
     Args:
-        is_root: Whether the user is root outside of every user namespace: rights over files stay then.
-        held_back: Rights that `raise_rights` can put in force again. No program that is executed has them.
+        is_root: Whether the user is root outside of every user namespace, and keeps rights over files.
+        held_back: Rights for a later `raise_rights`; executed programs have none of these.
     """
     assert _libc is not None
     effective, permitted, _ = _capabilities()

@@ -1,4 +1,4 @@
-"""The terminal that a script prints to, and the log that keeps it. Standard library only: the supervisor loads this."""
+"""The terminal of a script's output, and the log. Standard library only: the supervisor loads this."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 HEAD_BYTES = 1 << 20
 """Output kept from the beginning."""
 TAIL_BYTES = 1 << 16
-"""Output kept from the end, when there is more than the beginning."""
+"""Output kept from the end of a longer output."""
 DRAIN_S = 0.5
-"""Longest time to read what is left in the terminal."""
+"""Longest time to read the rest of the output."""
 
 
 class BoundedLog:
@@ -27,7 +27,7 @@ class BoundedLog:
         self._tail = b""
 
     def write(self, data: bytes) -> None:
-        """Keeps what fits; a full disk loses output, not the trial."""
+        """Keeps output within the bounds; a full disk loses output, not the trial."""
         room = max(0, HEAD_BYTES - self._num_bytes)
         self._num_bytes += len(data)
         self._tail = (self._tail + data[room:])[-TAIL_BYTES:]
@@ -35,7 +35,7 @@ class BoundedLog:
             self._put(data[:room])
 
     def close(self) -> None:
-        """Writes the end of an output that was longer than the head."""
+        """Writes the end of a long output, and closes the file."""
         left_out = self._num_bytes - HEAD_BYTES - len(self._tail)
         if left_out > 0:
             self._put(b"\n... %d bytes left out ...\n" % left_out)
@@ -50,10 +50,10 @@ class BoundedLog:
 
 
 def open_terminal() -> tuple[int, int]:
-    """Both sides of a terminal for the script's output.
+    """Both sides of a terminal for the script.
 
-    It is the script's input as well, so that a script that asks for the terminal's size there is told; but there is
-    nothing to read: a read is at the end of the file at once.
+    The terminal is the script's input as well, and answers a question for the terminal's size. A read is at the end of
+    the file at once.
     """
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
@@ -66,9 +66,9 @@ def open_terminal() -> tuple[int, int]:
 
 
 class Terminal:
-    """The terminal that the script prints to, with its log.
+    """The script's terminal, with a log.
 
-    Its own side stays open here, so that a script may close it and come back.
+    The script's side stays open here, so a script may close and reopen the terminal.
     """
 
     def __init__(self, master: int, log: BoundedLog) -> None:
@@ -76,11 +76,11 @@ class Terminal:
         self._log = log
 
     def copy(self) -> None:
-        """Moves what can be read at once to the log."""
+        """Moves available output to the log."""
         self._log.write(os.read(self.master, 65536))
 
     def drain(self, limit_s: float = DRAIN_S) -> None:
-        """Moves all that is there to the log; bounded, because a stray may print for ever."""
+        """Moves the rest of the output to the log; bounded, because a stray may print for ever."""
         deadline = time.monotonic() + limit_s
         while select.select([self.master], [], [], 0)[0] and time.monotonic() < deadline:
             self.copy()

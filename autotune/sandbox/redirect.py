@@ -1,9 +1,9 @@
-"""Writes of a trial redirected to its layer, where the system permits no overlay mounts.
+"""Redirection of a trial's writes to a layer, for systems without overlay mounts.
 
-Python's functions on paths are replaced in `os`, `io` and `builtins` before the script runs; what is written under a
-covered folder goes to the trial's layer, and what is read comes from the first layer that has it. torch and a few other
-libraries, which open files by themselves, are given the place in the layer. Programs that the script starts are not
-reached: the tuner compares the user's folder before and after, and says what escaped. Standard library only.
+Python's functions on paths are replaced in `os`, `io` and `builtins` before the script runs. Writes under a covered
+folder go to the trial's layer; reads come from the nearest layer with the file. torch and a few other libraries open
+files natively, and get the place in the layer. Programs started by the script are not redirected: the tuner compares
+the user's folder before and after, and names escaped changes. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READING = ("getxattr", "listxattr", "pathconf", "readlink", "statvfs")
 CHANGING = ("chmod", "chown", "lchown", "removexattr", "setxattr", "truncate", "utime")
 MAKING = ("mkdir", "mkfifo", "mknod")
 ABOUT_LINKS = ("lchown", "mkdir", "mkfifo", "mknod", "readlink")
-"""They take a link at the end of a path for itself."""
+"""Functions that do not follow a link at the end of a path."""
 OTHERS: dict[str, Callable[..., Any]] = {
     "open": path_calls.os_open,
     "stat": path_calls.os_stat,
@@ -48,7 +48,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
 
 
 def install() -> None:
-    """Redirects this process as its environment says; once."""
+    """Redirects this process by the plan in the environment; once."""
     if path_calls.original:
         return
     renew()
@@ -59,7 +59,7 @@ def install() -> None:
     made = {name: make(name, name not in ABOUT_LINKS) for group, make in makers for name in group}
     for name, function in {**made, **OTHERS}.items():
         if name in path_calls.original:
-            # In both: the import system uses the lower one.
+            # In both modules: the import system uses `posix`.
             _put((os, posix), name, function)
     lower_io = __import__("_io")
     _put((io, lower_io, builtins), "open", path_calls.open_file)
@@ -68,20 +68,20 @@ def install() -> None:
 
 
 def renew() -> None:
-    """Takes the layers that the environment names now: a forked process has its own."""
+    """Reads the plan in the environment anew, for a forked process."""
     plan = decode(RedirectionPlan, os.environ[REDIRECT])
     path_calls.layers = RedirectLayers(plan.covered, plan.layers, plan.spared)
     path_calls.layers.prepare()
 
 
 def stand_down() -> None:
-    """Lets every path mean what it always does, until `renew`."""
+    """Stops the redirection until `renew`."""
     path_calls.layers = RedirectLayers((), ())
 
 
 @functools.cache
 def install_torch(torch: Any) -> None:
-    """Redirects what torch opens by itself, in C++; once."""
+    """Redirects torch's files opened in C++; once."""
     for name, functions in native_calls.TORCH.items():
         owner = torch
         for part in name.split(".")[1:]:
@@ -90,7 +90,7 @@ def install_torch(torch: Any) -> None:
 
 
 def _put(owners: tuple[Any, ...], name: str, function: Callable[..., Any]) -> None:
-    """Replaces a function wherever it is known, under the name that it had, by which it is also pickled."""
+    """Replaces a function in all modules, with the original's name, for pickle too."""
     original = getattr(owners[0], name)
     for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(function, attribute, getattr(original, attribute, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class SandboxError(Exception):
-    """The machine cannot give the protection that a search needs.
+    """The machine cannot give the protection for a search.
 
     Args:
         message: One sentence that names the thing and the value.

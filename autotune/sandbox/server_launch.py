@@ -1,8 +1,7 @@
-"""Starts the server of the imports inside its layers: not even its interpreter's start runs outside of them.
+"""Starts a fork server inside layers: the start of the interpreter runs inside as well.
 
-Run with `python -I -S`; standard library only. It hands the tuner a descriptor of the mount namespace that it leaves,
-in which the supervisors of the server's trials work, and executes the script's interpreter with the rights to mount the
-layers of its trials.
+Run with `python -I -S`; standard library only. The launcher hands the tuner a descriptor of its first mount namespace,
+for the supervisors of the server's trials, and executes the script's interpreter with the rights to mount layers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl
 
 
 def main(spec_path: str, descriptor: str, *command: str) -> None:
-    """Enters the layers and executes the command; says why where that cannot be done.
+    """Enters the layers and executes the command; sends the tuner the reason of a failure.
 
     Args:
         spec_path: A `ForkServerSpec` as JSON, with layers.

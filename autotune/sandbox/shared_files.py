@@ -1,9 +1,9 @@
-"""What a killed trial leaves in shared memory, given back: tensors of loader workers, semaphores, NCCL's buffers.
+"""Removal of a killed trial's files from shared memory: tensors of loader workers, semaphores, NCCL's buffers.
 
-Standard library only: the supervisor loads this file. A file is removed when it has a name that such libraries give, is
-ours and for our eyes only, was not there when the trial began, a process of the trial made it or was seen to have it
-open, and no living process has. What is only in nobody's use may be in that of another container, which shares the
-folder and shows us none of its processes.
+Standard library only: the supervisor loads this file. A file is removed if all of this holds: a library gave the name;
+the file is new since the start of the trial; this user owns the file, and has the only rights; a process of the trial
+made the file or had the file open; no living process has the file open. Another container may share the folder and hide
+its processes, so an unused file alone is no proof.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 FOLDER = Path("/dev/shm")
 NAMES = re.compile(r"torch_(?P<pid>\d+)_|psm_|sem\.|nccl-")
-"""torch's shared tensors (with the pid of who made them), multiprocessing.shared_memory, POSIX semaphores, NCCL."""
+"""torch's shared tensors (with the maker's pid), multiprocessing.shared_memory, POSIX semaphores, NCCL."""
 
 
 def present(folder: Path = FOLDER) -> frozenset[tuple[str, int]]:
-    """(name, inode) of all files there with a name that we know."""
+    """(name, inode) of all files with a known name."""
     try:
         with os.scandir(folder) as entries:
             return frozenset((entry.name, entry.inode()) for entry in entries if NAMES.match(entry.name))
@@ -32,7 +32,7 @@ class SharedFiles:
     """What one trial makes there.
 
     Args:
-        before: What was `present` when it began.
+        before: `present` at the start of the trial.
         folder: Where.
     """
 
@@ -42,14 +42,14 @@ class SharedFiles:
         self._used: set[int] = set()
 
     def note(self, pids: Iterable[int]) -> None:
-        """Notes what these processes of the trial, which may have ended, have in use."""
+        """Notes the files in use by processes of the trial, dead or alive."""
         noted = set(pids)
         self._makers |= noted
         if self._new():
             self._used |= _inodes_in_use((Path("/proc", str(pid)) for pid in noted), self._folder)
 
     def remove(self) -> tuple[str, ...]:
-        """Removes what is the trial's and in nobody's use; returns the names."""
+        """Removes the trial's unused files; returns the names."""
         ours = {name: inode for name, inode in self._new() if self._is_the_trials(name, inode)}
         if not ours:
             return ()
@@ -75,13 +75,13 @@ class SharedFiles:
 
 
 def _maker(name: str) -> int | None:
-    """The process that made a file, where its name says so."""
+    """The pid of a file's maker, from the name; None for a name without a pid."""
     match = NAMES.match(name)
     return int(match["pid"]) if match is not None and match["pid"] is not None else None
 
 
 def _is_private(path: Path) -> bool:
-    """Whether only processes of this user can have it open, so that looking at those is enough."""
+    """Whether only processes of this user can open a file; other users' processes cannot be examined."""
     try:
         status = path.lstat()
     except OSError:
@@ -90,7 +90,7 @@ def _is_private(path: Path) -> bool:
 
 
 def _inodes_in_use(processes: Iterable[Path], folder: Path) -> set[int]:
-    """Inodes on the folder's device that these have open or mapped; processes of others cannot be looked at."""
+    """Inodes on the folder's device, open or mapped in these processes; other users' processes cannot be examined."""
     try:
         device = folder.stat().st_dev
     except OSError:

@@ -20,13 +20,13 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.result import Measurement, RankResult, RankStatus
 
 RACED_MARGIN = 0.02
-"""A rate known only from its fastest step may be exceeded by this much, by the clock's grain and one lucky step."""
+"""Most excess of a true rate over the rate of the fastest step, by the clock's grain and a lucky step."""
 
 
 def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
     """Throughput over all ranks: all samples over the slowest rank's time; None when there are too few blocks.
 
-    Only samples whose gradients reached a completed step count, and the start of an epoch is spread over its samples.
+    Only samples of completed optimizer steps count, and the start of an epoch is spread over the epoch's samples.
     """
     windows = [_window(rank) for rank in ranks]
     if min(len(window) for window in windows) < LEAST_BLOCKS:
@@ -62,11 +62,11 @@ def device_peak_bytes(
     """Most memory that a trial held on any of its devices, or, where it was refused, would have held.
 
     Args:
-        ranks: The reports; a report of an allocation that was refused says what was asked for on top.
+        ranks: The reports; a report of a refused allocation has the requested bytes as well.
         seen_bytes: The growth of the device, as it was seen from outside: looked at ten times a second, it misses what
             was held for a moment only.
         outside_bytes: What a process holds outside its allocator.
-        validation_bytes: What the script's validation had in use in the probe, which the trial did not come to.
+        validation_bytes: Memory of the script's validation in the probe; the trial does not come to the validation.
     """
     peaks = [seen_bytes, validation_bytes + outside_bytes if validation_bytes else 0]
     for rank in ranks:
@@ -79,7 +79,7 @@ def device_peak_bytes(
 
 
 def probed_facts(ranks: Sequence[RankResult]) -> ScriptFacts | None:
-    """What a probe taught: the first rank's facts, with the host's memory of all ranks, which share the host."""
+    """Facts from a probe: the first rank's, with the host memory of all ranks together."""
     known = [rank.facts for rank in ranks if rank.facts is not None]
     if not known:
         return None
@@ -92,9 +92,9 @@ def probed_facts(ranks: Sequence[RankResult]) -> ScriptFacts | None:
 
 
 def _bound(ranks: Sequence[RankResult]) -> Measurement | None:
-    """The upper bound of a trial that was stopped before its window: its fastest step on the cached batch.
+    """The upper bound of a trial stopped before the window: the fastest step on the cached batch.
 
-    Of several ranks it is the slowest one's, which all wait for.
+    The slowest rank decides, because all ranks wait for each other.
     """
     if any(rank.status is not RankStatus.RACED_OUT for rank in ranks):
         return None
@@ -132,7 +132,7 @@ def _rate(windows: Sequence[Sequence[Block]], slowest: int) -> float:
 
 
 def _trained_samples(window: Sequence[Block]) -> float:
-    """Samples whose gradients reached a completed optimizer step: those of skipped steps trained nothing."""
+    """Samples of completed optimizer steps; samples of skipped steps trained nothing."""
     return sum(block.num_samples * (1 - block.num_skipped_steps / block.num_steps) for block in window)
 
 
@@ -158,7 +158,7 @@ def _starts_workers_unseen(rank: RankResult, window: Sequence[Block]) -> bool:
 
 
 def _num_workers(rank: RankResult) -> int:
-    """Of the training loader; 0 where that is not known."""
+    """Workers of the training loader; 0 if unknown."""
     return max(0, int(rank.observed.get("num_workers") or 0))
 
 
@@ -177,7 +177,7 @@ def _seen_epoch_cost_s(rank: RankResult, window: Sequence[Block], after: Sequenc
     micro_step_s = _micro_step_s(window)
     whole = merge(after, len(after))[0]
     start_s = restart_cost_s(whole, end_s=0.0, micro_step_s=micro_step_s)
-    # A worker's first batch takes it as long as all of them take for one each.
+    # A worker's first batch takes as long as all workers take for a batch each.
     first_start_s = max(0.0, after[0].duration_s - _num_workers(rank) * micro_step_s)
     spread_s = max(0.0, start_s - first_start_s) if len(after) > 1 else 0.0
     start_s -= _last_round_s(rank, window, whole.num_micro_batches, spread_s)

@@ -11,7 +11,7 @@ FRACTION_TOLERANCE = 0.001
 """Tolerance as a share of the device's memory: the value read back was rounded to bytes, and relates to the total
 reported by CUDA."""
 TRAINING_FIELDS = tuple(setting.name for setting in SETTINGS if setting.decides_training)
-"""Settings that decide what is trained: when the script changes such a setting, a trial measures another training."""
+"""Settings of the training itself: when the script changes a value, a trial measures another training."""
 
 
 def missed_settings(job: TrialJob, observed: Mapping[str, Value | None]) -> dict[str, tuple[object, Value | None]]:

@@ -1,6 +1,6 @@
-"""Renames of folders in layers that were mounted without root's rights: the kernel takes them for renames across disks.
+"""Renames of folders in layers mounted without root's rights. The kernel refuses the rename as a rename across disks.
 
-`os.rename` and `os.replace` copy such a folder instead. Programs such as `mv` do so by themselves.
+`os.rename` and `os.replace` copy the folder instead. Programs such as `mv` copy by themselves.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def _is_folder_of_same_mount(src: Any, dst: Any) -> bool:
 
 
 def _copy(original: Callable[..., None], source: Path, target: Path) -> None:
-    """Copies a folder beside its new place, where it is the layer's own and can be renamed, then removes the old one.
+    """Copies a folder beside the new place, renames the copy, then removes the old folder.
 
     Raises:
-        OSError: What a rename raises, for instance where the new place is a folder that is not empty.
+        OSError: The rename is impossible, for instance onto a folder with content.
     """
     aside = target.with_name(f".{uuid.uuid4().hex}")
     try:

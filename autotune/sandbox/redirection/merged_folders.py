@@ -1,6 +1,6 @@
-"""What is in a folder that is made of several, for a trial whose writes are redirected. Standard library only."""
+"""Content of a folder merged from several layers, for a trial with redirected writes. Standard library only."""
 
-# pathlib would be loaded into processes that do without.
+# pathlib would be loaded into processes without need for pathlib.
 # ruff: noqa: PTH118
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.sandbox.redirection.real_places import error
 
 
 class Entry:
-    """What os.scandir gives for one name."""
+    """An entry as os.scandir gives."""
 
     __slots__ = ("_whole", "name", "path")
 
@@ -34,7 +34,7 @@ class Entry:
         return self._is(stat.S_IFDIR, follow_symlinks)
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a plain file."""
+        """Whether the entry is a plain file."""
         return self._is(stat.S_IFREG, follow_symlinks)
 
     def is_symlink(self) -> bool:
@@ -42,7 +42,7 @@ class Entry:
         return self._is(stat.S_IFLNK, False)
 
     def is_junction(self) -> bool:
-        """Never: these are of another system."""
+        """Never: junctions are of another system."""
         return False
 
     def inode(self) -> int:
@@ -106,7 +106,7 @@ def os_scandir(path: Any = None) -> Any:
 
 
 def _folder(path: Any) -> tuple[str | None, Any, bool]:
-    """The real path of a covered folder, what the original is to get, and whether that would see the same."""
+    """The real path of a covered folder, the original's argument, and whether both see the same content."""
     layers = path_calls.layers
     text = layers.folder_of(path) if isinstance(path, int) else "." if path is None else path
     found, text, _ = path_calls.looked_up(text)

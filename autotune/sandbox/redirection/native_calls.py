@@ -1,4 +1,4 @@
-"""Functions of libraries that open files past Python, given the place instead of the path. Standard library only."""
+"""Redirection of library functions that open files natively. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from autotune.sandbox.redirection import path_calls
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """One function and its argument that is a path."""
+    """A function and the argument with the path."""
 
     name: str
-    """In its module; with a dot for one of a class."""
+    """Name in the module; a method has a dot."""
     position: int
     parameter: str
     writes: bool = False
     """Otherwise it only reads."""
     keeps_content: bool = False
-    """Whether it changes what is there, and does not replace it."""
+    """Whether the function changes an existing file instead of replacing the file."""
 
 
 NATIVES: dict[str, tuple[Native, ...]] = {
@@ -34,7 +34,7 @@ NATIVES: dict[str, tuple[Native, ...]] = {
     "safetensors": (Native("safe_open", 0, "filename"), Native("serialize_file", 1, "filename", writes=True)),
     "tokenizers": (Native("Tokenizer.from_file", 0, "path"), Native("Tokenizer.save", 1, "path", writes=True)),
 }
-"""By the module that has them first. What is not here and writes past Python escapes, and is named afterwards."""
+"""By the defining module. Other native writers escape; the tuner names their changes afterwards."""
 TORCH: dict[str, tuple[Native, ...]] = {
     "torch": (Native("save", 1, "f", writes=True), Native("load", 0, "f")),
     "torch.serialization": (Native("save", 1, "f", writes=True), Native("load", 0, "f")),
@@ -47,13 +47,13 @@ TORCH: dict[str, tuple[Native, ...]] = {
 
 
 class NativesFinder:
-    """A finder that steps aside for every module, and redirects the functions of those that have some."""
+    """An import finder: redirects a module's functions after the module's own finder has loaded the module."""
 
     def __init__(self) -> None:
         self._being_found: set[str] = set()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """The spec that the other finders give, with its functions redirected once the module is there."""
+        """The spec of the next finder, with a loader for redirected functions."""
         if name not in NATIVES or name in self._being_found:
             return None
         self._being_found.add(name)
@@ -67,7 +67,7 @@ class NativesFinder:
 
 
 def install() -> None:
-    """Redirects the functions of libraries that are there, and of those that come."""
+    """Redirects the functions of loaded libraries, and of libraries loaded later."""
     sys.meta_path.insert(0, NativesFinder())
     for name, natives in NATIVES.items():
         if name in sys.modules:
@@ -75,7 +75,7 @@ def install() -> None:
 
 
 def redirect(module: Any, natives: Sequence[Native]) -> None:
-    """Redirects functions of a module; those that this version of it lacks are left out."""
+    """Redirects functions of a module, except functions missing from this version."""
     for native in natives:
         *classes, name = native.name.split(".")
         owner = functools.reduce(lambda inner, part: getattr(inner, part, None), classes, module)
@@ -111,7 +111,7 @@ def _with_place(original: Callable[..., Any], native: Native) -> Callable[..., A
 
 
 def _place(path: Any, native: Native) -> Any:
-    """The place for a path. Names that only look like one, as `:memory:` and `file:...`, are left alone."""
+    """The place for a path. Names such as `:memory:` and `file:...` are no paths, and stay."""
     if isinstance(path, (str, os.PathLike)) and os.fsdecode(path).startswith((":", "file:")):
         return path
     return path_calls.place_of(path, writes=native.writes, keeps_content=native.keeps_content)

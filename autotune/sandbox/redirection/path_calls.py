@@ -1,6 +1,7 @@
-"""What the system's functions on paths do in a trial whose writes are redirected.
+"""The system's functions on paths, for a trial with redirected writes.
 
-Each takes what its namesake in `os` takes, and does the same for what is not covered. Standard library only.
+Each function takes the arguments of its namesake in `os`, and calls the original outside of covered folders. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 TMPFILE = getattr(os, "O_TMPFILE", 0) & ~getattr(os, "O_DIRECTORY", 0)
 
 layers = RedirectLayers((), ())
-"""Covers nothing, until it is set."""
+"""Covers nothing until `install`."""
 original: dict[str, Callable[..., Any]] = {}
-"""The functions that were replaced, by name."""
+"""The replaced functions, by name."""
 
 
 def looked_up(path: Any, *, follows: bool = True, dir_fd: int | None = None) -> tuple[Found | None, Any, int | None]:
-    """What is meant where it is covered; None for all else, descriptors included, with what the original is to get."""
+    """The meaning of a covered path, or None, and the argument for the original."""
     if type(path) is str:
         text = path
     elif isinstance(path, (str, bytes, os.PathLike)):
@@ -38,14 +39,14 @@ def looked_up(path: Any, *, follows: bool = True, dir_fd: int | None = None) -> 
 
 
 def there(found: Found, path: Any) -> str:
-    """The place of what must be there."""
+    """The place of an entry that must exist."""
     if found.place is None:
         raise error(layers.why_missing(found.real), path)
     return found.place
 
 
 def named(call: Callable[[], Any], path: Any) -> Any:
-    """The result of a call; an error of it names the script's path, not the place."""
+    """The result of a call; an error names the script's path, not the place."""
     try:
         return call()
     except OSError as failure:
@@ -55,7 +56,7 @@ def named(call: Callable[[], Any], path: Any) -> Any:
 
 
 def plain(name: str, *arguments: Any, **named_arguments: Any) -> Any:
-    """The original on its own; descriptors of folders that were not given are left out, as some platforms ask."""
+    """Calls the original; leaves out folder descriptors of None, for platforms without folder descriptors."""
     for key in ("dir_fd", "src_dir_fd", "dst_dir_fd"):
         if key in named_arguments and named_arguments[key] is None:
             del named_arguments[key]
@@ -63,7 +64,7 @@ def plain(name: str, *arguments: Any, **named_arguments: Any) -> Any:
 
 
 def is_folder(place: str) -> bool:
-    """Whether a place is a folder, and no link to one."""
+    """Whether a place is a folder; a link to a folder does not count."""
     return stat.S_ISDIR(original["lstat"](place).st_mode)
 
 
@@ -71,7 +72,7 @@ def is_folder(place: str) -> bool:
 
 
 def reader(name: str, follows: bool) -> Callable[..., Any]:
-    """A function that reads what is at a path."""
+    """A function that reads at a path."""
 
     def function(path: Any, *arguments: Any, dir_fd: int | None = None, **more: Any) -> Any:
         found, path, dir_fd = looked_up(path, follows=more.get("follow_symlinks", follows), dir_fd=dir_fd)
@@ -88,7 +89,7 @@ _access = reader("access", follows=True)
 
 
 def os_access(path: Any, *arguments: Any, **more: Any) -> bool:
-    """os.access, which says no where others raise."""
+    """os.access; an error of the path gives False."""
     try:
         return bool(_access(path, *arguments, **more))
     except OSError:
@@ -96,7 +97,7 @@ def os_access(path: Any, *arguments: Any, **more: Any) -> bool:
 
 
 def changer(name: str, follows: bool) -> Callable[..., Any]:
-    """A function that changes what is at a path."""
+    """A function that changes the entry at a path."""
 
     def function(path: Any, *arguments: Any, dir_fd: int | None = None, **more: Any) -> Any:
         found, path, dir_fd = looked_up(path, follows=more.get("follow_symlinks", follows), dir_fd=dir_fd)
@@ -109,7 +110,7 @@ def changer(name: str, follows: bool) -> Callable[..., Any]:
 
 
 def maker(name: str, follows: bool) -> Callable[..., Any]:
-    """A function that makes something new at a path."""
+    """A function that makes an entry at a path."""
 
     def function(path: Any, *arguments: Any, dir_fd: int | None = None, **more: Any) -> Any:
         found, path, dir_fd = looked_up(path, follows=follows, dir_fd=dir_fd)
@@ -141,7 +142,7 @@ def os_open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = No
 
 
 def _place_to_write(found: Found, flags: int, path: Any) -> str:
-    """Where a file is to be opened for writing, made ready for it."""
+    """The place for writing to a file, ready for the open call."""
     real, place, _ = found
     if place is None:
         if not flags & os.O_CREAT:
@@ -169,7 +170,7 @@ def open_file(
     closefd: bool = True,
     opener: Any = None,
 ) -> Any:
-    """The built-in open. The file keeps the name that it was given."""
+    """The built-in open. The file keeps the given name."""
     if opener is None and not isinstance(file, int):
         opener = _opener
     return original["io.open"](file, mode, buffering, encoding, errors, newline, closefd, opener)
@@ -180,15 +181,15 @@ def _opener(path: Any, flags: int) -> int:
 
 
 def open_code(path: str) -> Any:
-    """io.open_code, with which modules are read."""
+    """io.open_code, for reading modules."""
     return original["open_code"](place_of(path, writes=False))
 
 
 def place_of(path: Any, *, writes: bool, keeps_content: bool = False) -> Any:
-    """The place that stands for a path, for code that opens it past Python; anything else comes back as it is.
+    """The place of a path, for native code; any other value comes back unchanged.
 
     Raises:
-        OSError: It is to be written, and cannot be.
+        OSError: The path cannot be written.
     """
     found, path, _ = looked_up(path)
     if found is None:
@@ -216,7 +217,7 @@ def os_lstat(path: Any, *, dir_fd: int | None = None) -> Any:
 
 
 def os_chdir(path: Any) -> None:
-    """os.chdir: to the user's own folder where there is one, which programs that the script starts see as it is."""
+    """os.chdir, to the user's own folder if possible: programs started by the script see no layers."""
     found, path, _ = looked_up(path)
     if found is None:
         original["chdir"](path)

@@ -1,6 +1,6 @@
-"""Removing, renaming and linking in a trial whose writes are redirected. Standard library only."""
+"""Removing, renaming and linking in a trial with redirected writes. Standard library only."""
 
-# pathlib would be loaded into processes that do without.
+# pathlib would be loaded into processes without need for pathlib.
 # ruff: noqa: PTH118, PTH120
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def os_rmdir(path: Any, *, dir_fd: int | None = None) -> None:
 
 
 def os_rename(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
-    """os.rename. What is moved is copied to the layer first, with all that is below it."""
+    """os.rename. The source is copied to the layer first, with all content."""
     source, src, src_dir_fd = looked_up(src, follows=False, dir_fd=src_dir_fd)
     target, dst, dst_dir_fd = looked_up(dst, follows=False, dir_fd=dst_dir_fd)
     if source is None and target is None:
@@ -72,7 +72,7 @@ def os_rename(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: 
         from_place = named(lambda: path_calls.layers.own_tree(source.real), src)
     named(lambda: path_calls.original["rename"](from_place, to_place), src)
     path_calls.layers.changed()
-    # Two names of one file: the system renames nothing then.
+    # Two names of the same file: the system renames nothing.
     if source is not None and path_calls.layers.place(source.real) not in (None, from_place):
         path_calls.layers.remove(source.real)
 
@@ -87,7 +87,7 @@ def _absolute(path: Any, dir_fd: int | None) -> str:
 
 
 def _check_replaceable(from_place: str, real: str, place: str, dst: Any) -> None:
-    """What the system would say to a rename onto something that is there."""
+    """The system's error for a rename onto an existing entry; None without an error."""
     if is_folder(place):
         if not is_folder(from_place):
             raise error(errno.EISDIR, dst)

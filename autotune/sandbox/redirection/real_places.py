@@ -1,6 +1,6 @@
-"""Files, folders and links where they really are: the system's own functions, taken before they are replaced."""
+"""The system's own functions on files, folders and links, kept from before the redirection."""
 
-# pathlib would be loaded into processes that do without.
+# pathlib would be loaded into processes without need for pathlib.
 # ruff: noqa: PTH118, PTH120
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _rmdir, _unlink, _utime = posix.rmdir, posix.unlink, posix.utime
 
 FOLDER, OTHER, NOTHING = "folder", "other", "nothing"
 HIDDEN = "hidden"
-"""There is nothing, because a file is where a folder above it would be: that hides what the layers below have."""
+"""No entry, because a parent is a file; such a file hides the entry in lower layers."""
 COPY_BYTES = 1 << 20
 
 
 def make_folders(folder: str) -> bool:
-    """Makes a folder with those above it, and says whether any was missing. Another process may be faster."""
+    """Makes a folder with its parents; whether any was missing. Another process may be faster."""
     missing = []
     while not exists(folder):
         missing.append(folder)
@@ -37,12 +37,12 @@ def make_folders(folder: str) -> bool:
 
 
 def error(number: int, path: str) -> OSError:
-    """The error that the system would raise."""
+    """The system's error for a number and a path."""
     return OSError(number, os.strerror(number), path)
 
 
 def mode_of(place: str) -> int | None:
-    """The mode of what is there, a link's own; None where there is nothing."""
+    """The mode of a file, a folder or a link itself; None without an entry."""
     try:
         return lstat(place).st_mode
     except (OSError, ValueError):
@@ -50,7 +50,7 @@ def mode_of(place: str) -> int | None:
 
 
 def size_of(place: str) -> int:
-    """The size of a file; -1 where there is none."""
+    """The size of a file; -1 without a file."""
     try:
         return lstat(place).st_size
     except OSError:
@@ -68,12 +68,12 @@ def kind_of(place: str) -> str:
 
 
 def exists(place: str) -> bool:
-    """Whether anything is there, a broken link included."""
+    """Whether a path has an entry; a broken link counts."""
     return kind_of(place) in (FOLDER, OTHER)
 
 
 def is_folder(place: str) -> bool:
-    """Whether a folder is there, and no link to one."""
+    """Whether a path is a folder; a link to a folder does not count."""
     return kind_of(place) == FOLDER
 
 
@@ -86,7 +86,7 @@ def is_link(place: str) -> bool:
 
 
 def link_target(place: str) -> str | None:
-    """What a link says; None where there is none."""
+    """The text of a link; None without a link."""
     try:
         return readlink(place)
     except OSError:
@@ -94,7 +94,7 @@ def link_target(place: str) -> str | None:
 
 
 def is_marked(marker: str) -> bool:
-    """Whether the mark is there, or one of a folder above it, which then is a file where a folder is looked for."""
+    """Whether a path, or a folder above the path, is marked as removed."""
     try:
         return stat.S_ISREG(lstat(marker).st_mode)
     except NotADirectoryError:
@@ -104,12 +104,12 @@ def is_marked(marker: str) -> bool:
 
 
 def copy(place: str, own: str, *, aside: str, keeps_content: bool) -> None:
-    """Copies a file with its permissions and times, a link as it is, a folder without what is in it.
+    """Copies a file with permissions and times, a link unchanged, or a folder without content.
 
-    What another process of the trial has put there meanwhile stays.
+    An entry made by another process of the trial in the meantime stays.
 
     Raises:
-        OSError: It cannot be read, or is a socket or a device.
+        OSError: The source cannot be read, or is a socket or a device.
     """
     status = lstat(place)
     try:
@@ -131,7 +131,7 @@ def copy(place: str, own: str, *, aside: str, keeps_content: bool) -> None:
 
 
 def _copy_file(place: str, own: str, aside: str) -> None:
-    """Copies the content aside, and puts it there as a whole unless something is."""
+    """Copies the content aside, then names the copy, unless the name is taken."""
     try:
         _copy_bytes(place, aside)
         _put(aside, own)
@@ -141,7 +141,7 @@ def _copy_file(place: str, own: str, aside: str) -> None:
 
 
 def _copy_bytes(place: str, copy: str) -> None:
-    """Copies a file to a new one of its own; what a killed process of the same number left there gives way."""
+    """Copies a file to a new file; replaces the leftover of a killed process with the same pid."""
     if exists(copy):
         _unlink(copy)
     source = _open(place, os.O_RDONLY | os.O_CLOEXEC)
@@ -158,7 +158,7 @@ def _copy_bytes(place: str, copy: str) -> None:
 
 
 def _put(aside: str, own: str) -> None:
-    """Gives a finished file its name, unless there is something of that name.
+    """Names a finished file, unless the name is taken.
 
     Raises:
         FileExistsError: There is.
@@ -178,7 +178,7 @@ def _put(aside: str, own: str) -> None:
 
 
 def make_longer(place: str) -> None:
-    """Adds a byte to a file, which is made where there is none."""
+    """Adds a byte to a file; makes a missing file."""
     descriptor = _open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     _write(descriptor, b".")
     _close(descriptor)
@@ -195,7 +195,7 @@ def remove(place: str) -> None:
 
 
 def remove_tree(folder: str) -> None:
-    """Removes a folder with all that is in it."""
+    """Removes a folder with all content."""
     for name in listdir(folder):
         place = join(folder, name)
         (remove_tree if is_folder(place) else _unlink)(place)

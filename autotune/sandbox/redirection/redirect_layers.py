@@ -1,11 +1,11 @@
-"""Where a path of the script's really is, when writes are redirected: in a layer of ours, or where the user has it.
+"""Places of the script's paths when writes are redirected: in a layer of ours, or in the user's folder.
 
-Standard library only: it runs in every Python process of a trial, before the script. A layer holds `files`, in which
-a covered path is found under its own name, and `gone`, in which an empty file marks what was removed or replaced: it
-hides the same path, and all below it, in the layers underneath. The user's own files are the lowest layer.
+Standard library only: the module runs in every Python process of a trial, before the script. A layer holds `files`,
+with covered paths under their own names, and `gone`, with an empty file as the mark of a removed path. A mark hides the
+path, and all paths below, in lower layers. The user's own files are the lowest layer.
 """
 
-# pathlib would be loaded into processes that do without.
+# pathlib would be loaded into processes without need for pathlib.
 # ruff: noqa: PTH118, PTH120
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class Found(NamedTuple):
     real: str
     """The path as the script sees it, absolute and without links."""
     place: str | None
-    """Where that is; None where the script is to see nothing."""
+    """The place of `real`; None if the script sees no entry."""
     is_covered: bool
-    """Otherwise links in a covered folder, which may be in a layer alone, lead out of it."""
+    """False for a path out of a covered folder by links, which may exist in a layer alone."""
 
 
 class RedirectLayers:
-    """The covered folders with the layers over them.
+    """The covered folders with their layers.
 
     Args:
         covered: Folders whose files must not change; real paths.
-        layers: Folders of the layers, nearest first; the first one is written to.
-        spared: Folders and files within covered folders that are not covered; real paths.
+        layers: Folders of the layers, nearest first; writes go to the first.
+        spared: Folders and files without redirection within covered folders; real paths.
     """
 
     def __init__(self, covered: Sequence[str], layers: Sequence[str], spared: Sequence[str] = ()) -> None:
@@ -69,18 +69,18 @@ class RedirectLayers:
     # From a name to the real path ------------------------------------------------------------------------------
 
     def look(self, path: str, *, follows: bool = True, dir_fd: int | None = None) -> Found | None:
-        """What a path of the script's means.
+        """The meaning of a path of the script.
 
         Args:
             path: Absolute, or relative to the working directory or to the open folder.
-            follows: Whether a link at its end stands for what it leads to; links before its end always do.
+            follows: Whether to follow a link at the end of the path; earlier links are always followed.
             dir_fd: The open folder.
 
         Returns:
-            None where the path has nothing to do with covered folders, and means what it always does.
+            None for a path without a covered folder.
 
         Raises:
-            OSError: Links lead in a circle, or `..` leaves what is no folder.
+            OSError: Links lead in a circle, or `..` follows a file.
         """
         if not path.startswith("/"):
             path = f"{self.cwd() if dir_fd is None else self.folder_of(dir_fd)}/{path}"
@@ -107,9 +107,9 @@ class RedirectLayers:
         return Found(real, real, False) if path.startswith(self._below) else None
 
     def _is_untouched(self, folder: str) -> bool:
-        """Whether what is in a folder is just as the user has it; remembered until some layer changes.
+        """Whether no layer has changes in a folder; remembered until the next change of a layer.
 
-        A script that reads many files of a folder pays one look at the stamp for each, and not one at every layer.
+        Each read of a file in a known folder costs a look at the stamp, instead of a look at every layer.
         """
         size = real_places.size_of(self._stamp)
         if size != self._stamp_size:
@@ -129,31 +129,31 @@ class RedirectLayers:
         if folder is None:
             folder = self._resolve(path)
             if "/.." in path:
-                return folder  # What it leads through may become a file.
+                return folder  # A folder before `..` may become a file.
             if len(self._folders) >= MAX_FOLDERS_KNOWN:
                 self._folders.clear()
             self._folders[path] = folder
         return folder
 
     def prepare(self) -> None:
-        """Makes the folders of the layer that is written to."""
+        """Makes the folders of the first layer."""
         for folder in (self._files[0], self._gone[0], self._aside):
             real_places.make_folders(folder)
         real_places.make_longer(self._stamp)
 
     def changed(self) -> None:
-        """Called when a folder of a layer, a link or a mark has come or gone: every process forgets what it knew."""
+        """Makes every process forget known folders, after a change of a layer's folders, links or marks."""
         self._folders.clear()
         real_places.make_longer(self._stamp)
 
     def is_covered(self, real: str) -> bool:
-        """Whether the path lies in a covered folder, or is one, and nobody has spared it."""
+        """Whether the path is a covered folder, or lies inside, and is not spared."""
         if real.startswith(self._below_spared) or real in self._spared:
             return False
         return real.startswith(self._below) or real in self._covered
 
     def cwd(self) -> str:
-        """The working directory as the script sees it: it may be one that only a layer has."""
+        """The working directory as the script sees it; the folder may exist in a layer alone."""
         return self.seen_as(real_places.getcwd())
 
     def folder_of(self, descriptor: int) -> str:
@@ -190,7 +190,7 @@ class RedirectLayers:
         return real
 
     def must_be_folder(self, real: str, path: str) -> None:
-        """Raises the error that the system would, where a path leads through what is no folder."""
+        """Raises the system's error for a path through a missing folder or a file."""
         place = self.place(real)
         if place is None:
             raise error(self.why_missing(real), path)
@@ -200,7 +200,7 @@ class RedirectLayers:
     # From the real path to the place ----------------------------------------------------------------------------
 
     def place(self, real: str) -> str | None:
-        """Where the file, folder or link is; None where the script is to see none. Links are not followed."""
+        """The place of a file, folder or link; None if the script sees no entry. Links are not followed."""
         if not self.is_covered(real):
             return real if exists(real) else None
         for files, gone in zip(self._files, self._gone, strict=True):
@@ -212,7 +212,7 @@ class RedirectLayers:
         return real if exists(real) else None
 
     def why_missing(self, real: str) -> int:
-        """The error number for a path where there is nothing: what should be a folder is none, or is not there."""
+        """The error number for a missing path: ENOTDIR if a parent is a file, otherwise ENOENT."""
         place = None
         while place is None:
             real = dirname(real)
@@ -220,7 +220,7 @@ class RedirectLayers:
         return errno.ENOENT if is_folder(place) else errno.ENOTDIR
 
     def folder_places(self, real: str) -> list[str]:
-        """The places that together make up a folder, nearest first; empty where it is none."""
+        """The places merged into a folder, nearest first; empty for a path without a folder."""
         found = []
         for files, gone in zip(self._files, self._gone, strict=True):
             kind = kind_of(files + real)
@@ -231,21 +231,21 @@ class RedirectLayers:
         return [*found, real] if is_folder(real) else found
 
     def names(self, real: str) -> list[str]:
-        """The names in a folder, those of all layers together."""
+        """The names in a folder, of all layers together."""
         names = {name: None for place in self.folder_places(real) for name in real_places.listdir(place)}
         return [name for name in names if self.place(join(real, name)) is not None]
 
     def is_user_folder(self, real: str) -> bool:
-        """Whether a folder is just as the user has it."""
+        """Whether no layer has a place or a mark for a folder."""
         return self.folder_places(real) == [real] and not any(exists(gone + real) for gone in self._gone)
 
     # Writing ----------------------------------------------------------------------------------------------------
 
     def new_place(self, real: str) -> str:
-        """Where a new file or folder is to be made: its parent is there then.
+        """The place for a new file or folder; makes the parent in the layer.
 
         Raises:
-            OSError: The parent is none, or does not let us make one.
+            OSError: The parent is no folder, or refuses new entries.
         """
         parent = dirname(real)
         self.must_be_folder(parent, real)
@@ -257,14 +257,14 @@ class RedirectLayers:
         return self._files[0] + real
 
     def own_place(self, real: str, *, keeps_content: bool = True) -> str:
-        """The place of something that is there, in the layer that is written to: copied if need be.
+        """The place of an existing entry in the first layer; copies the entry if needed.
 
         Args:
             real: Its real path.
-            keeps_content: Otherwise a file comes without its content, which is about to be replaced.
+            keeps_content: Whether a copied file keeps the content, instead of starting empty.
 
         Raises:
-            OSError: There is none, or it cannot be read.
+            OSError: The entry does not exist, or cannot be read.
         """
         place = self.place(real)
         if place is None:
@@ -278,7 +278,7 @@ class RedirectLayers:
         return own
 
     def own_tree(self, real: str) -> str:
-        """The same, with everything below it."""
+        """The place of an existing entry in the first layer; copies the entry with all content if needed."""
         own = self.own_place(real)
         if is_folder(own):
             for name in self.names(real):
@@ -289,7 +289,7 @@ class RedirectLayers:
         """Takes a file, a link or an empty folder out of sight.
 
         Raises:
-            OSError: The folder that it is in does not let us.
+            OSError: The folder of the entry refuses changes.
         """
         parent = self.place(dirname(real))
         if parent is not None and not real_places.access(parent, os.W_OK | os.X_OK):
@@ -302,7 +302,7 @@ class RedirectLayers:
         self.changed()
 
     def _mark(self, marker: str) -> None:
-        """Marks a path as gone. Marks below it are swallowed: it hides all of that."""
+        """Marks a path as gone. The mark replaces marks below."""
         if is_folder(marker):
             real_places.remove_tree(marker)
         real_places.make_folders(dirname(marker))
