@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
+from autotune.settings import INERT_WITHOUT_WORKERS
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import LongBatchSampler, length_of
 from autotune.trial.torch.patching import unwrap_all, wrap
@@ -210,7 +211,7 @@ def override_arguments(arguments: dict[str, Any], changes: dict[str, Any]) -> di
 
     Args:
         arguments: Bound arguments of `DataLoader.__init__`, by name, without defaults.
-        changes: Any of num_workers, prefetch_factor, pin_memory, persistent_workers, batch_size.
+        changes: Settings of the loader and `batch_size`, by name.
     """
     result = dict(arguments)
     batch_size = changes.get("batch_size")
@@ -222,7 +223,7 @@ def override_arguments(arguments: dict[str, Any], changes: dict[str, Any]) -> di
         else:
             result["batch_sampler"] = resized_batch_sampler(sampler, batch_size)
     if result.get("num_workers", 0) == 0:
-        for name in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
+        for name in (*INERT_WITHOUT_WORKERS, "timeout", "multiprocessing_context"):
             result.pop(name, None)
     return result
 
