@@ -24,7 +24,7 @@ SERVER_PIDS = "AUTOTUNE_SERVER_PIDS"
 SERVER_ROLLUPS = "AUTOTUNE_SERVER_ROLLUPS"
 """Descriptors of the servers' smaps_rollup files, separated by blanks, for trials in a process namespace."""
 PRELUDE_ADDRESS = "AUTOTUNE_PRELUDE_ADDRESS"
-"""Path of the tuner's socket, for the run of the script that stops where its settings begin to matter."""
+"""Path of the tuner's socket for a prelude, the run of the script that waits where settings begin to matter."""
 
 TMPDIR = "TMPDIR"
 PYTHONPATH = "PYTHONPATH"

@@ -1,4 +1,4 @@
-"""One run of the user's script: the request, and everything that stays the same for the process."""
+"""Jobs: requests for measurements, and the surroundings of the processes that answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementRequest:
-    """What to measure: the part of a job that may change from one measurement to the next in the same process."""
+    """Settings to measure, and the measurement's rules; may change between two measurements of one process."""
 
     settings: Settings | None
     """Settings to apply; None applies nothing."""
@@ -50,10 +50,10 @@ class MeasurementRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialJob:
-    """Everything that a process of a trial must know: a request, and what stays the same for the process."""
+    """A request, and everything that stays the same for the processes of a trial."""
 
     request: MeasurementRequest
-    """What to measure, or to apply in real training."""
+    """Settings to measure, or to apply in real training."""
     mode: Mode
     command: tuple[str, ...]
     """The program and the arguments, mapped settings included."""

@@ -1,6 +1,6 @@
-"""Trials forked from a process that has imported what the script imports, or from one that has run its beginning too.
+"""Forks trials from a process with the script's imports, or from a process that has run the script's beginning.
 
-What cannot be forked soundly gets a cold start, and the reason.
+Trials without a sound fork get a cold start, with the reason.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from autotune.runner.python_command import own_modules, plain_command, read_pyth
 from autotune.runner.runner import Start
 
 MAX_SERVERS = 3
-"""Each holds what the script imports in memory. Variables that are read at import distinguish them."""
+"""Each server holds the script's imports in memory. Servers differ in variables that imports read."""
 MAX_PREPARATIONS = 2
-"""Each holds what the script has in memory where its settings begin to matter."""
+"""Each prelude holds the script's memory at the place where settings begin to matter."""
 LEAST_PREPARATION_S = 0.3
-"""A beginning that is shorter is run again by every trial."""
+"""Every trial repeats a shorter beginning."""
 PYTHON_OPTIONS = frozenset({"-u"})
 """Options of the interpreter that a fork can honour: every trial is unbuffered."""
 
 Key = tuple[tuple[str, str], ...]
-"""Variables that distinguish servers."""
+"""Variables that imports read."""
 
 
 class ForkRunner:
-    """Starts every trial from a server of its imports, or from the script's own beginning; `close` ends these.
+    """Starts trials from fork servers and preludes; `close` ends both.
 
     Args:
-        cold: Starts what cannot be forked, and knows how a trial is surrounded.
-        facts: What the probe learned: which modules were imported, and whether a fork can be what a start is.
-        least_preparation_s: Shortest beginning of the script that is run once for all trials; infinite = none is.
+        cold: Starts the other trials, and prepares the surroundings of all runs.
+        facts: Findings of the probe: imported modules, and obstacles to forks.
+        least_preparation_s: Shortest beginning of the script to run once for all trials; infinite = never.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class ForkRunner:
         self._facts = facts
         self._servers: OrderedDict[Key, ForkServer] = OrderedDict()
         self._preparations: OrderedDict[tuple[Key, tuple[str, ...]], Preparation] = OrderedDict()
-        """By their server, and the command that they have begun with."""
+        """Preludes by server and command."""
         self._refusal = ""
         self._least_preparation_s = least_preparation_s
         self._unprepared = "" if math.isfinite(least_preparation_s) else "nothing is prepared"
         self._trust = Trust(facts)
 
     def __enter__(self) -> Self:
-        """The runner itself."""
+        """This runner."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -73,7 +73,7 @@ class ForkRunner:
         self.close()
 
     def start(self, job: TrialJob) -> Handle | PreparingRun:
-        """Starts one run and gives back its handle, as `ColdRunner.start` does."""
+        """Starts a run and returns the run's handle."""
         reason = self._refusal or why_cold(job, self._facts)
         if not reason:
             try:
@@ -83,17 +83,17 @@ class ForkRunner:
         return self._cold.start(job, start_reason=reason)
 
     def close(self) -> None:
-        """Ends all servers, and removes what they wrote."""
+        """Ends all servers, and removes the servers' files."""
         for key in list(self._servers):
             self._end(key)
 
     def _start_anew(self, job: TrialJob) -> Handle | PreparingRun:
-        """Starts a trial, and once more from new servers where the server has ended.
+        """Starts a trial, with new servers if the old server has ended.
 
         A server ends with a trial whose supervisor was killed, and may seem alive for a moment longer.
 
         Raises:
-            ForkServerError: It cannot be forked.
+            ForkServerError: The trial cannot be forked.
         """
         try:
             return self._start(job)
@@ -102,10 +102,10 @@ class ForkRunner:
             return self._start(job)
 
     def _start(self, job: TrialJob) -> Handle | PreparingRun:
-        """Starts a trial in the fastest way that is sound for it.
+        """Starts a trial in the fastest sound way.
 
         Raises:
-            ForkServerError: It cannot be forked.
+            ForkServerError: The trial cannot be forked.
         """
         began = time.monotonic()
         key, is_new = self._serve(job)
@@ -130,14 +130,14 @@ class ForkRunner:
         return PreparingRun(preparation, lambda: self._decided(key, job, began))
 
     def _why_useless(self, key: Key) -> str:
-        """Why the script's beginning is not worth a try, going by its probe; empty when it may be."""
+        """Why a prelude would save too little, by the probe's times; empty when a prelude may save enough."""
         began_s = self._facts.first_step_s - self._servers[key].import_s
         if began_s >= self._least_preparation_s or self._least_preparation_s == 0:
             return ""
         return f"in its probe its first step came after {self._facts.first_step_s:.1f} s, imports included"
 
     def _prepare(self, key: Key, job: TrialJob) -> Preparation:
-        """Starts the script's own beginning; the one that was used least gives way."""
+        """Starts a prelude, in place of the least recently used prelude if necessary."""
         self._forget(key, job.command)
         while len(self._preparations) >= MAX_PREPARATIONS:
             self._forget(*next(iter(self._preparations)))
@@ -146,7 +146,7 @@ class ForkRunner:
         return preparation
 
     def _decided(self, key: Key, job: TrialJob, began: float) -> Handle:
-        """Starts the trial that a preparation was for, as soon as it is known what came of that."""
+        """Starts the trial that waited for a preparation, once the outcome of the preparation is known."""
         preparation, server_s = self._preparations[key, job.command], time.monotonic() - began
         reason = preparation.reason
         if not reason and preparation.prepared_s < self._least_preparation_s:
@@ -162,7 +162,7 @@ class ForkRunner:
             return self._cold.start(job, start_reason=self._refusal)
 
     def _go_on(self, key: Key, job: TrialJob, server_s: float) -> Handle:
-        """Starts a trial where the settings begin to matter."""
+        """Starts a trial from the prelude."""
         preparation = self._preparations[key, job.command]
         reason = preparation.why_not(job)
         if reason:
@@ -184,7 +184,7 @@ class ForkRunner:
             return self._fork(key, job, server_s, self._unprepared)
 
     def _fork(self, key: Key, job: TrialJob, server_s: float, reason: str) -> Handle:
-        """Starts a trial from its imports.
+        """Starts a trial from the fork server.
 
         Raises:
             ForkServerError: The server is gone.
@@ -215,10 +215,10 @@ class ForkRunner:
         return self._cold.start_with(job, launch, start)
 
     def _serve(self, job: TrialJob) -> tuple[Key, bool]:
-        """The server whose imports saw the variables of this job, and whether it is new; the least used gives way.
+        """The key of the server for a job, and whether the server is new; the least recently used server gives way.
 
         Raises:
-            ForkServerError: Forking from it would not be sound.
+            ForkServerError: Forks of the server would not be sound.
         """
         at_import = (pair for pair in job.environment if pair[0] not in BY_CALL)
         key = (*at_import, ("devices", ",".join(job.devices)))
@@ -283,7 +283,7 @@ class ForkRunner:
 
 
 def why_cold(job: TrialJob, facts: ScriptFacts) -> str:
-    """Why a job cannot be forked, known before anything is tried; empty when it can."""
+    """Why a job cannot be forked, as known before any attempt; empty when the job can be."""
     python = read_python(job.command)
     if job.mode is not Mode.TRIAL:
         return "a probe sees the script as it is"

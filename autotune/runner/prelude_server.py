@@ -1,4 +1,4 @@
-"""The script's own beginning, run once: how it is started, waited for and forked from, and how far it is trusted."""
+"""Runs the script's beginning once, forks trials from there, and decides how far such trials are trusted."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ from autotune.runner.python_command import plain_command
 from autotune.runner.runner import Start
 from autotune.settings import Settings
 
-SAYS_LIMIT_S = 5.0
-"""Longest time from its call to its message."""
+HELLO_LIMIT_S = 5.0
+"""Longest time from the prelude's call to the hello."""
 LOSS_TOLERANCE = 1e-4
-"""Relative difference of two first losses that follow from the same random numbers, the device's rounding included."""
+"""Largest relative difference of two first losses from the same random numbers, with the device's rounding."""
 
 
 class Preparation:
-    """One run of the script that stops where its settings begin to matter, and is forked from there.
+    """A run of the script that stops where settings begin to matter, for forks of trials.
 
     Args:
-        cold: Knows how a trial is surrounded.
-        server: The process of the imports that it is forked from.
-        job: Of the trial that it is started for, whose settings it does not use.
+        cold: Prepares the surroundings of runs.
+        server: Fork server with the script's imports.
+        job: Job of the first trial; the run has the script's own settings.
 
     Raises:
         ForkServerError: The server is gone.
-        OSError: The tuner has no place to be called at.
+        OSError: The socket for the prelude's call cannot be made.
     """
 
     def __init__(self, cold: ColdRunner, server: ForkServer, job: TrialJob) -> None:
         self.reason = ""
-        """Why no trial can be forked from it, once that is decided."""
+        """Why no trial can be forked, once decided; empty when trials can be."""
         self.place = ""
-        """Where the settings begin to matter."""
+        """First place in the script where settings matter."""
         self.pid = 0
         self.prepared_s = 0.0
-        """Seconds that the script took to come there, its imports not included."""
+        """Seconds of the script up to the place, without imports."""
         self._asks_for_threads = False
         self._workspace, self._server = cold.workspace, server
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -72,7 +72,7 @@ class Preparation:
             raise
 
     def poll(self) -> bool:
-        """Looks once whether it is known what came of it. Waits only for the end of a line that has begun to come."""
+        """Checks once for the prelude's call or end; True once the outcome is known. Waits for a hello under way."""
         if self._is_decided:
             return True
         if not self._is_cancelled and select.select([self._listener], [], [], 0)[0]:
@@ -83,20 +83,20 @@ class Preparation:
         return self._is_decided
 
     def wait_a_little(self) -> None:
-        """Waits until there is something to look at, or it is time for a look."""
+        """Waits for the prelude's call, at most until the next look is due."""
         select.select([self._listener], [], [], POLL_S)
 
     def cancel(self) -> None:
-        """Ends it now."""
+        """Ends the prelude now."""
         self._is_cancelled = True
         self.handle.cancel()
 
     def is_alive(self) -> bool:
-        """Whether trials can be forked from it, or may be later."""
+        """Whether trials can be forked now or later."""
         return not self.reason and not self._is_cancelled and self._supervisor.poll() is None
 
     def why_not(self, job: TrialJob) -> str:
-        """Why this trial cannot be forked from it; empty when it can."""
+        """Why a trial cannot be forked from the prelude; empty when the trial can be."""
         if self._asks_for_threads and any(name in BY_CALL for name, _ in job.environment):
             return "its beginning asks for the number of threads, which these settings change"
         return (
@@ -104,16 +104,16 @@ class Preparation:
         )
 
     def launch(self, spec: SupervisorSpec, environment: dict[str, str], paths: TrialPaths) -> ForkedSupervisor:
-        """Starts the supervisor of a trial, as `ColdRunner.start_with` asks for it.
+        """Starts the supervisor of a trial, for `ColdRunner.start_with`.
 
         Raises:
-            ForkServerError: It is gone.
+            ForkServerError: The prelude is gone.
         """
         assert self._connection is not None
         if self._workspace.has_layers:
-            environment[TMPDIR] = self._environment[TMPDIR]  # The trial has a layer over it.
+            environment[TMPDIR] = self._environment[TMPDIR]  # The trial has a layer over the prelude's folder.
         else:
-            # It has a TMPDIR of its own: sockets, by which loader workers hand over batches, are past redirection.
+            # The trial keeps its own TMPDIR, because loader workers hand over batches by sockets, past redirection.
             plan = self._workspace.redirection(paths.folder, is_probe=False, over=self._paths.folder)
             environment[REDIRECT] = encode(plan)
         environment[SERVER_PIDS] = f"{self.pid} {self._server.pid}"
@@ -132,7 +132,7 @@ class Preparation:
             raise ForkServerError(str(error)) from error
 
     def close(self) -> None:
-        """Ends it, and removes what it wrote."""
+        """Ends the prelude, and removes the prelude's files."""
         self._listener.close()
         if self._connection is not None:
             self._connection.close()
@@ -140,7 +140,7 @@ class Preparation:
         self.result()
 
     def result(self) -> TrialResult:
-        """How it ended, which is waited for."""
+        """Waits for the end of the prelude; the result."""
         if self._result is None:
             self._result = self.handle.result()
         return self._result
@@ -167,11 +167,11 @@ class Preparation:
         return self._supervisor
 
     def _hear(self) -> None:
-        """Takes the call of the script that has come to the place."""
+        """Receives the hello of a script that has come to the place."""
         self._connection, _ = self._listener.accept()
         self._is_decided = True
         try:
-            hello = receive(PreludeHello, self._connection, SAYS_LIMIT_S)
+            hello = receive(PreludeHello, self._connection, HELLO_LIMIT_S)
             self.prepared_s, self._asks_for_threads = hello.prepared_s, hello.asks_for_threads
             self.place, self.pid = hello.place, _pid_behind(self._connection)
             self.reason = hello.reason
@@ -181,18 +181,18 @@ class Preparation:
 
 
 def _pid_behind(connection: socket.socket) -> int:
-    """Process id of who has called, as this process's namespace counts."""
+    """Process id of the caller, in this process's namespace."""
     size = struct.calcsize("3i")
     pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return int(pid)
 
 
 class PreparingRun:
-    """A run whose start waits for a preparation: that is watched first, then the trial itself.
+    """A run that waits for a preparation; `poll` watches first the preparation, then the trial.
 
     Args:
-        preparation: What is waited for.
-        go_on: Starts the trial once it is known what came of that.
+        preparation: The preparation.
+        go_on: Starts the trial, once the outcome of the preparation is known.
     """
 
     def __init__(self, preparation: Preparation, go_on: Callable[[], Handle]) -> None:
@@ -200,7 +200,7 @@ class PreparingRun:
         self._handle: Handle | None = None
 
     def poll(self) -> bool:
-        """Looks once at its limits and its memory; whether it is over."""
+        """Checks limits and memory once; True when the run is over."""
         if self._handle is not None:
             return self._handle.poll()
         if self._preparation.poll():
@@ -208,42 +208,42 @@ class PreparingRun:
         return False
 
     def gauges(self) -> Gauges:
-        """How the trial looks, by the last `poll`; until it begins, how its preparation does."""
+        """Readings of the trial's last `poll`; before the trial's start, of the preparation's."""
         return (self._handle or self._preparation.handle).gauges()
 
     def wait(self) -> None:
-        """Waits until it is over, watching its limits."""
+        """Waits for the end of the run, and enforces the limits."""
         while self._handle is None:
             self._preparation.wait_a_little()
             self.poll()
         self._handle.wait()
 
     def cancel(self) -> None:
-        """Ends it now; it is then judged as interrupted."""
+        """Ends the run now; the result is judged as interrupted."""
         if self._handle is None:
             self._preparation.cancel()
             self._handle = self._preparation.handle
         self._handle.cancel()
 
     def result(self) -> TrialResult:
-        """The judged result of the trial, which is waited for."""
+        """Waits for the trial; the judged result."""
         self.wait()
         assert self._handle is not None
         is_cancelled = self._handle is self._preparation.handle
         return self._preparation.result() if is_cancelled else self._handle.result()
 
     def probe_result(self) -> ProbeResult:
-        """What a probe taught, which is waited for."""
+        """Waits for the probe; the result."""
         self.wait()
         assert self._handle is not None
         return self._handle.probe_result()
 
 
 class Trust:
-    """Whether trials that go on from the script's beginning are what plain ones are, as far as results have shown.
+    """Judges by results whether trials forked from a prelude equal other trials.
 
     Args:
-        facts: With the first loss of a plain run under the script's own settings.
+        facts: Findings of the probe, with the first loss under the script's own settings.
     """
 
     def __init__(self, facts: ScriptFacts) -> None:
@@ -252,7 +252,7 @@ class Trust:
         self._reason = ""
 
     def why_not(self, settings: Settings | None) -> str:
-        """Why a trial under these settings is to be started another way; empty when it need not."""
+        """Why no prelude may serve a trial under these settings; empty when a prelude may."""
         if self._reason:
             return self._reason
         return "a prepared trial failed under these settings" if settings in self._failed else ""
@@ -260,8 +260,8 @@ class Trust:
     def judged(self, job: TrialJob, result: TrialResult) -> None:
         """Learns from a result.
 
-        Settings under which a prepared trial failed are tried another way next; where they do not fail then, it was the
-        start. A first loss that is not the probe's under the same settings follows from other random numbers.
+        Settings with a failed prepared trial get another kind of start next. If the next trial does not fail, the
+        prelude was at fault. A first loss unlike the probe's under the same settings shows other random numbers.
         """
         if result.start is not StartKind.PREPARED:
             if job.request.settings in self._failed and not result.outcome.is_failed:
@@ -277,7 +277,7 @@ class Trust:
 
 
 def why_unprepared(job: TrialJob) -> str:
-    """Why a job cannot go on from the script's beginning, known before anything is tried; empty when it can."""
+    """Why no prelude can serve a job, as known before any attempt; empty when a prelude can."""
     assert job.request.settings is not None and job.script_settings is not None
     names = {name.removeprefix("knobs.") for name in job.request.settings.differences(job.script_settings)}
     given = sorted(names & set(job.mapped))
@@ -285,6 +285,6 @@ def why_unprepared(job: TrialJob) -> str:
 
 
 def difference(server: Mapping[str, str], trial: Mapping[str, str]) -> dict[str, str | None]:
-    """Variables that a trial must change when it comes from that process; None = it has none of that name."""
+    """Variables for a forked trial to change; None removes a variable."""
     names = sorted({*server, *trial})
     return {name: trial.get(name) for name in names if server.get(name) != trial.get(name)}

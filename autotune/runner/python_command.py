@@ -33,7 +33,7 @@ def own_modules(job: TrialJob) -> tuple[str, ...]:
 
 
 def read_python(command: tuple[str, ...]) -> PythonCommand | None:
-    """The parts of a command; None for commands that start something else."""
+    """The parts of a command; None for commands of other programs."""
     if not Path(command[0]).name.startswith("python"):
         return None
     index = 1

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-import sys
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,12 +15,15 @@ from autotune.model.gauges import TrialPhase
 from autotune.model.result import RankResult
 from autotune.protocol.codec import from_plain
 from autotune.protocol.paths import PROFILE_FILES, TrialPaths
+from autotune.protocol.progress import SLOT_BYTES, Mark, read_marks
 
 MAX_RESULT_BYTES = 16 << 20
 """Largest report of ours."""
 MAX_RANKS = 1024
 """Most reports of one trial."""
 MAX_PROGRESS_BYTES = 4096
+LEAST_PROGRESS_BYTES = (Mark.STOP + 1) * SLOT_BYTES
+"""Size of a file with all marks of phases; a shorter file is none of ours."""
 MAX_PROFILE_BYTES = 1 << 30
 MAX_LOG_BYTES = 2 << 20
 ORDERS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -49,31 +51,29 @@ class Progress:
 
 
 def read_progress(paths: TrialPaths) -> Progress:
-    """The slots of `trial.ranks.Mark`, a later one of which may be missing; nothing done where there is no file."""
+    """State in the trial's shared file; the default without a file of ours."""
     try:
         data = read_bounded(paths.progress, MAX_PROGRESS_BYTES)
     except (OSError, UnreadableError):
         return Progress()
-    slots = [int.from_bytes(data[i : i + 8], sys.byteorder, signed=True) for i in range(0, len(data) - 7, 8)]
-    if len(slots) < 5:
+    if len(data) < LEAST_PROGRESS_BYTES:
         return Progress()
-    slots += [0] * (12 - len(slots))
-    steps, compute, opened, window, stop, _, _, samples, wait_us, _, _, reported = slots[:12]
-    phase = TrialPhase.STARTING if steps == 0 else TrialPhase.WARM_UP
+    marks = read_marks(data)
+    phase = TrialPhase.STARTING if marks[Mark.STEPS] == 0 else TrialPhase.WARM_UP
     for mark, entered in (
-        (compute, TrialPhase.COMPUTE),
-        (opened, TrialPhase.RAMP),
-        (window, TrialPhase.WINDOW),
-        (stop, TrialPhase.ENDING),
+        (Mark.COMPUTE, TrialPhase.COMPUTE),
+        (Mark.OPEN, TrialPhase.RAMP),
+        (Mark.WINDOW, TrialPhase.WINDOW),
+        (Mark.STOP, TrialPhase.ENDING),
     ):
-        phase = entered if mark else phase
+        phase = entered if marks[mark] else phase
     return Progress(
-        num_steps=steps,
-        in_window=window != 0 and stop == 0,
+        num_steps=marks[Mark.STEPS],
+        in_window=marks[Mark.WINDOW] != 0 and marks[Mark.STOP] == 0,
         phase=phase,
-        num_samples=samples,
-        waited_s=wait_us / 1e6,
-        has_reported=reported != 0,
+        num_samples=marks[Mark.SAMPLES],
+        waited_s=marks[Mark.WAIT_US] / 1e6,
+        has_reported=marks[Mark.REPORTED] != 0,
     )
 
 

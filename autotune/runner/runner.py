@@ -13,7 +13,7 @@ from autotune.protocol.job import TrialJob
 
 
 class Run(Protocol):
-    """The answer to one request: a probe or a measurement of settings under way."""
+    """A probe, or the measurement for one request, under way."""
 
     def poll(self) -> bool:
         """Checks limits and memory once, without waiting; True when the run is over."""
@@ -34,9 +34,8 @@ class Run(Protocol):
 class Runner(Protocol):
     """Measures settings, one request at a time.
 
-    A job is what stays the same for a process; the request in the job (`MeasurementRequest`) is what to measure. A
-    runner may answer several requests in one process when the jobs differ in nothing but the request
-    (`TrialJob.shares_process_with`).
+    A job holds everything that stays the same for a process, and a request (`MeasurementRequest`) with the settings to
+    measure. A runner may answer several requests in one process if the jobs differ in nothing but the request.
     """
 
     def start(self, job: TrialJob) -> Run:

@@ -1,4 +1,4 @@
-"""Processes of a trial with torch loaded, but without the variables of the trial: nothing can be measured there."""
+"""Finds processes of a trial with torch loaded, but without the trial's variables, and thus without a measurement."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class UnseenProcesses:
         )
 
     def _unseen(self, pid: int) -> str:
-        """Command of a process that trains unseen; empty for all others."""
+        """Command of a process that trains unseen; empty for all other processes."""
         process = self._proc / str(pid)
         try:
             words = [word.decode(errors="replace") for word in (process / "cmdline").read_bytes().split(b"\0")[:-1]]

@@ -13,6 +13,7 @@ from autotune.measure.window_stopping import StopReason
 from autotune.model.result import RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
+from autotune.protocol.progress import Mark
 from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
@@ -20,7 +21,7 @@ from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
-from autotune.trial.meter.rank_sync import Agreement, Mark, Progress
+from autotune.trial.meter.rank_sync import Agreement, Progress
 from autotune.trial.probe.foreign_loaders import UNSEEN_QUEUE, may_read_ahead
 from autotune.trial.report import rank_report
 from autotune.trial.report.trial_report import TrialReport

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import restart_micro_batches
 from autotune.measure.window_stopping import StopReason, block_size, decide, may_end
+from autotune.protocol.progress import Mark
 from autotune.trial.meter import phase_rules
 from autotune.trial.meter.block_recorder import Recorder
 from autotune.trial.meter.build_log import Built
 from autotune.trial.meter.counters import Counters
 from autotune.trial.meter.measuring_plan import Epochs, Plan, Watcher
 from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
-from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement, Mark
+from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch.device_clock import Clock
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from enum import IntEnum
 from pathlib import Path
+
+from autotune.protocol.progress import SLOT_BYTES, Mark
 
 MAX_STEPS_AHEAD = 2
 """Steps that a rank's host may be ahead of its device. Without a bound a rank could queue collectives far beyond the
@@ -19,33 +20,6 @@ LEAD_STEPS = MAX_STEPS_AHEAD + 2
 """Optimizer steps between decision and change: MAX_STEPS_AHEAD, a step for the lockstep of ranks, and a step for a rank
 that has just read the file."""
 
-_SLOT_BYTES = 8
-
-
-class Mark(IntEnum):
-    """Slots of eight bytes in the shared file: agreements of the ranks, and progress for the tuner."""
-
-    STEPS = 0
-    """Optimizer steps that rank 0 has done."""
-    COMPUTE = 1
-    OPEN = 2
-    WINDOW = 3
-    STOP = 4
-    CONVERGED = 5
-    """1 when the window ends with a narrow enough interval."""
-    RESTART = 6
-    """1 when the window's end is followed by the start of a new epoch."""
-    SAMPLES = 7
-    """Samples of rank 0 up to the end of the last block, for progress displays."""
-    WAIT_US = 8
-    """Microseconds that rank 0 has waited for data up to the end of the last block."""
-    OBSERVED = 9
-    """Step at which the observation of the loop is over."""
-    RACED = 10
-    """1 when the trial ends because it cannot be the fastest."""
-    REPORTED = 11
-    """1 when a training process has written a last report, so that nobody waits long for the end of the process."""
-
 
 class Progress:
     """The shared file; a slot of 0 is not written yet."""
@@ -53,8 +27,8 @@ class Progress:
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.ftruncate(descriptor, len(Mark) * _SLOT_BYTES)
-            self._slots = memoryview(mmap.mmap(descriptor, len(Mark) * _SLOT_BYTES)).cast("q")
+            os.ftruncate(descriptor, len(Mark) * SLOT_BYTES)
+            self._slots = memoryview(mmap.mmap(descriptor, len(Mark) * SLOT_BYTES)).cast("q")
         finally:
             os.close(descriptor)
 

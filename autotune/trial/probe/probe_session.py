@@ -11,11 +11,12 @@ import torch
 from autotune.model.result import EMPTY_LOADER, RankResult, RankStatus
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
+from autotune.protocol.progress import Mark
 from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.loaders import Loaders
 from autotune.trial.meter.host_memory import HostValidationWatch
-from autotune.trial.meter.rank_sync import Agreement, Mark, Progress
+from autotune.trial.meter.rank_sync import Agreement, Progress
 from autotune.trial.probe.script_detector import NUM_STEPS, ScriptDetector
 from autotune.trial.report import rank_report
 from autotune.trial.report.failure import describe

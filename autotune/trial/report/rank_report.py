@@ -17,7 +17,8 @@ import torch
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import to_plain
 from autotune.protocol.paths import TrialPaths
-from autotune.trial.meter.rank_sync import Mark, Progress
+from autotune.protocol.progress import Mark
+from autotune.trial.meter.rank_sync import Progress
 
 MAX_WAIT_S = 5.0
 """Longest wait of a rank for the reports of all ranks, in seconds; afterwards the rank ends without the missing

@@ -1,4 +1,4 @@
-"""Seams that a trial attaches before its settings are known, because the script may build objects early."""
+"""Seams attached before the trial's settings are known, because the script may build objects early."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.trial.step.steps import Steps
 
 
 class Endings(Protocol):
-    """Receiver of the news that the script has ended."""
+    """Receiver of the script's end."""
 
     def report_error(self, error: BaseException) -> None:
         """Reports the exception that ended the script."""

@@ -23,10 +23,11 @@ from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.protocol.job import Mode
 from autotune.protocol.paths import TrialPaths
+from autotune.protocol.progress import Mark
 from autotune.space.script_settings import script_settings_of
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
-from autotune.trial.meter.rank_sync import LEAD_STEPS, Agreement, Mark, Progress
+from autotune.trial.meter.rank_sync import LEAD_STEPS, Agreement, Progress
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch.device_clock import HostClock
 from autotune.verdict.judge import Ending, judge

@@ -12,6 +12,7 @@ import pytest
 
 from autotune.model.gauges import TrialPhase
 from autotune.protocol.paths import PROFILE_FILES, TrialPaths
+from autotune.protocol.progress import Mark
 from autotune.runner.reports import (
     LOG_TAIL_CHARS,
     MAX_RANKS,
@@ -23,7 +24,7 @@ from autotune.runner.reports import (
     read_progress,
     read_ranks,
 )
-from autotune.trial.meter.rank_sync import Agreement, Mark
+from autotune.trial.meter.rank_sync import Agreement
 from autotune.trial.meter.rank_sync import Progress as Shared
 
 
