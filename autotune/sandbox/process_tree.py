@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -21,6 +21,8 @@ KILL_LIMIT_S = 5.0
 """Longest wait for the same killed processes: a process stuck in a driver must not hold up the tuner."""
 TIDY_LIMIT_S = 1.0
 """Longest wait for processes that tidy up; such a process needs some milliseconds."""
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals of job schedulers to every process of a job, some time before the end. The tuner answers for the trial."""
 _TRACKER = b"from multiprocessing.resource_tracker import main"
 _SHM_MANAGER = b"torch_shm_manager"
 HAS_PROC = Path("/proc/self/stat").exists()
@@ -33,6 +35,26 @@ def prctl(option: int, value: int) -> None:
     """Calls prctl on Linux. On other systems orphans cannot be found."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+@contextmanager
+def warnings_held_back() -> Iterator[None]:
+    """Blocks a scheduler's warnings for this thread, and for a process started inside until `ignore_signals`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WARNINGS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_signals() -> None:
+    """Makes this process deaf to requests to end, and unblocks all signals.
+
+    A trial inherits the deafness for a scheduler's warnings, until the script sets a handler.
+    """
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, *WARNINGS):
+        signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def children_of(pid: int) -> list[int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from autotune.protocol.codec import decode, encode
 from autotune.protocol.forking import HOME, ForkServerHello, ForkServerSpec
 from autotune.sandbox import namespaces, overlay
-from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl
+from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, ignore_signals, prctl
 
 
 def main(spec_path: str, descriptor: str, *command: str) -> None:
@@ -25,6 +25,7 @@ def main(spec_path: str, descriptor: str, *command: str) -> None:
         descriptor: The socket to the tuner.
         command: What to execute.
     """
+    ignore_signals()
     tuner = socket.socket(fileno=int(descriptor))
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:

@@ -26,7 +26,7 @@ from autotune.protocol.entry_points import LIGHT_SUPERVISOR
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.supervision import Order, SupervisorReport, SupervisorSpec
 from autotune.sandbox import shared_files
-from autotune.sandbox.process_tree import PR_SET_CHILD_SUBREAPER, Descendants, prctl
+from autotune.sandbox.process_tree import PR_SET_CHILD_SUBREAPER, Descendants, ignore_signals, prctl
 from autotune.sandbox.pseudo_terminal import BoundedLog, Terminal, open_terminal
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.trial_launch import Origin, start, with_rollups
@@ -62,7 +62,7 @@ def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
     Returns:
         None after the trial; the spec in the process of a forked trial that goes on from here.
     """
-    _ignore_signals()
+    ignore_signals()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     spec = _read_spec(spec_path)
     in_shared_memory = tuple(sorted(shared_files.present()))
@@ -102,7 +102,7 @@ def resume(started: str) -> None:
     Args:
         started: A `Started` as JSON.
     """
-    _ignore_signals()
+    ignore_signals()
     see_through(decode(Started, started))
 
 
@@ -189,12 +189,6 @@ def _remove_folders(folder: Path) -> None:
         if latest.parent == folder.parent and latest.name not in ("", ".."):
             remove_tree(latest)
     remove_tree(folder)
-
-
-def _ignore_signals() -> None:
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(signum, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _tuner_is_gone() -> bool:

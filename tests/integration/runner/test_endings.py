@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,20 @@ def test_a_command_that_ended_while_it_was_being_ended_keeps_its_exit_code(groun
     result = ground.run("ends.py", "ends_when_asked", total_limit_s=0.8, start_limit_s=0.8)
     assert result.outcome is Outcome.TIMED_OUT
     assert result.exit_code == 7 and result.signal is None
+
+
+@EITHER
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_schedulers_warning_to_every_process_ends_no_trial(ground: Ground, number: int) -> None:
+    handle = ground.runner.start(ground.job("ends.py", "waits_and_reports"))
+    os.kill(handle.supervisor_pid, number)  # The supervisor's interpreter has hardly started.
+    ground.wait_for_line(b"waiting")
+    for pid in processes_of(ground.workspace.folder):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    handle.wait()
+    result = handle.result()
+    assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
 
 
 @EITHER

@@ -22,6 +22,12 @@ def hangs():
     time.sleep(600)
 
 
+def waits_and_reports():
+    print("waiting")
+    time.sleep(2)
+    pretend.report()
+
+
 def ignores_sigterm():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pretend.stepped()
