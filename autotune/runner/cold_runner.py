@@ -20,6 +20,7 @@ from autotune.protocol.paths import TrialPaths
 from autotune.protocol.supervision import SupervisorSpec
 from autotune.runner.handle import Handle
 from autotune.runner.runner import Start, Supervisor
+from autotune.sandbox.process_tree import warnings_held_back
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import GROUP_OF_FIELD
 from autotune.spec import without_ours
@@ -84,15 +85,16 @@ class ColdRunner:
     def _launch(spec: SupervisorSpec, environment: Mapping[str, str], paths: TrialPaths) -> subprocess.Popen[bytes]:
         """Starts a supervisor in a fresh interpreter; the supervisor executes the command."""
         paths.supervisor.write_text(encode(spec))
-        return subprocess.Popen(
-            SUPERVISOR.command(str(paths.supervisor)),
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
+        with warnings_held_back():
+            return subprocess.Popen(
+                SUPERVISOR.command(str(paths.supervisor)),
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
 
     def environment(self, job: TrialJob, paths: TrialPaths) -> dict[str, str]:
         """All variables of a trial's process."""

@@ -15,6 +15,7 @@ from autotune.protocol.codec import decode, encode
 from autotune.protocol.entry_points import FORK_SERVER, SERVER_LAUNCH
 from autotune.protocol.environment import SERVER
 from autotune.protocol.forking import HOME, ForkServerHello, ForkServerSpec
+from autotune.sandbox.process_tree import warnings_held_back
 
 READY_LIMIT_S = 180.0
 """Longest time for the imports: a cold disk, a large framework."""
@@ -82,7 +83,7 @@ class ForkServer:
         command = FORK_SERVER.command_by(python, *words)
         if spec.layers is not None:
             command = SERVER_LAUNCH.command(*words, *command)
-        with (self.folder / "server.log").open("wb") as log, theirs:
+        with (self.folder / "server.log").open("wb") as log, theirs, warnings_held_back():
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -18,7 +18,7 @@ from pathlib import Path
 from autotune.protocol.codec import decode, encode
 from autotune.protocol.forking import ForkServerHello, ForkServerSpec
 from autotune.sandbox import landlock, namespaces
-from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl
+from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, ignore_signals, prctl
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.trial.start import forked_start
 from autotune.trial.start.fork_requests import serve, stand_down
@@ -32,8 +32,7 @@ def main(there: frozenset[str], spec_path: str, descriptor: str) -> None:
         spec_path: Path of a `ForkServerSpec`.
         descriptor: The socket to the tuner.
     """
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(signum, signal.SIG_IGN)
+    ignore_signals()
     tuner = socket.socket(fileno=int(descriptor))
     # Imports take long, and the server reads nothing from the tuner meanwhile.
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
