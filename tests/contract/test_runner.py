@@ -20,6 +20,7 @@ from autotune.space.script_settings import script_settings_of
 from autotune.units import MIB
 from tests.contract.runner_contract import AtOnceContract, RunnerContract, finish
 from tests.integration.runner.ground import SCRIPTS, make_job
+from tests.jobs import changed
 from tests.unit.facts import script_facts
 from tests.unit.grids import CAP_BYTES, grid
 from tests.unit.runner.samples import job
@@ -87,7 +88,7 @@ def probed_trial(project: Path, cold: Runner) -> TrialJob:
     facts = run.probe_result().facts
     assert facts is not None
     own = script_settings_of(facts)
-    return replace(probe, mode=Mode.TRIAL, settings=own, script_settings=own, facts=facts)
+    return changed(probe, mode=Mode.TRIAL, settings=own, script_settings=own, facts=facts)
 
 
 @pytest.mark.slow
@@ -106,4 +107,4 @@ class TestCold(RunnerContract):
 
     @pytest.fixture
     def probe(self, probed_trial: TrialJob) -> TrialJob:
-        return replace(probed_trial, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
+        return changed(probed_trial, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)

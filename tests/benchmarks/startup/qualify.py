@@ -22,6 +22,7 @@ from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
 from autotune.study.target import open_target
 from tests.integration.shapes.shapes import SHAPES
+from tests.jobs import changed
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 180.0
@@ -109,9 +110,8 @@ def _start_of(script: Script, folder: Path, device: str) -> Found:
             return _untried(script, f"its probe taught nothing: {probed.reason}")
         workspace.probe_is_through()
         script_settings = script_settings_of(probed.facts)
-        job = replace(
-            replace(jobs, facts=probed.facts, script_settings=script_settings).trial(script_settings), window=BRIEF
-        )
+        jobs = replace(jobs, facts=probed.facts, script_settings=script_settings)
+        job = changed(jobs.trial(script_settings), window=BRIEF)
         with ForkRunner(cold, probed.facts, least_preparation_s=0.0) as runner:
             result = runner.start(job).result()
         return Found(name=script.name, start=result.start, reason=result.start_reason, saved_s=result.saved_s)
