@@ -1,8 +1,7 @@
-"""A diagnosis from beginning to end: the script runs once to be known and once to be measured and looked at."""
+"""Diagnoses a script in two runs: a probe, and a measurement followed by a look at the training loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,74 +10,70 @@ from autotune.diagnose.findings import make_diagnosis
 from autotune.errors import HostError
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.diagnosis import Diagnosis
-from autotune.model.events import Event, Notice, ProbeStarted, TrialStarted
+from autotune.model.events import Notice, OnEvent, TrialStarted
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import PAST_ITS_EPOCH, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import PROFILE_FILES
-from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.open_runner import RunnerFactory, open_runner
 from autotune.runner.opened_workspace import open_workspace
 from autotune.runner.quiet_wait import QuietWait
+from autotune.runner.runner import Runner
 from autotune.settings import Settings
 from autotune.space.script_settings import misread, script_settings_of, with_readings
 from autotune.spec import SearchSpec
 from autotune.study.jobs import Jobs
-from autotune.study.probing import probe_script
+from autotune.study.probing import probe
 from autotune.study.protection_record import wish_of
 from autotune.study.stop import StopRequest, wait_for
 from autotune.study.target import open_target
 from autotune.verdict.judge import ENDED_EARLY
 
 OBSERVATION_LIMIT_S = 120.0
-"""What looking may take on top of a trial: some seconds for each part, more where steps are long."""
+"""Longest time for the look at the loop, in seconds, beside `STEPS_LOOKED_AT` steps: some seconds for each part."""
 STEPS_LOOKED_AT = 40
 SHORTER = 0.25
-"""Of the window, where a script that stops after so many seconds left none to look at it."""
+"""Length of the next window relative to the last, for a script that ended before the look at the loop."""
 MAX_ATTEMPTS = 3
-"""Runs of a script that ends, or fails, where it would not if its epochs were left alone."""
+"""Most runs of a script that ended or failed because of the measurement."""
 
 
 def diagnose(
     spec: SearchSpec,
     *,
     profiles_to: Path | None = None,
-    on_event: Callable[[Event], None],
+    on_event: OnEvent,
     stop: StopRequest | None = None,
+    open_runner: RunnerFactory = open_runner,
 ) -> Diagnosis:
-    """Measures the script under its own settings, looks at its loop, and says what to do. Nothing is stored.
+    """Measures the script under the script's own settings, looks at the training loop, and advises. Stores nothing.
 
     Args:
-        spec: The script, the device and the cap; what is to be searched is not looked at.
-        profiles_to: Folder for profiles; None = none are made.
-        on_event: Told how it goes.
-        stop: May end it.
+        spec: The script, the device and the memory cap; ranges are ignored.
+        profiles_to: Folder for profiles; None = no profiles.
+        on_event: Receives every event.
+        stop: Ends the diagnosis early.
+        open_runner: Builds the runner.
 
     Raises:
-        EveryTrialFailedError: The script failed, or ended before it could be looked at.
-        NoFeasibleSettingsError: It needs more memory than the cap.
-        HostError: The device is not there or not free, or a profile cannot be written.
-        InterruptedError: A stop was asked for.
+        EveryTrialFailedError: The script failed, or ended before the look at the loop.
+        NoFeasibleSettingsError: The script needs more memory than the cap.
+        HostError: The device is missing or in use, or a profile cannot be written.
+        InterruptedError: The user asked to stop.
     """
     stop = stop or StopRequest()
     target = open_target(spec)
     workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
-        on_event(ProbeStarted())
-        runner = ColdRunner(workspace, target.device)
-        facts = probe_script(
-            Jobs(spec=spec, target=target), runner, workspace.probe_is_through, stop, learns_reduction=False
-        )
-        target, script_settings = (
-            target.where_it_trains(facts, spec, on_event).as_probed(facts),
-            script_settings_of(facts),
-        )
+        probed = probe(spec, target, workspace, open_runner, stop, on_event, learns_reduction=False)
+        target, facts, script_settings = probed.target, probed.facts, script_settings_of(probed.facts)
         on_event(Notice(message="it runs once more, to be measured and looked at", is_warning=False))
         jobs = Jobs(spec=spec, target=target, facts=facts, script_settings=script_settings)
         job = _job(jobs, script_settings, facts, profiles=profiles_to is not None)
         on_event(TrialStarted(number=0, settings=script_settings, stage="diagnosis"))
         quiet = QuietWait(target.device, is_shared=spec.share_gpu)
-        result = _run(job, ColdRunner(workspace, target.device), quiet, stop, profiles_to)
+        result = _run(job, open_runner(workspace, target.device), quiet, stop, profiles_to)
     finally:
         workspace.remove()
     readings = misread(script_settings, (rank.observed for rank in result.ranks), device_is_cpu=target.device.is_cpu)
@@ -89,16 +84,14 @@ def diagnose(
 
 
 def _job(jobs: Jobs, script_settings: Settings, facts: ScriptFacts, *, profiles: bool) -> TrialJob:
-    """A measurement as long as one of the finals, with a look at the loop after it."""
+    """A measurement as long as a final, followed by a look at the loop."""
     job = jobs.trial(script_settings, is_final=True)
     limit_s = job.total_limit_s + OBSERVATION_LIMIT_S + STEPS_LOOKED_AT * facts.step_s
     return replace(job, diagnoses=True, profiles=profiles, total_limit_s=limit_s)
 
 
-def _run(
-    job: TrialJob, runner: ColdRunner, quiet: QuietWait, stop: StopRequest, profiles_to: Path | None
-) -> TrialResult:
-    """The result, as quiet as can be; of another run where the script took its epochs, or its length, amiss."""
+def _run(job: TrialJob, runner: Runner, quiet: QuietWait, stop: StopRequest, profiles_to: Path | None) -> TrialResult:
+    """The result of a run on a quiet machine; of another run when the measurement itself ended the script early."""
     for _ in range(MAX_ATTEMPTS):
         found = quiet.wait(lambda: bool(stop.level))
         handle = runner.start(job)
@@ -115,7 +108,7 @@ def _run(
 
 
 def _changed(job: TrialJob, result: TrialResult) -> TrialJob | None:
-    """The job that may do better; None where none would."""
+    """A job with a better chance; None when no other job has one."""
     if not job.keeps_epochs and any(PAST_ITS_EPOCH in rank.notes for rank in result.ranks):
         return replace(job, keeps_epochs=True)
     if job.script_steps is None and result.reason == ENDED_EARLY and result.ranks:

@@ -1,17 +1,19 @@
 """A runner over any callable from settings to a measurement: simulations, other people's benchmarks.
 
-    FunctionRunner(lambda settings: 100.0 * (1 + settings.num_workers), facts)
+    runner = FunctionRunner(lambda settings: 100.0 * (1 + settings.num_workers), facts)
+    search(spec, on_event=print, open_runner=lambda workspace, device, facts=None: runner)    # autotune.study.searching
 
-is a runner like any other, for whatever works with runners and jobs. To search a callable, `search_function` of
-`autotune.lab.function_search` needs neither jobs nor facts.
+searches the callable as `autotune search` searches a script. `search_function` of `autotune.lab.function_search` needs
+neither a script's facts nor a database.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from autotune.model.facts import ScriptFacts
+from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, ProbeResult, StartKind, TrialResult
 from autotune.protocol.job import Mode, TrialJob
@@ -21,11 +23,11 @@ DEFAULT_HALF_WIDTH_RATIO = 0.02
 
 
 class OutOfMemoryError(MemoryError):
-    """What a callable raises for settings that do not fit; MemoryError and torch's own error mean the same.
+    """Raised by a callable for settings that do not fit; MemoryError and torch's own error mean the same.
 
     Args:
-        message: Why, as one sentence.
-        peak_memory_bytes: What the settings needed at least, where that is known; a search learns from it.
+        message: The reason, as one sentence.
+        peak_memory_bytes: Least memory needed by the settings, in bytes, for the search to learn from; None = unknown.
     """
 
     def __init__(self, message: str = "It ran out of memory.", *, peak_memory_bytes: int | None = None) -> None:
@@ -35,22 +37,22 @@ class OutOfMemoryError(MemoryError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """What a callable says of settings."""
+    """A callable's answer for settings."""
 
     samples_per_second: float | None
     """None = out of memory."""
     peak_memory_bytes: int | None = None
-    """Compared with the cap; None = not known."""
+    """Bytes to compare with the cap; None = unknown."""
     half_width_ratio: float = DEFAULT_HALF_WIDTH_RATIO
     """Half the width of the rate's interval, relative to the rate."""
     compute_samples_per_second: float | None = None
-    """Rate without the loader: lets a search see what more workers can bring."""
+    """Rate without the loader: the limit of any gain by more workers; None = unknown."""
     data_wait_fraction: float = 0.0
     """Share of the time spent waiting for data, 0 to 1."""
 
 
 Answer = float | Measured | TrialResult
-"""What a callable may say of settings: samples per second, or more."""
+"""A callable's answer for settings: samples per second, or more."""
 
 
 class FunctionRunner:
@@ -58,7 +60,7 @@ class FunctionRunner:
 
     Args:
         measure: Called with the settings of a trial; see `evaluate`.
-        facts: What a probe says of the imagined script.
+        facts: Facts of the imagined script, for the probe.
     """
 
     def __init__(self, measure: Callable[[Settings], Answer], facts: ScriptFacts) -> None:
@@ -68,29 +70,37 @@ class FunctionRunner:
     def start(self, job: TrialJob) -> FinishedRun:
         """Evaluates the callable; the run is over when this returns."""
         if job.mode in (Mode.PROBE, Mode.SPLIT_PROBE):
-            return FinishedRun(ProbeResult(facts=self._facts), None)
+            return FinishedRun(imagined_probe(job, self._facts), None)
         assert job.request.settings is not None
         return FinishedRun(None, evaluate(self._measure, job.request.settings, job.cap_bytes))
 
+    def close(self) -> None:
+        """Does nothing: no process is kept for later runs."""
+
 
 class FinishedRun:
-    """A run that was over before it was asked."""
+    """A run over from its start.
+
+    Args:
+        probe: Result of a probe; None for a trial.
+        trial: Result of a trial; None for a probe.
+    """
 
     def __init__(self, probe: ProbeResult | None, trial: TrialResult | None) -> None:
         self._probe, self._trial = probe, trial
 
     def poll(self) -> bool:
-        """Always over."""
+        """Whether the run is over: always."""
         return True
 
     def gauges(self) -> None:
-        """Nothing: nobody looked."""
+        """None: no process to look at."""
 
     def cancel(self) -> None:
-        """Too late: it is over."""
+        """Does nothing: the run is over."""
 
-    def result(self) -> TrialResult:
-        """The result of a trial."""
+    def result(self, *, profiles_to: Path | None = None) -> TrialResult:
+        """The result of a trial; no profiles are written."""
         if self._trial is None:
             raise ValueError("this run was a probe")
         return self._trial
@@ -102,11 +112,26 @@ class FinishedRun:
         return self._probe
 
 
-def evaluate(function: Callable[[Settings], Answer], settings: Settings, cap_bytes: int) -> TrialResult:
-    """What a callable says of settings, as the result of a trial under a cap.
+def imagined_probe(job: TrialJob, facts: ScriptFacts) -> ProbeResult:
+    """The probe of an imagined script: the facts, and for a batch in parts the losses of a script with these facts."""
+    if job.mode is Mode.PROBE or facts.first_loss is None or job.request.settings is None:
+        return ProbeResult(facts=facts)
+    num_parts = job.request.settings.grad_accum_steps
+    if facts.loss_reduction in (LossReduction.MEAN, LossReduction.TOKEN_MEAN):
+        return ProbeResult(facts=facts, first_losses=(facts.first_loss,) * num_parts)
+    if facts.loss_reduction is LossReduction.SUM:
+        # The parts' gradients are scaled as for a mean before their sum.
+        norm = facts.first_grad_norm / num_parts if facts.first_grad_norm is not None else None
+        losses = (facts.first_loss / num_parts,) * num_parts
+        return ProbeResult(facts=replace(facts, first_grad_norm=norm), first_losses=losses)
+    return ProbeResult(facts=facts)
 
-    A callable that raises MemoryError (`OutOfMemoryError` with the peak, or torch's of that name) ran out of memory.
-    Any other exception is its author's, and goes through. Figures that no training has raise ValueError.
+
+def evaluate(function: Callable[[Settings], Answer], settings: Settings, cap_bytes: int) -> TrialResult:
+    """A callable's answer for settings, as the result of a trial under a cap.
+
+    A callable runs out of memory by raising MemoryError, `OutOfMemoryError` with the peak, or torch's error of the same
+    name. Any other exception goes through. Impossible figures raise ValueError.
     """
     try:
         answer = function(settings)

@@ -1,10 +1,9 @@
-"""Recording a complete grid from beginning to end: the same script, machine and space as before, or by a new probe."""
+"""Records a complete grid, or goes on with a recording of the same script, machine and space."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,69 +15,75 @@ from autotune.lab.grid import Grid, GridHeader
 from autotune.lab.grid_file import GridFile, check_place, create_grid, open_grid
 from autotune.lab.grid_recorder import Recorder, num_left, num_measured
 from autotune.lab.grid_space import enumerate_cells, grid_space, space_to_record
-from autotune.model.events import Event, Notice, ProbeFinished, ProbeStarted, SearchStarted
-from autotune.model.facts import ScriptFacts, samples_unit
-from autotune.runner.cold_runner import ColdRunner
-from autotune.runner.fork_runner import ForkRunner
+from autotune.model.events import Notice, OnEvent, SearchStarted
+from autotune.runner.open_runner import RunnerFactory, open_runner
 from autotune.runner.opened_workspace import open_workspace
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
-from autotune.space.derive import derive_space
-from autotune.space.offers import useful_arguments
 from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments
 from autotune.study.fingerprint import study_fingerprint, what_changed
 from autotune.study.jobs import Jobs
-from autotune.study.probing import probe_script
+from autotune.study.probing import Probed, probe
 from autotune.study.protection_record import wish_of
 from autotune.study.stop import StopRequest
 from autotune.study.target import Target, open_target
 from autotune.study_file.command import as_typed
 
-OnEvent = Callable[[Event], None]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordOptions:
-    """How a grid is recorded."""
+    """Options of a recording."""
 
     out: Path
-    """The recording; gone on with where it is there already."""
+    """The file; an existing recording is continued."""
     repeats: int = 2
     """Rounds over all cells, at least 1."""
     limit_s: float
-    """Longest wall time of this run, probe included; above 0."""
+    """Longest wall time of this run in seconds, probe included; above 0."""
     window_s: float | None = None
-    """Longest measuring window, above 0; long blocks make it longer. None = that of a search's trials."""
+    """Longest measuring window in seconds, above 0; longer for long blocks. None = as in a search."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recording:
-    """How a recording stands at the end of one run."""
+    """The state of a recording after one run."""
 
     out: Path
     num_cells: int
     num_dropped: int
     num_measurements: int
-    """Of cells' own turns, all runs together."""
+    """Measurements by all runs, anchors not counted."""
     num_left: int
-    """Measurements that are missing, anchors not counted."""
+    """Missing measurements, anchors not counted."""
     num_infeasible: int
-    """Cells of which some measurement needed more memory than the cap."""
+    """Cells with a measurement over the memory cap."""
     drift_ratio: float | None
-    """Spread of an anchor's rates, from the lowest to the highest; None where that is not known yet."""
+    """Spread of an anchor's rates, from the lowest to the highest; None = not known yet."""
     is_interrupted: bool
     wall_s: float
 
 
 def record(
-    spec: SearchSpec, options: RecordOptions, *, on_event: OnEvent, stop: StopRequest | None = None
+    spec: SearchSpec,
+    options: RecordOptions,
+    *,
+    on_event: OnEvent,
+    stop: StopRequest | None = None,
+    open_runner: RunnerFactory = open_runner,
 ) -> Recording:
-    """Measures what is missing in a recording, for as long as the time allows.
+    """Measures the missing cells of a recording, for as long as the time allows.
+
+    Args:
+        spec: The script and the ranges of the grid.
+        options: File, rounds and limits.
+        on_event: Receives every event.
+        stop: Ends the recording early.
+        open_runner: Builds the runners.
 
     Raises:
-        UsageError: The file is of another script, command, machine or grid; the differences are named.
-        AutotuneError: Whatever the user, the machine or the script caused, as in a search.
+        UsageError: The file is of another script, command, machine or grid; the message names the differences.
+        AutotuneError: The user, the machine or the script caused an error, as in a search.
     """
     began = time.monotonic()
     stop = stop or StopRequest()
@@ -91,7 +96,7 @@ def record(
         workspace = _open_workspace(spec, options)
         stack.callback(workspace.leave)
         if file is None or num_left(file, options.repeats):
-            header, target = _prepare(spec, options, known, target, workspace, on_event, stop)
+            header, target = _prepare(spec, options, known, target, workspace, open_runner, on_event, stop)
             if file is None:
                 create_grid(options.out, header)
                 file = stack.enter_context(open_grid(options.out))
@@ -101,7 +106,7 @@ def record(
                 file,
                 repeats=options.repeats,
                 jobs=Jobs(spec=spec, target=target, facts=header.facts, script_settings=header.natural),
-                runner=stack.enter_context(ForkRunner(ColdRunner(workspace, target.device), header.facts)),
+                runner=stack.enter_context(closing(open_runner(workspace, target.device, header.facts))),
                 deadline=began + options.limit_s,
                 stop=stop,
                 on_event=on_event,
@@ -124,10 +129,10 @@ def record(
 
 
 def _open_target(spec: SearchSpec, options: RecordOptions, known: GridHeader | None) -> Target:
-    """This machine, under the cap of the recording where there is one already.
+    """This machine, under the memory cap of the recording when there is one.
 
     Raises:
-        UsageError: The recording is of something else.
+        UsageError: The recording is of another script, command, machine or grid.
     """
     target = open_target(spec)
     if known is None:
@@ -144,7 +149,7 @@ def _open_target(spec: SearchSpec, options: RecordOptions, known: GridHeader | N
 
 
 def _open_workspace(spec: SearchSpec, options: RecordOptions) -> Workspace:
-    """The folder of this recording, the one of an earlier run where it is still there."""
+    """The folder of this recording, kept from an earlier run when possible."""
     study_id = f"record {options.out.resolve()}"
     workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec))
     workspace.remove_leftovers()
@@ -160,7 +165,7 @@ def _refuse(out: Path, changes: list[str]) -> None:
 
 
 def _asked(spec: SearchSpec, options: RecordOptions) -> dict[str, Any]:
-    """What the user asked, as far as every cell depends on it, by the header's fields."""
+    """The user's wishes with an effect on every cell, by fields of the header."""
     return {
         "memory_cap": spec.memory_cap,
         "effective_batch": spec.effective_batch,
@@ -176,55 +181,39 @@ def _prepare(
     known: GridHeader | None,
     target: Target,
     workspace: Workspace,
+    open_runner: RunnerFactory,
     on_event: OnEvent,
     stop: StopRequest,
 ) -> tuple[GridHeader, Target]:
-    """The recording's header, and the site that its script trains on; the probe runs where its files are not here."""
+    """The header of the recording and the target of the script, by a new probe unless the probe's files are here."""
     if known is not None and workspace.has_probe_layer():
         return known, target
-    began = time.monotonic()
-    on_event(ProbeStarted())
-    workspace.forget_probe()
-    runner = ColdRunner(workspace, target.device)
-    facts = probe_script(Jobs(spec=spec, target=target), runner, workspace.probe_is_through, stop, on_event)
-    target = target.where_it_trains(facts, spec, on_event)
+    probed = probe(spec, target, workspace, open_runner, stop, on_event)
     if known is not None:
-        changes = derive_space(facts, target.machine, spec).script_settings.differences(known.natural)
+        changes = probed.space.script_settings.differences(known.natural)
         _refuse(options.out, [f"the script's own {name} is {now}, was {was}" for name, (now, was) in changes.items()])
-        return known, target
-    header, refused = _new_header(spec, options, target, facts)
-    wall_s = time.monotonic() - began
-    on_event(
-        ProbeFinished(
-            facts=facts,
-            natural=header.natural,
-            refused=refused,
-            wall_s=wall_s,
-            samples_unit=samples_unit(facts, spec.samples_per_step),
-            arguments=useful_arguments(facts, target.machine, spec),
-        )
-    )
+        return known, probed.target
+    header = _new_header(probed, options)
+    on_event(probed.event)
     if header.dropped:
         message = f"{len(header.dropped)} combinations are left out, the first because: {header.dropped[0][1]}"
         on_event(Notice(message=message, is_warning=False))
-    return header, target
+    return header, probed.target
 
 
-def _new_header(
-    spec: SearchSpec, options: RecordOptions, target: Target, facts: ScriptFacts
-) -> tuple[GridHeader, tuple[tuple[str, str], ...]]:
-    """The header of a new recording, and what the script or the machine refuse."""
-    space = grid_space(derive_space(facts, target.machine, spec), spec)
+def _new_header(probed: Probed, options: RecordOptions) -> GridHeader:
+    spec, target = probed.spec, probed.target
+    space = grid_space(probed.space, spec)
     enumeration = enumerate_cells(space)
     own = enumeration.cells[0].to_dict()
 
     def changes(settings: Settings) -> dict[str, Any]:
         return {name: value for name, value in settings.to_dict().items() if value != own[name]}
 
-    # Where the folder lies is no matter; cap and batch are compared by name, as they were asked.
+    # A resume may find the script in another folder; the header names cap and batch as the user wrote them.
     elsewhere = ("cwd", "effective_batch", "memory_cap")
     fingerprint = {name: value for name, value in study_fingerprint(spec, target).items() if name not in elsewhere}
-    header = GridHeader(
+    return GridHeader(
         study=spec.study,
         command=as_typed(mask_arguments(spec.command)),
         fingerprint=fingerprint,
@@ -234,14 +223,13 @@ def _new_header(
         repeats=options.repeats,
         natural=space.script_settings,
         space=space_to_record(space),
-        facts=facts,
+        facts=probed.facts,
         cells=tuple(map(changes, enumeration.cells)),
         dropped=tuple((changes(settings), reason) for settings, reason in enumeration.dropped),
         autotune=__version__,
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         **_asked(spec, options),
     )
-    return header, space.refused
 
 
 def _started(spec: SearchSpec, options: RecordOptions, target: Target, file: GridFile) -> SearchStarted:

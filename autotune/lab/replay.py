@@ -23,10 +23,10 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from autotune.lab.function_runner import FinishedRun
+from autotune.lab.function_runner import FinishedRun, imagined_probe
 from autotune.lab.grid import Grid
 from autotune.model.outcome import Outcome
-from autotune.model.result import Measurement, ProbeResult, StartKind, TrialResult
+from autotune.model.result import Measurement, StartKind, TrialResult
 from autotune.protocol.job import Mode, TrialJob
 from autotune.settings import Settings
 
@@ -64,11 +64,14 @@ class ReplayRunner:
             ValueError: The job's cap is not the recording's.
         """
         if job.mode in (Mode.PROBE, Mode.SPLIT_PROBE):
-            return FinishedRun(ProbeResult(facts=self._grid.header.facts), None)
+            return FinishedRun(imagined_probe(job, self._grid.header.facts), None)
         if job.cap_bytes != self._grid.header.memory_cap_bytes:
             raise ValueError(f"the grid is of a cap of {self._grid.header.memory_cap_bytes} bytes, not {job.cap_bytes}")
         assert job.request.settings is not None
         return FinishedRun(None, self.answer(job.request.settings))
+
+    def close(self) -> None:
+        """Does nothing: no process is kept for later runs."""
 
     def answer(self, settings: Settings) -> TrialResult:
         """What a trial of these settings would have reported.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.model.facts import ArgumentFacts, ScriptFacts
@@ -133,3 +134,5 @@ Event = (
     | FinalFinished
     | Notice
 )
+OnEvent = Callable[[Event], None]
+"""A subscriber: receives every event, and must not raise."""

@@ -48,6 +48,9 @@ class ColdRunner:
         """
         return self.start_with(job, self._launch, Start(kind=StartKind.COLD, reason=start_reason))
 
+    def close(self) -> None:
+        """Does nothing: no process is kept for later runs."""
+
     def start_with(self, job: TrialJob, launch: Launch, start: Start) -> Handle:
         """Starts a run in the surroundings of every trial, with a supervisor by `launch`.
 

@@ -225,12 +225,19 @@ class PreparingRun:
             self._handle = self._preparation.handle
         self._handle.cancel()
 
-    def result(self) -> TrialResult:
-        """Waits for the trial; the judged result."""
+    def result(self, *, profiles_to: Path | None = None) -> TrialResult:
+        """Waits for the trial; the judged result.
+
+        Args:
+            profiles_to: Folder for the profiles of a diagnosis; None = leave the profiles.
+
+        Raises:
+            OSError: The profiles cannot be written.
+        """
         self.wait()
         assert self._handle is not None
         is_cancelled = self._handle is self._preparation.handle
-        return self._preparation.result() if is_cancelled else self._handle.result()
+        return self._preparation.result() if is_cancelled else self._handle.result(profiles_to=profiles_to)
 
     def probe_result(self) -> ProbeResult:
         """Waits for the probe; the result."""

@@ -24,8 +24,15 @@ class Run(Protocol):
     def cancel(self) -> None:
         """Ends the run and all of its processes; the result is then judged as interrupted."""
 
-    def result(self) -> TrialResult:
-        """The judged result of a finished trial; to be called once."""
+    def result(self, *, profiles_to: Path | None = None) -> TrialResult:
+        """The judged result of a finished trial; to be called once.
+
+        Args:
+            profiles_to: Folder for the profiles of a diagnosis; None = leave the profiles.
+
+        Raises:
+            OSError: The profiles cannot be written.
+        """
 
     def probe_result(self) -> ProbeResult:
         """The result of a finished probe; to be called once."""
@@ -40,6 +47,9 @@ class Runner(Protocol):
 
     def start(self, job: TrialJob) -> Run:
         """Starts to answer the job's request. The result tells of a command that cannot be started."""
+
+    def close(self) -> None:
+        """Ends the processes kept for later runs; a later `start` makes new ones."""
 
 
 class Supervisor(Protocol):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, TYPICAL_RUN_SPREAD, half_width
 from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
-from autotune.model.events import Event, FinalFinished, FinalsStarted, FinalStarted
+from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, OnEvent
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.search.history import FinishedTrial
+from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision
-from autotune.store.records import FinalRecord
+from autotune.store.records import FinalRecord, TrialRecord
 from autotune.store.repository import Repository
 from autotune.study.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
 from autotune.study.stop import StopRequest
@@ -61,7 +61,7 @@ class Finals:
         repository: Repository,
         budget: Budget,
         stop: StopRequest,
-        on_event: Callable[[Event], None],
+        on_event: OnEvent,
         seed: int,
     ) -> None:
         self._study, self._loop, self._repository = study, loop, repository
@@ -311,6 +311,24 @@ def _tie_key(trial: FinishedTrial, records: Sequence[FinalRecord]) -> tuple[floa
     peaks = [record.result.peak_memory_bytes or 0 for record in records if record.number == trial.number]
     peak = round(math.log(max(peaks, default=1) or 1) / math.log(1.1))
     return (peak, trial.settings.num_workers, PRECISION_ORDER.index(trial.settings.precision), trial.number)
+
+
+def num_rivals(trials: Sequence[FinishedTrial], history: History) -> int:
+    """Number of the trials with settings different from the script's own."""
+    return sum(trial.settings != history.script_settings for trial in trials)
+
+
+def results_without_choice(
+    history: History, finalists: Sequence[FinishedTrial], read_trials: Callable[[], Sequence[TrialRecord]]
+) -> dict[int, TrialResult]:
+    """Results of the finalists' own trials, by number; empty when the finalists were chosen among several trials.
+
+    A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing.
+    """
+    if finalists and num_rivals(history.feasible, history) > 1:
+        return {}
+    numbers = {trial.number for trial in (*finalists, history.baseline) if trial is not None}
+    return {trial.number: trial.result for trial in read_trials() if trial.number in numbers}
 
 
 def fits(records: Sequence[FinalRecord], number: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.model.facts import ScriptFacts
@@ -74,7 +74,7 @@ class BatchProbe:
         return tuple(gains)
 
 
-def describe(gains: tuple[BatchGain, ...], *, can_search: bool = True) -> str:
+def describe(gains: Sequence[BatchGain], *, can_search: bool = True) -> str:
     """The gains as one note for the user; empty where a larger batch brings nothing worth mentioning.
 
     Args:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from autotune.measure.paired import Comparison
+from autotune.model.maps import all_maps, mapped_settings
 from autotune.model.search_result import Status
 from autotune.search.history import FinishedTrial, History
-from autotune.store.records import FinalRecord, TrialRecord
+from autotune.space.refusals import why_no_split
+from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.study.budget import Budget
 from autotune.study.compile_cost import compile_note
-from autotune.study.finals import FinalsResult
+from autotune.study.finals import FinalsResult, num_rivals
+from autotune.study.fingerprint import changed_code
+from autotune.study.larger_batches import BatchGain, describe
 from autotune.study.protection_record import changed_words
 from autotune.units import format_rate
 from autotune.verdict.format_parity import NOT_CLAIMED
@@ -62,6 +68,33 @@ def notes_of(
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
     )
+
+
+def notes_on_search(
+    study: StudyRecord, status: Status, history: History, gains: Sequence[BatchGain], budget: Budget
+) -> Iterator[str]:
+    """Notes on the search itself: a sufficient time, a larger batch, a script changed meanwhile.
+
+    Args:
+        study: The study, with the facts of the probe.
+        status: Status of the result.
+        history: The finished trials.
+        gains: Rates at larger batches.
+        budget: Time of the search.
+    """
+    spec, facts = study.spec, study.facts
+    assert facts is not None
+    if status is Status.TOO_SHORT:
+        enough_s = max(budget.enough_s(has_rival=num_rivals(history.feasible, history) > 0), budget.total_s)
+        trials = ", and --trials 10 or more" if spec.max_trials is not None else ""
+        minutes = math.ceil(enough_s / 30) / 2
+        yield f"About --time {minutes:g}m is enough to compare one other setting with yours{trials}."
+    mapped = mapped_settings(all_maps(spec.maps, facts))
+    why_fixed = why_no_split(facts, splits_batch_norm=spec.allow_batchnorm_accumulation, mapped=mapped)
+    if gain := describe(gains, can_search=not why_fixed):
+        yield gain
+    if changes := changed_code(spec, study.fingerprint):
+        yield f"The trials ran several versions of the script, since {'; '.join(changes)} meanwhile. Search again."
 
 
 def _on_files(escaped: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One study being searched by this process: its lease, its workspace, and how it is left."""
+"""Opens a study in this process: the lease, the workspace, and the state left behind."""
 
 from __future__ import annotations
 
@@ -7,53 +7,52 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.errors import AutotuneError, StoreError
-from autotune.model.events import Notice, SearchStarted
+from autotune.model.events import Notice, OnEvent, SearchStarted
 from autotune.model.search_result import SearchResult, Status
 from autotune.protocol.protection import SENTENCES, Protection
+from autotune.runner.open_runner import RunnerFactory
 from autotune.runner.opened_workspace import open_workspace
 from autotune.sandbox.workspace import Workspace
-from autotune.store.records import Owner, StudyRecord
-from autotune.store.repository import Repository
+from autotune.store.records import Owner
 from autotune.store.url import mask_url
 from autotune.study.budget import Budget
 from autotune.study.protection_record import wish_of
 from autotune.study.publish import interrupted_result
 from autotune.study.removal import workspace_id
 from autotune.study.stop import StopRequest
-from autotune.study.study import OnEvent, Study
-from autotune.study.target import Target
+from autotune.study.stored_study import StoredStudy
+from autotune.study.study import Study
 
 
 class OpenStudy:
-    """One study being searched by this process, under its lease.
+    """A study searched by this process, under the lease of this process.
 
     Args:
-        study: The study, which is in the repository.
-        target: Where its trials run.
-        repository: Where it is stored.
-        on_event: Told of everything.
-        stop: May end it.
+        stored: The study.
+        on_event: Receives every event.
+        stop: Ends the study early.
+        open_runner: Builds the runners of the probe and of the trials.
     """
 
     def __init__(
-        self, study: StudyRecord, target: Target, repository: Repository, on_event: OnEvent, stop: StopRequest
+        self, stored: StoredStudy, *, on_event: OnEvent, stop: StopRequest, open_runner: RunnerFactory
     ) -> None:
-        self._repository, self._on_event = repository, on_event
-        self._name, self._spec = study.name, study.spec
+        self._stored, self._repository, self._on_event = stored, stored.repository, on_event
+        self._name, self._spec = stored.name, stored.spec
         self._owner = Owner.this_process()
-        self._budget = Budget(study.spec.budget_s, study.spent_s)
+        self._budget = Budget(stored.spec.budget_s, stored.record.spent_s)
         self._study = Study(
-            study, target, repository, owner=self._owner, budget=self._budget, on_event=on_event, stop=stop
+            stored, owner=self._owner, budget=self._budget, on_event=on_event, stop=stop, open_runner=open_runner
         )
 
     def run(self) -> SearchResult:
-        """Probe, trials, finals, config."""
+        """Runs the study under the lease, and removes the workspace unless a resume needs it."""
         self._repository.acquire_lease(self._name, self._owner, now=datetime.now(UTC))
         try:
             workspace, is_over = self._open_workspace(), False
             try:
                 result = self._run_in(workspace)
-                # Without the probe's layer there is nothing in it that a resume would miss.
+                # A resume needs nothing but the probe's layer.
                 is_over = result.status is not Status.INTERRUPTED or not workspace.has_probe_layer()
             except AutotuneError as error:
                 is_over = self._is_of_no_use(error)
@@ -76,14 +75,13 @@ class OpenStudy:
             return self._interrupted_before_trials()
 
     def _is_of_no_use(self, error: BaseException) -> bool:
-        """Whether the study has taught nothing, and cannot: its name is free again then."""
-        return (
-            self._study.study.facts is None and isinstance(error, AutotuneError) and not isinstance(error, StoreError)
-        )
+        """Whether the error leaves a study without facts, whose name becomes free again."""
+        is_of_study = isinstance(error, AutotuneError) and not isinstance(error, StoreError)
+        return self._stored.record.facts is None and is_of_study
 
     def _leave_after(self, error: BaseException) -> None:
         if isinstance(error, StoreError):
-            return  # Nothing else could be written; the lease of the dead is taken over.
+            return  # The database is out of reach; another process takes over the lease of a dead one.
         with suppress(StoreError):
             if self._is_of_no_use(error):
                 self._repository.delete_study(self._name)
@@ -112,22 +110,22 @@ class OpenStudy:
 
     def _interrupted_before_trials(self) -> SearchResult:
         self._repository.set_status(self._name, Status.INTERRUPTED.value)
-        return interrupted_result(self._study.study, self._study.target, wall_s=self._budget.spent_s)
+        return interrupted_result(self._stored.record, self._stored.target, wall_s=self._budget.spent_s)
 
     def _say_started(self) -> None:
-        spec, host = self._spec, self._study.target.host
+        spec, host = self._spec, self._stored.target.host
         finished = [t for t in self._repository.trials(self._name) if t.result.outcome.is_finished]
         self._on_event(
             SearchStarted(
                 study=self._name,
                 script=spec.script,
                 machine=f"{host.device}, {host.usable_cpus:g} usable cores, torch {host.torch}",
-                memory_cap_bytes=self._study.target.cap_bytes,
+                memory_cap_bytes=self._stored.target.cap_bytes,
                 max_trials=spec.trials_limit,
                 budget_s=spec.budget_s,
                 num_finished=len(finished),
                 storage=mask_url(self._repository.url),
                 cwd=spec.cwd,
-                spent_s=self._study.study.spent_s,
+                spent_s=self._stored.record.spent_s,
             )
         )

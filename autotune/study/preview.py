@@ -1,69 +1,70 @@
-"""What a search would do: with nothing started, or after the probe alone."""
+"""Previews a search: with nothing started, or after the probe alone."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.model.events import Event, ProbeFinished, ProbeStarted
-from autotune.model.facts import samples_unit
+from autotune.model.events import OnEvent, ProbeFinished
 from autotune.model.outcome import Outcome
-from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.open_runner import RunnerFactory, open_runner
 from autotune.runner.opened_workspace import open_workspace
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import PlanFinished, plan
 from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.settings import Settings, Value
-from autotune.space.derive import derive_space
-from autotune.space.offers import useful_arguments
 from autotune.space.search_space import SearchSpace
 from autotune.spec import SearchSpec
 from autotune.store.repository import check_name
 from autotune.store.url import mask_url, resolve_url
-from autotune.study.jobs import Jobs
-from autotune.study.probing import probe_script
+from autotune.study.probing import probe
 from autotune.study.protection_record import wish_of
 from autotune.study.publish import check_config_path
 from autotune.study.stop import StopRequest
 from autotune.study.target import Target, open_target
 
 NUM_FIRST = 6
-"""Settings of the plan that are shown."""
+"""Number of settings shown of the plan."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
-    """The plan of a search. What only the probe can know is empty or None without it."""
+    """The plan of a search; without a probe, the fields learned by the probe are empty or None."""
 
     spec: SearchSpec
     machine: str
     device: str
     memory_cap_bytes: int
     storage: str
-    """Database URL with its secrets masked."""
+    """Database URL with the secrets masked."""
     probe: ProbeFinished | None
     searched: tuple[tuple[str, tuple[Value, ...]], ...]
-    """(setting, allowed values) of what would be searched."""
+    """(setting, allowed values) of the search."""
     num_settings: int | None
     first: tuple[tuple[Settings, str], ...]
-    """First settings of the plan, with their stage, as far as they can be known: see `first_settings`."""
+    """First settings of the plan with their stages: see `first_settings`."""
 
 
 def preview(
-    spec: SearchSpec, *, run_probe: bool, on_event: Callable[[Event], None], stop: StopRequest | None = None
+    spec: SearchSpec,
+    *,
+    run_probe: bool,
+    on_event: OnEvent,
+    stop: StopRequest | None = None,
+    open_runner: RunnerFactory = open_runner,
 ) -> Preview:
-    """What a search would do. Creates no study and no database.
+    """Plans a search without creating a study or a database.
 
     Args:
         spec: The search.
-        run_probe: Run the script once under its own settings; otherwise nothing is started.
-        on_event: Told of the probe.
-        stop: May end the probe.
+        run_probe: Run the script once under the script's own settings; otherwise nothing is started.
+        on_event: Receives the events of the probe.
+        stop: Ends the probe early.
+        open_runner: Builds the runner of the probe.
 
     Raises:
-        AutotuneError: What a search would raise before its first trial, but for what only the database knows.
+        AutotuneError: The errors of a search before the first trial, except the errors of the database.
     """
     check_name(spec.study)
     check_config_path(spec)
@@ -74,32 +75,14 @@ def preview(
     began = time.monotonic()
     workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
-        on_event(ProbeStarted())
-        runner = ColdRunner(workspace, target.device)
-        jobs = Jobs(spec=spec, target=target)
-        facts = probe_script(
-            jobs,
-            runner,
-            workspace.probe_is_through,
-            stop or StopRequest(),
-            on_event,
-            ends_by=began + spec.budget_s,
+        probed = probe(
+            spec, target, workspace, open_runner, stop or StopRequest(), on_event, ends_by=began + spec.budget_s
         )
-        wall_s = time.monotonic() - began
     finally:
         workspace.remove()
-    target = target.where_it_trains(facts, spec, on_event)
-    space = derive_space(facts, target.machine, spec)
-    probe = ProbeFinished(
-        facts=facts,
-        natural=space.script_settings,
-        refused=space.refused,
-        wall_s=wall_s,
-        samples_unit=samples_unit(facts, spec.samples_per_step),
-        arguments=useful_arguments(facts, target.machine, spec),
-    )
-    on_event(probe)
-    return _preview(spec, target, storage, probe, space)
+    event = probed.event
+    on_event(event)
+    return _preview(spec, probed.target, storage, event, probed.space)
 
 
 def _preview(
@@ -121,9 +104,9 @@ def _preview(
 
 
 def first_settings(space: SearchSpace, limits: PlanLimits) -> tuple[tuple[Settings, str], ...]:
-    """The beginning of the plan if all trials were equally fast; a search looks at the figures before each step.
+    """The first settings of the plan with their stages, for trials of equal speed; a search uses the real figures.
 
-    Shorter than `NUM_FIRST` where the plan ends before: what comes then is forecast from the trials' figures.
+    A plan of fewer than `NUM_FIRST` settings is shown in full; a search then forecasts from the trials' figures.
     """
     script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
     trials: list[FinishedTrial] = []

@@ -1,39 +1,130 @@
-"""The probe: what the script is, and how its loss is reduced."""
+"""Runs the probe for searches, dry runs, recordings and diagnoses: facts of the script, and the loss's reduction."""
 
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path, PurePath
 
-from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError, UsageError
-from autotune.model.events import Event, Notice
-from autotune.model.facts import ArgumentFacts, LossReduction, ScriptFacts
+from autotune.errors import AutotuneError, EveryTrialFailedError, NoFeasibleSettingsError, UsageError
+from autotune.model.events import Notice, OnEvent, ProbeFinished, ProbeStarted
+from autotune.model.facts import ArgumentFacts, LossReduction, ScriptFacts, samples_unit
 from autotune.model.maps import all_maps, mapped_settings, target_of
 from autotune.model.result import ProbeResult
 from autotune.protocol.job import TrialJob
+from autotune.runner.open_runner import RunnerFactory
 from autotune.runner.opened_workspace import errors_for_the_user
 from autotune.runner.runner import Runner
 from autotune.runner.unseen_processes import ignores_environment
+from autotune.sandbox.workspace import Workspace
 from autotune.settings import Group
+from autotune.space.derive import derive_space
+from autotune.space.offers import useful_arguments
 from autotune.space.script_settings import script_settings_of
+from autotune.space.search_space import SearchSpace
 from autotune.spec import SearchSpec
 from autotune.store.secrets import mask_arguments, mask_text
 from autotune.study.jobs import Jobs
 from autotune.study.progress import ProgressTeller
 from autotune.study.protection_record import changed_words
 from autotune.study.stop import StopRequest, wait_for
+from autotune.study.target import Target
 from autotune.units import format_seconds
 
 AGREEMENT = 0.2
-"""Relative difference up to which a split loss (or its gradient's norm) is taken to equal the whole one: dropout and
-augmentation draw other numbers for the parts."""
+"""Relative difference up to which a split loss counts as equal to the whole loss: dropout and augmentation draw other
+numbers for the parts."""
 GRADIENT_AGREEMENT = 0.35
+"""Relative difference up to which the norms of two gradients count as equal."""
 WITHOUT_OUTPUTS = (
     "A run failed where the probe did not; from now on runs find the caches that the probe filled, and nothing else of "
     "what it wrote."
 )
+Probing = Callable[[TrialJob], ProbeResult]
+"""Runs one job of a probe to the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probed:
+    """A script after the probe, with the target that trains it."""
+
+    spec: SearchSpec
+    target: Target
+    facts: ScriptFacts
+    wall_s: float
+    """Seconds taken by all runs of the probe."""
+
+    @cached_property
+    def space(self) -> SearchSpace:
+        """The settings to search.
+
+        Raises:
+            SearchSpaceError: The ranges and fixed values of the user leave nothing to search.
+        """
+        return derive_space(self.facts, self.target.machine, self.spec)
+
+    @property
+    def event(self) -> ProbeFinished:
+        """The end of the probe, for subscribers."""
+        space = self.space
+        return ProbeFinished(
+            facts=self.facts,
+            natural=space.script_settings,
+            refused=space.refused,
+            wall_s=self.wall_s,
+            samples_unit=samples_unit(self.facts, self.spec.samples_per_step),
+            arguments=useful_arguments(self.facts, self.target.machine, self.spec),
+        )
+
+
+def probe(
+    spec: SearchSpec,
+    target: Target,
+    workspace: Workspace,
+    open_runner: RunnerFactory,
+    stop: StopRequest,
+    on_event: OnEvent,
+    *,
+    ends_by: float | None = None,
+    learns_reduction: bool = True,
+) -> Probed:
+    """Probes a script anew in a workspace; the later runs of the workspace see the files written by the probe.
+
+    Args:
+        spec: Names the script and the user's wishes.
+        target: Place in which the script runs.
+        workspace: Folder written by the probe.
+        open_runner: Builds the runner.
+        stop: Ends the probe early.
+        on_event: Receives the start and the progress of the probe; the caller tells the end with `Probed.event`.
+        ends_by: Time at which the probe is ended, on the clock of `time.monotonic`; None = never.
+        learns_reduction: Whether later trials may split the batch.
+
+    Raises:
+        UsageError: The interpreter ignores the environment, or the script trains on several devices in one process.
+        EveryTrialFailedError: The script failed, never trained, or was not through in the time.
+        NoFeasibleSettingsError: The script does not fit the memory.
+        InterruptedError: The user asked to stop.
+    """
+    on_event(ProbeStarted())
+    began = time.monotonic()
+    workspace.forget_probe()
+    facts = probe_script(
+        Jobs(spec=spec, target=target),
+        open_runner(workspace, target.device),
+        workspace.probe_is_through,
+        stop,
+        on_event,
+        learns_reduction=learns_reduction,
+        ends_by=ends_by,
+        learn_folders=lambda printed: workspace.learn_folders(printed, Path(spec.cwd)),
+        keep_only_caches=workspace.keep_only_caches,
+    )
+    target = target.where_it_trains(facts, spec, on_event).as_probed(facts)
+    return Probed(spec=spec, target=target, facts=facts, wall_s=time.monotonic() - began)
 
 
 def probe_script(
@@ -41,83 +132,90 @@ def probe_script(
     runner: Runner,
     is_through: Callable[[], None],
     stop: StopRequest,
-    on_event: Callable[[Event], None] = lambda event: None,
+    on_event: OnEvent = lambda event: None,
     *,
     learns_reduction: bool = True,
     ends_by: float | None = None,
     learn_folders: Callable[[str], tuple[Path, ...]] = lambda printed: (),
     keep_only_caches: Callable[[], bool] = lambda: False,
 ) -> ScriptFacts:
-    """Runs the script as it is, then once with its batch in parts where that could be of use.
+    """Runs the script unchanged, then once with the batch in parts when later trials could use parts.
 
     Args:
         jobs: Makes the jobs.
-        runner: Runs them.
-        is_through: Called after the first run: what it wrote is there for all that follow.
-        stop: May end it.
-        on_event: Told how the runs look.
-        learns_reduction: Whether the batch will be split.
-        ends_by: When all the time is spent, on the clock of `time.monotonic`; None = never.
-        learn_folders: Told what a probe that failed has printed; names folders that the next run can write to, and this
-            one could not.
-        keep_only_caches: Drops what the first run wrote but caches; whether there was anything.
+        runner: Runs the jobs.
+        is_through: Called after the first run, whose files all later runs see.
+        stop: Ends the probe early.
+        on_event: Receives the progress of the runs.
+        learns_reduction: Whether later trials may split the batch.
+        ends_by: Time at which the probe is ended, on the clock of `time.monotonic`; None = never.
+        learn_folders: Called with the output of a failed run; returns folders newly writable for the next run.
+        keep_only_caches: Drops the files of the first run, caches excepted; returns whether there were any.
 
     Raises:
-        UsageError: Its interpreter is told to ignore the environment.
+        UsageError: The interpreter ignores the environment.
         EveryTrialFailedError: The script failed, never trained, or was not through in the time.
-        NoFeasibleSettingsError: It needs more than all that is free before its first steps are through, or more than
-            the cap on a device that is shared.
-        InterruptedError: A stop was asked for.
+        NoFeasibleSettingsError: The first steps need more than all free memory, or more than the cap on a shared
+            device.
+        InterruptedError: The user asked to stop.
     """
     _check_is_seen(jobs.spec)
     progress = ProgressTeller(on_event)
-    result = _run(replace(jobs.probe(), ends_by=ends_by), runner, stop, progress)
+
+    def run(job: TrialJob) -> ProbeResult:
+        return _run(replace(job, ends_by=ends_by), runner, stop, progress)
+
+    result = run(jobs.probe())
     if result.is_out_of_memory and jobs.target.free_cap_bytes > jobs.target.cap_bytes and not jobs.spec.share_gpu:
-        # What the script is can be learned where it has room; that it has none under the cap, its baseline will show.
+        # More room is enough to learn the facts; the baseline will show that the script does not fit under the cap.
         jobs = replace(jobs, target=replace(jobs.target, cap_bytes=jobs.target.free_cap_bytes))
-        result = _run(replace(jobs.probe(), ends_by=ends_by), runner, stop, progress)
+        result = run(jobs.probe())
     while result.facts is None and (folders := learn_folders(result.log_tail)):
         places = ", ".join(map(str, folders))
         on_event(Notice(message=f"The script is probed again, with layers over {places}.", is_warning=False))
-        result = _run(replace(jobs.probe(), ends_by=ends_by), runner, stop, progress)
-    facts = result.facts
-    if facts is None:
-        if result.is_out_of_memory:
-            raise NoFeasibleSettingsError(
-                f"The script under its own settings does not fit: {mask_text(result.reason)}",
-                "Raise --memory-cap, or start from a smaller batch.",
-            )
-        if result.is_time_spent:
-            raise EveryTrialFailedError(
-                f"The probe was not through in all the time of the search, {format_seconds(jobs.spec.budget_s)}: the "
-                "script takes longer for its start and its first optimizer steps.",
-                "Give the search more --time, or let a step be shorter, with a smaller batch for instance.",
-            )
-        raise EveryTrialFailedError(
-            f"The script did not train in its probe: {mask_text(result.reason)}", _what_to_do(result, jobs)
-        )
+        result = run(jobs.probe())
+    if result.facts is None:
+        raise _failure(result, jobs)
     facts = replace(
-        facts,
+        result.facts,
         outside_allocator_bytes=result.outside_allocator_bytes,
-        arguments=_not_mapped(facts, jobs.spec.maps),
+        arguments=_not_mapped(result.facts, jobs.spec.maps),
         escaped=result.escaped,
     )
     with errors_for_the_user():
         is_through()
     if not learns_reduction or not _is_split_of_use(facts, jobs):
         return facts
-    reduction = _reduction(facts, jobs, runner, stop, progress, ends_by)
+    reduction = _reduction(facts, jobs, run)
     if reduction is None and keep_only_caches():
         on_event(Notice(message=WITHOUT_OUTPUTS))
-        reduction = _reduction(facts, jobs, runner, stop, progress, ends_by)
+        reduction = _reduction(facts, jobs, run)
     return replace(facts, loss_reduction=reduction or LossReduction.UNKNOWN)
 
 
+def _failure(result: ProbeResult, jobs: Jobs) -> AutotuneError:
+    """The error for a probe without facts."""
+    if result.is_out_of_memory:
+        return NoFeasibleSettingsError(
+            f"The script under its own settings does not fit: {mask_text(result.reason)}",
+            "Raise --memory-cap, or start from a smaller batch.",
+        )
+    if result.is_time_spent:
+        return EveryTrialFailedError(
+            f"The probe was not through in all the time of the search, {format_seconds(jobs.spec.budget_s)}: the "
+            "script takes longer for its start and its first optimizer steps.",
+            "Give the search more --time, or let a step be shorter, with a smaller batch for instance.",
+        )
+    return EveryTrialFailedError(
+        f"The script did not train in its probe: {mask_text(result.reason)}", _what_to_do(result, jobs)
+    )
+
+
 def _check_is_seen(spec: SearchSpec) -> None:
-    """Refuses a command in which nothing could be measured.
+    """Refuses a command that hides the measuring code from the script.
 
     Raises:
-        UsageError: Its interpreter is told to ignore the environment.
+        UsageError: The interpreter ignores the environment.
     """
     option = ignores_environment(spec.command)
     if option:
@@ -129,13 +227,13 @@ def _check_is_seen(spec: SearchSpec) -> None:
 
 
 def _not_mapped(facts: ScriptFacts, maps: tuple[tuple[str, str], ...]) -> tuple[ArgumentFacts, ...]:
-    """Arguments for settings that the user did not map."""
+    """Arguments for settings not mapped by the user."""
     asked = mapped_settings(maps)
     return tuple(it for it in facts.arguments if target_of(it.name, it.template)[0] not in asked)
 
 
 def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
-    """What may help a script that did not train, with the end of what it printed."""
+    """Advice for a script that did not train, with the end of the script's output."""
     command = shlex.join(mask_arguments(jobs.spec.command))
     advice = f"See that it trains, for at least one optimizer step, when it is started by itself: {command}"
     printed = mask_text(result.log_tail.strip())
@@ -147,7 +245,7 @@ def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
 
 def _run(job: TrialJob, runner: Runner, stop: StopRequest, progress: ProgressTeller) -> ProbeResult:
     handle = runner.start(job)
-    # A probe measures nothing: who stops a search there does not wait for the rest of it.
+    # A probe measures nothing, so the first request to stop ends the run.
     wait_for(handle, stop, ends_at=1, now_and_then=lambda: progress.look(handle))
     result = handle.probe_result()
     if result.is_interrupted:
@@ -172,25 +270,14 @@ def _is_split_of_use(facts: ScriptFacts, jobs: Jobs) -> bool:
     )
 
 
-def _reduction(
-    facts: ScriptFacts,
-    jobs: Jobs,
-    runner: Runner,
-    stop: StopRequest,
-    progress: ProgressTeller,
-    ends_by: float | None,
-) -> LossReduction | None:
-    """Mean, sum or unknown: how the parts' losses and gradients of one step relate to the whole batch's.
-
-    None where the script failed.
-    """
+def _reduction(facts: ScriptFacts, jobs: Jobs, run: Probing) -> LossReduction | None:
+    """The reduction of the loss, by one step with the batch in parts; None when the script failed."""
     script_settings = script_settings_of(facts)
     batch_size = script_settings.batch_size
     assert batch_size is not None
     num_parts = next(k for k in range(2, batch_size + 1) if batch_size % k == 0)
     settings = replace(script_settings, batch_size=batch_size // num_parts, grad_accum_steps=num_parts)
-    job = replace(jobs, facts=facts, script_settings=script_settings).split_probe(settings)
-    result = _run(replace(job, ends_by=ends_by), runner, stop, progress)
+    result = run(replace(jobs, facts=facts, script_settings=script_settings).split_probe(settings))
     if result.facts is None:
         return None
     if len(result.first_losses) < num_parts:
@@ -212,13 +299,13 @@ def classify_reduction(
     whole_norm: float | None,
     mean_scaled_norm: float | None,
 ) -> LossReduction:
-    """How a loss is reduced, from one batch and from its parts.
+    """The reduction of a loss, from the losses of one batch and of the batch's parts.
 
     Args:
         whole_loss: Loss of the whole batch.
-        part_losses: Losses of its equal parts, before any scaling.
-        whole_norm: Norm of the whole batch's gradient.
-        mean_scaled_norm: Norm of the gradient summed over the parts, each scaled as for a mean.
+        part_losses: Losses of equal parts, before any scaling.
+        whole_norm: Norm of the gradient of the whole batch; None = unknown.
+        mean_scaled_norm: Norm of the sum of the parts' gradients, each scaled as for a mean; None = unknown.
     """
     num_parts = len(part_losses)
     if whole_loss == 0:

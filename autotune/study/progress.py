@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from autotune.model.events import Event, TrialProgress
+from autotune.model.events import OnEvent, TrialProgress
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.runner.runner import Run
 
@@ -21,7 +21,7 @@ class ProgressTeller:
         now: The monotonic clock.
     """
 
-    def __init__(self, on_event: Callable[[Event], None], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, on_event: OnEvent, now: Callable[[], float] = time.monotonic) -> None:
         self._on_event, self._now = on_event, now
         self._told_at = -TELL_EVERY_S
 

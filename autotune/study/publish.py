@@ -12,6 +12,7 @@ import autotune
 from autotune.emit.agreed_arguments import note_written
 from autotune.emit.tuned_config import MemoryShares, Provenance, TunedConfig, TunedScript
 from autotune.emit.writing import check_overwrite, write_config
+from autotune.errors import ConfigError
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
 from autotune.model.facts import samples_unit
 from autotune.model.maps import all_maps
@@ -22,9 +23,11 @@ from autotune.search.history import FinishedTrial, History
 from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.study.budget import Budget
 from autotune.study.finals import FinalsResult, fits, published_rate
+from autotune.study.larger_batches import BatchGain
 from autotune.study.left_out import left_out_of
-from autotune.study.notes import notes_of
+from autotune.study.notes import notes_of, notes_on_search
 from autotune.study.protection_record import weakest
 from autotune.study.target import Target, script_digest
 
@@ -32,6 +35,58 @@ UNKNOWN = Bottleneck(
     kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
 )
 MEASURING_PARTS = ("warm_up", "compute", "ramp", "window")
+
+
+def publish(
+    *,
+    study: StudyRecord,
+    target: Target,
+    trials: Sequence[TrialRecord],
+    history: History,
+    num_gated: int,
+    finals: FinalsResult | None,
+    gains: Sequence[BatchGain],
+    budget: Budget,
+    end_reason: str,
+    is_stopped: bool,
+) -> SearchResult:
+    """The published result; writes the tuned config when the finals have measured a best.
+
+    A failed write of the config adds a note, and the search still counts.
+
+    Args:
+        study: The study, with the facts of the probe.
+        target: Place in which the trials ran.
+        trials: All trials of the study.
+        history: The finished trials.
+        num_gated: Settings left out without a trial.
+        finals: Result of the finals; None when the finals were not run to the end.
+        gains: Rates at larger batches.
+        budget: Time of the search.
+        end_reason: Reason for the end of the trials, as one sentence.
+        is_stopped: Whether the user asked to stop.
+    """
+    status = status_of(finals=finals, baseline=history.baseline, trials=trials, is_stopped=is_stopped)
+    result = make_result(
+        study=study,
+        target=target,
+        status=status,
+        trials=trials,
+        history=history,
+        num_gated=num_gated,
+        finals=finals,
+        wall_s=budget.spent_s,
+        reason=f"{end_reason} {finals.shortened}".strip() if finals is not None else end_reason,
+    )
+    result = replace(result, notes=(*result.notes, *notes_on_search(study, status, history, gains, budget)))
+    if finals is None or result.best is None or result.best.samples_per_second is None:
+        return result
+    try:
+        path = write_tuned_config(study, target, result)
+    except (ConfigError, OSError) as error:
+        hint = f"Write it elsewhere with autotune export {study.name} --to yaml."
+        return replace(result, notes=(*result.notes, f"The config could not be written: {error} {hint}"))
+    return replace(result, config=str(path))
 
 
 def make_result(

@@ -1,4 +1,4 @@
-"""A search from beginning to end: open, probe, trials, finals, config. `resume` goes on with a stored one."""
+"""Runs a search from a new study to the tuned config, or goes on with a stored study."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.errors import UsageError
-from autotune.model.events import Notice
+from autotune.model.events import Notice, OnEvent
 from autotune.model.search_result import SearchResult
+from autotune.runner.open_runner import RunnerFactory, open_runner
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
@@ -19,19 +20,31 @@ from autotune.study import trust_record
 from autotune.study.fingerprint import check_unchanged, module_digests, study_fingerprint, what_changed
 from autotune.study.open_study import OpenStudy
 from autotune.study.publish import check_config_path
+from autotune.study.status import is_final
 from autotune.study.stop import StopRequest
-from autotune.study.study import OnEvent
+from autotune.study.stored_study import StoredStudy
 from autotune.study.take_over import check_can_be_taken_over
 from autotune.study.target import open_target
-from autotune.study.together import is_final
 
 
-def search(spec: SearchSpec, *, on_event: OnEvent, stop: StopRequest | None = None) -> SearchResult:
-    """Searches as asked, from a new study to the tuned config.
+def search(
+    spec: SearchSpec,
+    *,
+    on_event: OnEvent,
+    stop: StopRequest | None = None,
+    open_runner: RunnerFactory = open_runner,
+) -> SearchResult:
+    """Searches from a new study to the tuned config.
+
+    Args:
+        spec: The user's wishes.
+        on_event: Receives every event.
+        stop: Ends the search early.
+        open_runner: Builds the runners; a simulation hands in another factory.
 
     Raises:
-        StudyExistsError: There is a study of that name already.
-        AutotuneError: Whatever the user, the machine or the database caused; its exit code says which.
+        StudyExistsError: The database has a study of this name.
+        AutotuneError: The user, the machine or the database caused an error; the exit code distinguishes them.
     """
     check_config_path(spec)
     target = open_target(spec)
@@ -49,7 +62,8 @@ def search(spec: SearchSpec, *, on_event: OnEvent, stop: StopRequest | None = No
         repository.create_study(study)
         study = replace(study, spec=replace(spec, storage=repository.url))
         trust_record.keep(study)
-        return OpenStudy(study, target, repository, on_event, stop or StopRequest()).run()
+        stored = StoredStudy(study, target, repository)
+        return OpenStudy(stored, on_event=on_event, stop=stop or StopRequest(), open_runner=open_runner).run()
 
 
 def resume(
@@ -60,24 +74,26 @@ def resume(
     on_event: OnEvent,
     stop: StopRequest | None = None,
     unprotected: bool = False,
+    open_runner: RunnerFactory = open_runner,
 ) -> SearchResult:
-    """Goes on with a stored study, under its own budget; a finished one gives its result again.
+    """Goes on with a stored study under the budget of the study, or returns the result of a finished study.
 
-    Tuners of several machines of one class may go on with a study together; the last one measures the finals.
+    Tuners of several machines of one class may go on with a study together; the last tuner measures the finals.
 
     Args:
         study: Name of the study.
         storage: Database of the study.
         cwd: Working directory, for a relative path of the database.
-        on_event: Told of everything.
-        stop: May end the search.
-        unprotected: Go on where the system permits neither layers nor Landlock, as the study itself may say too.
+        on_event: Receives every event.
+        stop: Ends the search early.
+        unprotected: Go on without layers and Landlock; the study may allow the same.
+        open_runner: Builds the runners; a simulation hands in another factory.
 
     Raises:
-        StudyNotFoundError: There is no such study.
-        StudyExistsError: Another tuner of this machine is searching it.
-        UsageError: Its script, its command or the machine has changed; or it is not as this user started it, and this
-            user has not agreed to it.
+        StudyNotFoundError: The database has no study of this name.
+        StudyExistsError: Another tuner of this machine is searching the study.
+        UsageError: The script, the command or the machine has changed; or this user neither started the study nor
+            agreed to the study.
     """
     with _open_repository(storage, cwd, on_event, must_exist=True) as repository:
         record = repository.study(study)
@@ -92,12 +108,13 @@ def resume(
         target = open_target(spec)
         target = target if record.memory_cap_bytes is None else replace(target, cap_bytes=record.memory_cap_bytes)
         now = {"modules": module_digests(spec, record.facts.modules)} if record.facts is not None else {}
-        # The study's host was noted with the machine's device, or with the one that trains.
+        # The fingerprint names the machine's device, or the device of the training.
         trains_on_cpu = record.facts is not None and record.facts.device == "cpu" and not target.device.is_cpu
         if trains_on_cpu and what_changed(record.fingerprint, study_fingerprint(spec, target)):
             target = target.on_cpu(spec)
         check_unchanged(study, record.fingerprint, {**study_fingerprint(spec, target), **now})
-        return OpenStudy(record, target, repository, on_event, stop or StopRequest()).run()
+        stored = StoredStudy(record, target, repository)
+        return OpenStudy(stored, on_event=on_event, stop=stop or StopRequest(), open_runner=open_runner).run()
 
 
 def _open_repository(storage: str, cwd: Path, on_event: OnEvent, *, must_exist: bool = False) -> Repository:

@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import platform
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from autotune.host import (
     shared_memory_free_bytes,
     usable_cpus,
 )
-from autotune.model.events import Event, Notice
+from autotune.model.events import Notice, OnEvent
 from autotune.model.facts import ScriptFacts
 from autotune.runner.devices import choose_devices, cuda_devices, idle_beside, trained_on
 from autotune.space.derive import Machine
@@ -104,7 +104,7 @@ class Target:
         """The same machine, for a script that trains on the CPU although there is a better device."""
         return make_target(spec, cpu_device())
 
-    def where_it_trains(self, facts: ScriptFacts, spec: SearchSpec, on_event: Callable[[Event], None]) -> Target:
+    def where_it_trains(self, facts: ScriptFacts, spec: SearchSpec, on_event: OnEvent) -> Target:
         """The site with the devices that the script uses, as its probe showed; the user is told of a surprise.
 
         Raises:

@@ -6,25 +6,20 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from autotune.model.events import Event, Notice
-from autotune.model.search_result import SearchResult, Status
-from autotune.store.records import StudyRecord
+from autotune.model.events import Notice, OnEvent
+from autotune.model.search_result import SearchResult
 from autotune.store.repository import Repository
+from autotune.study.status import is_final
 from autotune.study.stop import StopRequest
 
 LOOK_EVERY_S = 2.0
-
-
-def is_final(study: StudyRecord) -> bool:
-    """Whether a study has ended, and has its result."""
-    return study.status not in ("running", Status.INTERRUPTED.value) and study.result is not None
 
 
 def wait_for_result(
     study: str,
     repository: Repository,
     stop: StopRequest,
-    on_event: Callable[[Event], None],
+    on_event: OnEvent,
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> SearchResult | None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from autotune.errors import StoreError
 from autotune.measure.loss_parity import LossReference
-from autotune.model.events import Event, LargerBatchStarted, Notice, TrialFinished, TrialStarted
+from autotune.model.events import LargerBatchStarted, Notice, OnEvent, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import PAST_ITS_EPOCH, RankStatus, StartKind, TrialResult
 from autotune.protocol.codec import to_plain
@@ -64,7 +64,7 @@ class TrialLoop:
         repository: Repository,
         budget: Budget,
         stop: StopRequest,
-        on_event: Callable[[Event], None],
+        on_event: OnEvent,
         quiet: QuietWait | None = None,
         correct: Callable[[TrialResult, Jobs], Correction | None] = lambda result, jobs: None,
         start_afresh: Callable[[], bool] = lambda: False,

@@ -63,6 +63,11 @@ class RunnerContract:
         assert result.facts is not None, result.reason
         assert result.reason == "" and not result.is_interrupted
 
+    def test_a_closed_runner_starts_again(self, runner: Runner, trial: TrialJob) -> None:
+        assert self.result_of(runner, trial).outcome is Outcome.OK
+        runner.close()
+        assert self.result_of(runner, trial).outcome is Outcome.OK
+
     @staticmethod
     def result_of(runner: Runner, job: TrialJob) -> TrialResult:
         run = runner.start(job)

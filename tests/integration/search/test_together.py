@@ -102,7 +102,7 @@ def test_what_a_machine_that_died_was_running_is_run_once_by_the_others(folder, 
 
     folder.runner.measure = measure
     # Whoever dies tells nobody.
-    monkeypatch.setattr("autotune.study.open_study.Session._leave_after", lambda self, error: None)
+    monkeypatch.setattr("autotune.study.open_study.OpenStudy._leave_after", lambda self, error: None)
     results = on_machines(first=lambda: folder.search(max_trials=NUM_TRIALS), second=lambda: resume_when_probed(folder))
     assert lost.is_set()
     assert isinstance(results["second"], ConnectionAbortedError)

@@ -6,6 +6,7 @@ import pytest
 
 from autotune.cli.dry_run import plan_text
 from autotune.errors import UsageError
+from autotune.lab.function_runner import FunctionRunner
 from autotune.search.plan_state import PlanLimits
 from autotune.space.derive import derive_space
 from autotune.study.preview import NUM_FIRST, first_settings, preview
@@ -60,14 +61,15 @@ def test_the_baseline_of_a_script_that_pins_on_a_cpu_is_called_your_settings():
 def test_a_dry_run_says_how_long_its_probe_took_and_not_when_the_first_step_was_made(tmp_path, monkeypatch):
     now = [100.0]
 
-    def probes(*_, ends_by, **__):
-        assert ends_by == 100.0 + 60.0
-        now[0] += 12.5
-        return script_facts(first_step_s=3.0)
+    class Slow(FunctionRunner):
+        def start(self, job):
+            assert job.ends_by == 100.0 + 60.0
+            now[0] += 12.5
+            return super().start(job)
 
+    runner = Slow(lambda settings: 1.0, script_facts(first_step_s=3.0, num_batch_norms=1))
     monkeypatch.setattr("autotune.study.preview.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("autotune.study.preview.probe_script", probes)
     monkeypatch.chdir(tmp_path)
     spec = search_spec(cwd=str(tmp_path), script="train.py", budget_s=60.0, device="cpu")
-    found = preview(spec, run_probe=True, on_event=lambda event: None)
+    found = preview(spec, run_probe=True, on_event=lambda event: None, open_runner=lambda *_: runner)
     assert found.probe is not None and found.probe.wall_s == 12.5

@@ -23,7 +23,6 @@ from autotune.lab.function_runner import Measured, evaluate
 from autotune.model.outcome import Outcome
 from autotune.model.search_result import Status
 from autotune.settings import Settings
-from autotune.study import study
 from autotune.study.stop import StopRequest
 from autotune.units import MIB
 from tests.unit.facts import loader_facts
@@ -112,11 +111,8 @@ def test_a_script_that_does_not_train_leaves_neither_study_nor_workspace(folder)
     assert folder.search().status is Status.IMPROVED
 
 
-def test_a_search_that_is_interrupted_in_its_probe_leaves_no_workspace(folder, monkeypatch):
-    def interrupted(*_, **__):
-        raise InterruptedError
-
-    monkeypatch.setattr(study, "probe_script", interrupted)
+def test_a_search_that_is_interrupted_in_its_probe_leaves_no_workspace(folder):
+    folder.runner.is_probe_interrupted = True
     assert folder.search().status is Status.INTERRUPTED
     assert folder.studies() == ["train"]
     assert workspaces(folder) == []

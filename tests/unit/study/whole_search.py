@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from autotune.lab.function_runner import FunctionRunner, Measured
+from autotune.lab.function_runner import FinishedRun, FunctionRunner, Measured
 from autotune.model.result import ProbeResult
 from autotune.spec import SearchSpec
 from autotune.store.repository import Repository
 from autotune.store.url import resolve_url
-from autotune.study import searching, study
+from autotune.study.searching import resume, search
 from autotune.study.stop import StopRequest
 from autotune.units import MIB
 from tests.unit.facts import script_facts
@@ -31,19 +30,6 @@ def by_workers(settings):
     )
 
 
-class FailedProbe:
-    """A probe that is over, and taught nothing."""
-
-    def __init__(self, reason):
-        self._reason = reason
-
-    def poll(self):
-        return True
-
-    def probe_result(self):
-        return ProbeResult(facts=None, reason=self._reason, log_tail="no such file")
-
-
 class Scripted:
     """The runner of all searches of one test: what is measured, what the probe says, and what was run."""
 
@@ -51,17 +37,23 @@ class Scripted:
         self.measure = by_workers
         self.facts = FACTS
         self.probe_error = None
+        self.is_probe_interrupted = False
         self.ran = []
         self.num_probes = 0
 
     def start(self, job):
         if job.request.settings is None:
             self.num_probes += 1
+            if self.is_probe_interrupted:
+                return FinishedRun(ProbeResult(facts=None, is_interrupted=True), None)
             if self.probe_error is not None:
-                return FailedProbe(self.probe_error)
+                return FinishedRun(ProbeResult(facts=None, reason=self.probe_error, log_tail="no such file"), None)
         elif job.request.batch_probe_factor == 1:
             self.ran.append(job.request.settings)
         return FunctionRunner(lambda settings: self.measure(settings), self.facts).start(job)
+
+    def close(self):
+        """Keeps no process."""
 
 
 class Folder:
@@ -88,12 +80,23 @@ class Folder:
         }
         return SearchSpec(**{**values, **changes})
 
+    def open_runner(self, workspace, device, facts=None):
+        return self.runner
+
     def search(self, *, stop=None, **changes):
-        return searching.search(self.spec(**changes), on_event=self.events.append, stop=stop or StopRequest())
+        stop = stop or StopRequest()
+        return search(self.spec(**changes), on_event=self.events.append, stop=stop, open_runner=self.open_runner)
 
     def resume(self, study="train", *, stop=None):
         storage = str(self.database)
-        return searching.resume(study, storage=storage, cwd=self.path, on_event=self.events.append, stop=stop)
+        return resume(
+            study,
+            storage=storage,
+            cwd=self.path,
+            on_event=self.events.append,
+            stop=stop,
+            open_runner=self.open_runner,
+        )
 
     def repository(self):
         return Repository.open(resolve_url(str(self.database), self.path))
@@ -111,8 +114,6 @@ def folder(tmp_path, monkeypatch):
     runner = Scripted()
     (tmp_path / "project").mkdir()
     (tmp_path / "space").mkdir()
-    monkeypatch.setattr(study, "ColdRunner", lambda workspace, device: runner)
-    monkeypatch.setattr(study, "ForkRunner", lambda cold, facts: nullcontext(cold))
     monkeypatch.setattr("autotune.sandbox.workspace_places.tempfile.gettempdir", lambda: str(tmp_path / "space"))
     monkeypatch.setattr("autotune.sandbox.layer_permission.is_permitted", lambda scratch, folders: False)
     monkeypatch.setattr("autotune.runner.quiet_wait.WAIT_LIMIT_S", 0.0)
