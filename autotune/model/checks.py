@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime
 from typing import Any
 
 MAX_COUNT = (1 << 63) - 1
@@ -30,3 +31,13 @@ def check_figures(value: Any) -> None:
             limit = MAX_BYTES if field.name.endswith("_bytes") else MAX_COUNT
         if not 0 <= figure <= limit:
             raise ValueError(f"{field.name} cannot be {figure!r:.40}")
+
+
+def check_aware(name: str, moment: datetime) -> None:
+    """Refuses a moment without a time zone.
+
+    Raises:
+        ValueError: The moment has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise ValueError(f"{name} {moment} has no time zone")

@@ -11,34 +11,8 @@ from autotune.measure.bottleneck import Bottleneck
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import TrialResult
 from autotune.model.search_result import SearchResult
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.settings import Settings
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrialView:
-    """One trial of a study."""
-
-    number: int
-    attempt: int
-    """1 for the first run of these settings, more after interruptions."""
-    stage: str
-    """Reason for these settings: the stage of the plan, or `sampled`."""
-    settings: Settings
-    result: TrialResult
-    started_at: datetime
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that change speed, from the list of variables allowed in the database."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FinalView:
-    """One run of the finals."""
-
-    round: int
-    """Number of the round, from 0."""
-    number: int
-    """Number of the trial whose settings ran again."""
-    result: TrialResult
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,9 +57,9 @@ class StudyView:
     machine: Mapping[str, str]
     """Hardware and software of the measurements, by name."""
     result: SearchResult
-    trials: tuple[TrialView, ...]
+    trials: tuple[TrialRecord, ...]
     """Trials in the order of their numbers."""
-    finals: tuple[FinalView, ...]
+    finals: tuple[FinalRecord, ...]
     baseline_number: int | None
     """Number of the trial of the script's own settings."""
     best_number: int | None
@@ -106,12 +80,12 @@ class StudyView:
         return (*(trial.result for trial in self.trials), *(final.result for final in self.finals))
 
     @property
-    def baseline(self) -> TrialView | None:
+    def baseline(self) -> TrialRecord | None:
         """The trial of the script's own settings."""
         return self._trial(self.baseline_number)
 
     @property
-    def best(self) -> TrialView | None:
+    def best(self) -> TrialRecord | None:
         """The trial of the best settings."""
         return self._trial(self.best_number)
 
@@ -132,5 +106,5 @@ class StudyView:
                     known.append(value)
         return {name: " | ".join(known) for name, known in sorted(values.items())}
 
-    def _trial(self, number: int | None) -> TrialView | None:
+    def _trial(self, number: int | None) -> TrialRecord | None:
         return next((trial for trial in self.trials if trial.number == number), None)

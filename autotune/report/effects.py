@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.model.outcome import Outcome
-from autotune.model.study_view import TrialView
+from autotune.model.trial_records import TrialRecord
 from autotune.report.words import clean, ratio_text, value_text
 from autotune.settings import GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, Settings
 
@@ -47,7 +47,7 @@ def values_of(settings: Settings) -> dict[str, str]:
     return values
 
 
-def varied(trials: Sequence[TrialView]) -> dict[str, tuple[str, ...]]:
+def varied(trials: Sequence[TrialRecord]) -> dict[str, tuple[str, ...]]:
     """Settings with several tried values, and the values: numbers by size, then texts by name."""
     values_by_name: dict[str, dict[str, None]] = {}
     for trial in trials:
@@ -56,7 +56,7 @@ def varied(trials: Sequence[TrialView]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(values, key=_order)) for name, values in values_by_name.items() if len(values) > 1}
 
 
-def effects(trials: Sequence[TrialView], baseline: Settings) -> tuple[Effect, ...]:
+def effects(trials: Sequence[TrialRecord], baseline: Settings) -> tuple[Effect, ...]:
     """Effects of changing one setting from the baseline's value, the largest first, among complete trials.
 
     A setting without effect in the absence of workers is ignored if one trial of a pair has none.

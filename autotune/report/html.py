@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from xml.etree.ElementTree import Element, tostring
 
-from autotune.model.study_view import StudyView, TrialView
+from autotune.model.study_view import StudyView
+from autotune.model.trial_records import TrialRecord
 from autotune.report.interactive import interactive_figures, policy
 from autotune.report.lines import facts_words
 from autotune.report.pictures import MARKS, Picture, kind_of, pictures, setting_pictures
@@ -134,7 +135,7 @@ def _tables(view: StudyView) -> Iterator[Element]:
         yield _scrolled(header, rows, "wide")
 
 
-def _trial_row(view: StudyView, trial: TrialView) -> Element:
+def _trial_row(view: StudyView, trial: TrialRecord) -> Element:
     number, ending, *figures, changes = trial_cells(view, trial)
     kind = kind_of(trial.result.outcome)
     last = element("td", changes, class_="wide")

@@ -8,7 +8,8 @@ from xml.etree.ElementTree import Element
 
 from autotune.measure.bottleneck import Bottleneck
 from autotune.model.outcome import Outcome
-from autotune.model.study_view import StudyView, TrialView
+from autotune.model.study_view import StudyView
+from autotune.model.trial_records import TrialRecord
 from autotune.report.effects import values_of, varied
 from autotune.report.parts import MEASURING, seconds_by_part
 from autotune.report.svg import RIGHT, WIDTH, Chart, Point, bars
@@ -91,7 +92,7 @@ def kind_of(outcome: Outcome) -> str:
     return "memory" if outcome.is_infeasible else "failed"
 
 
-def _history(view: StudyView, measured: Sequence[TrialView]) -> Picture:
+def _history(view: StudyView, measured: Sequence[TrialRecord]) -> Picture:
     last = max(trial.number for trial in view.trials)
     finals = _final_rates(view)
     end = last + 1.0 + (len(finals) + 1.0) * max(1.0, last / 16) if finals else last + 0.5
@@ -116,7 +117,7 @@ def _history(view: StudyView, measured: Sequence[TrialView]) -> Picture:
     return Picture("How the search went", caption, chart.root, _kinds(view.trials))
 
 
-def _memory(view: StudyView, measured: Sequence[TrialView]) -> Picture:
+def _memory(view: StudyView, measured: Sequence[TrialRecord]) -> Picture:
     sized = [trial for trial in view.trials if trial.result.peak_memory_bytes]
     peaks = [trial.result.peak_memory_bytes or 0 for trial in sized]
     cap = view.memory_cap_bytes or 0
@@ -138,10 +139,10 @@ def _memory(view: StudyView, measured: Sequence[TrialView]) -> Picture:
     return Picture("Throughput against memory", caption, chart.root, _kinds(sized))
 
 
-def pareto(trials: Sequence[TrialView]) -> list[TrialView]:
+def pareto(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Complete trials not beaten in both memory and rate by another, in the order of their memory."""
     measured = [t for t in trials if t.result.outcome is Outcome.OK and t.result.peak_memory_bytes]
-    front: list[TrialView] = []
+    front: list[TrialRecord] = []
     for trial in sorted(measured, key=lambda trial: (trial.result.peak_memory_bytes or 0, -_rate(trial))):
         if not front or _rate(trial) > _rate(front[-1]):
             front.append(trial)
@@ -194,7 +195,7 @@ def _time(view: StudyView) -> Picture:
     return Picture("Where the time went", caption, bars("Time spent by part", rows, total=longest))
 
 
-def _drawn(view: StudyView, trials: Sequence[TrialView], most: int) -> Sequence[TrialView]:
+def _drawn(view: StudyView, trials: Sequence[TrialRecord], most: int) -> Sequence[TrialRecord]:
     """The marked trials: all, or `most` evenly spaced ones with the best and the baseline."""
     if len(trials) <= most:
         return trials
@@ -204,17 +205,17 @@ def _drawn(view: StudyView, trials: Sequence[TrialView], most: int) -> Sequence[
     return [trial for trial in trials if trial.number in spaced or trial.number in named]
 
 
-def _left_out(trials: Sequence[TrialView]) -> str:
+def _left_out(trials: Sequence[TrialRecord]) -> str:
     """The words for a picture without a mark for every trial."""
     return f" Of {len(trials):,} trials {MOST_MARKS:,} are drawn." if len(trials) > MOST_MARKS else ""
 
 
-def _mark(chart: Chart, view: StudyView, trial: TrialView, x: float) -> None:
+def _mark(chart: Chart, view: StudyView, trial: TrialRecord, x: float) -> None:
     is_best = trial.number == view.best_number
     chart.mark(x, _rate(trial), kind_of(trial.result.outcome), trial_tip(view, trial), is_best=is_best)
 
 
-def trial_tip(view: StudyView, trial: TrialView) -> str:
+def trial_tip(view: StudyView, trial: TrialRecord) -> str:
     """The words shown when the pointer rests on a trial."""
     rate, peak = trial.result.rate_or_bound, trial.result.peak_memory_bytes
     words = [f"trial {trial.number}, {OUTCOME_WORDS[trial.result.outcome]}"]
@@ -227,7 +228,7 @@ def trial_tip(view: StudyView, trial: TrialView) -> str:
     return f"{', '.join(words)}: {changes_text(trial.settings, baseline) or 'your settings'}"
 
 
-def _best_so_far(measured: Sequence[TrialView], last: int) -> list[Point]:
+def _best_so_far(measured: Sequence[TrialRecord], last: int) -> list[Point]:
     best, points = 0.0, []
     for trial in measured:
         if trial.result.outcome is Outcome.OK and _rate(trial) > best:
@@ -236,7 +237,7 @@ def _best_so_far(measured: Sequence[TrialView], last: int) -> list[Point]:
     return [*points, (last + 0.5, best)] if points else []
 
 
-def _rate(trial: TrialView) -> float:
+def _rate(trial: TrialRecord) -> float:
     return trial.result.rate_or_bound or 0.0
 
 
@@ -251,11 +252,11 @@ def _final_rates(view: StudyView) -> list[tuple[int, float, tuple[float, float]]
     return list(found.values())
 
 
-def _top(view: StudyView, measured: Sequence[TrialView]) -> float:
+def _top(view: StudyView, measured: Sequence[TrialRecord]) -> float:
     return HEADROOM * max([*map(_rate, measured), *(rate for _, rate, _ in _final_rates(view))])
 
 
-def _kinds(trials: Sequence[TrialView]) -> tuple[str, ...]:
+def _kinds(trials: Sequence[TrialRecord]) -> tuple[str, ...]:
     kinds = {kind_of(trial.result.outcome) for trial in trials}
     return tuple(kind for kind in ENDINGS if kind in kinds)
 

@@ -6,7 +6,8 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
-from autotune.model.study_view import StudyView, TrialView
+from autotune.model.study_view import StudyView
+from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.report.effects import effects
 from autotune.report.event_stream import result_document
@@ -106,7 +107,7 @@ def report_document(view: StudyView) -> dict[str, Any]:
     }
 
 
-def _trial_document(trial: TrialView) -> dict[str, Any]:
+def _trial_document(trial: TrialRecord) -> dict[str, Any]:
     return {
         "number": trial.number,
         "attempt": trial.attempt,

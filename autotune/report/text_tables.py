@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Contender
-from autotune.model.study_view import StudyView, TrialView
+from autotune.model.study_view import StudyView
+from autotune.model.trial_records import TrialRecord
 from autotune.protocol.protection import SENTENCES, Protection
 from autotune.report.effects import effect_text, effects
 from autotune.report.words import OUTCOME_WORDS, changes_text, value_text
@@ -68,7 +69,7 @@ def machine_rows(view: StudyView) -> Iterator[tuple[str, str]]:
         yield "protection of files", SENTENCES[Protection(view.result.protection)]
 
 
-def trial_cells(view: StudyView, trial: TrialView) -> tuple[str, ...]:
+def trial_cells(view: StudyView, trial: TrialRecord) -> tuple[str, ...]:
     """Number, outcome, rate, ratio, memory, wait for data, time, and the settings that differ from the baseline's."""
     result, rate, ratio = trial.result, "-", "-"
     per_second = result.rate_or_bound

@@ -1,19 +1,20 @@
-"""The stored records, as plain data: studies, trials, finals, and owners of leases."""
+"""The stored records, as plain data: studies, overviews of trials, and owners of leases."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
 from autotune.host import boot_id, process_start_ticks
+from autotune.model.checks import check_aware
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.trial_records import TrialRecord
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
 
@@ -46,36 +47,9 @@ class StudyRecord:
 
     def __post_init__(self) -> None:
         """Refuses a moment without a time zone, and an empty name."""
-        _check_aware("created_at", self.created_at)
+        check_aware("created_at", self.created_at)
         if not self.name:
             raise ValueError("a study needs a name")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrialRecord:
-    """One finished or interrupted trial."""
-
-    number: int
-    """Optuna's number of the trial, from 0."""
-    settings: Settings
-    stage: str
-    """Origin of the settings: the stage of the plan, or `sampled`."""
-    result: TrialResult
-    started_at: datetime
-    finished_at: datetime
-    environment: dict[str, str] = field(default_factory=dict)
-    """Variables of the trial; `secrets.allowed_environment` drops most variables before storing."""
-    attempt: int = 1
-    """1 for the first run of the settings, more after an interruption."""
-    optuna_told: bool
-    """Whether Optuna has this outcome; a resume tells Optuna all missing outcomes."""
-
-    def __post_init__(self) -> None:
-        """Refuses impossible trials."""
-        _check_aware("started_at", self.started_at)
-        _check_aware("finished_at", self.finished_at)
-        if self.number < 0 or self.attempt < 1:
-            raise ValueError(f"a trial's number is at least 0 and its attempt 1, not {self.number} and {self.attempt}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,25 +67,6 @@ class TrialOverview:
     def num_finished(self) -> int:
         """Number of trials with a final outcome."""
         return sum(num for outcome, num in self.outcomes.items() if outcome.is_finished)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FinalRecord:
-    """One run of the finals."""
-
-    round: int
-    """From 0; within one round every finalist runs once."""
-    number: int
-    """Number of the finalist's trial."""
-    settings: Settings
-    result: TrialResult
-    finished_at: datetime
-
-    def __post_init__(self) -> None:
-        """Refuses impossible finals."""
-        _check_aware("finished_at", self.finished_at)
-        if self.round < 0 or self.number < 0:
-            raise ValueError(f"a final's round and number are at least 0, not {self.round} and {self.number}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,8 +133,3 @@ def _is_zombie(pid: int) -> bool:
     except OSError:
         return True
     return text.rpartition(")")[2].split()[0] in ("Z", "X")
-
-
-def _check_aware(name: str, moment: datetime) -> None:
-    if moment.tzinfo is None:
-        raise ValueError(f"{name} {moment} has no time zone")

@@ -24,10 +24,11 @@ from sqlalchemy.exc import IntegrityError
 from autotune.errors import StoreError, StudyExistsError, UsageError
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.settings import Settings
 from autotune.store import leases, rows, tables
 from autotune.store.database import Database
-from autotune.store.records import FinalRecord, Owner, StudyRecord, TrialOverview, TrialRecord
+from autotune.store.records import Owner, StudyRecord, TrialOverview
 from autotune.store.retry import Patience
 from autotune.store.study_leases import StudyLeases
 

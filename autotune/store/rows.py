@@ -15,10 +15,11 @@ from autotune.errors import AutotuneError, StoreError
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
-from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.store.records import StudyRecord
 from autotune.store.secrets import allowed_environment, mask_plain, masked_command
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from autotune.measure.block import Phase
 from autotune.measure.payoff import samples_to_pay
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import SETTINGS, Settings
-from autotune.store.records import FinalRecord, TrialRecord
 from autotune.units import format_seconds
 
 BUILDING_PARTS = ("preparation", "warm_up")

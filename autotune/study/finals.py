@@ -17,9 +17,9 @@ from autotune.measure.paired import Comparison, Final, choose_winner, compare, r
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, OnEvent
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision
-from autotune.store.records import FinalRecord, TrialRecord
 from autotune.store.repository import Repository
 from autotune.study.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
 from autotune.study.stop import StopRequest

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.model.search_result import LeftOut
+from autotune.model.trial_records import TrialRecord
 from autotune.search.blame import BATCH, Guilt, investigate
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import text_of
-from autotune.store.records import StudyRecord, TrialRecord
+from autotune.store.records import StudyRecord
 
 
 def left_out_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> tuple[LeftOut, ...]:

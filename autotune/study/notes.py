@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from autotune.measure.paired import Comparison
 from autotune.model.maps import all_maps, mapped_settings
 from autotune.model.search_result import Status
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
 from autotune.space.refusals import why_no_split
-from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
 from autotune.study.compile_cost import compile_note
 from autotune.study.finals import FinalsResult, num_rivals

@@ -18,11 +18,12 @@ from autotune.model.facts import samples_unit
 from autotune.model.maps import all_maps
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.search_result import Contender, SearchResult, Status, TrialCounts
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.contributions import contributions
 from autotune.search.history import FinishedTrial, History
 from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
-from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
 from autotune.study.finals import FinalsResult, fits, published_rate
 from autotune.study.larger_batches import BatchGain

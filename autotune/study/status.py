@@ -9,8 +9,9 @@ from typing import Any
 from autotune.model.facts import samples_unit
 from autotune.model.outcome import Outcome
 from autotune.model.search_result import Contender, LeftOut, SearchResult, Status, TrialCounts
+from autotune.model.trial_records import TrialRecord
 from autotune.settings import Settings
-from autotune.store.records import StudyRecord, TrialOverview, TrialRecord
+from autotune.store.records import StudyRecord, TrialOverview
 from autotune.store.repository import Repository
 from autotune.study.left_out import left_out_of
 from autotune.study.protection_record import weakest

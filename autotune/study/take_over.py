@@ -9,8 +9,9 @@ from typing import Any
 from autotune.errors import UsageError
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.model.trial_records import TrialRecord
 from autotune.search.study_search import Search
-from autotune.store.records import StudyRecord, TrialRecord
+from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.study.fingerprint import what_changed
 from autotune.units import format_bytes

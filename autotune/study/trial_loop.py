@@ -15,13 +15,14 @@ from autotune.measure.loss_parity import LossReference
 from autotune.model.events import LargerBatchStarted, Notice, OnEvent, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import PAST_ITS_EPOCH, RankStatus, StartKind, TrialResult
+from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
 from autotune.runner.quiet_wait import Quiet, QuietWait
 from autotune.runner.runner import Run, Runner
 from autotune.search.study_search import Proposal, Search, SearchExhausted
 from autotune.settings import Settings
-from autotune.store.records import Owner, TrialRecord
+from autotune.store.records import Owner
 from autotune.store.repository import Repository
 from autotune.store.secrets import allowed_environment, mask_text
 from autotune.study.budget import Budget

@@ -9,9 +9,10 @@ from typing import Any
 
 from autotune.errors import StoreError
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind
-from autotune.model.study_view import FinalView, PlotlyFigure, StudyView, TrialView
+from autotune.model.study_view import PlotlyFigure, StudyView
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.space.search_space import KNOB_PREFIX
-from autotune.store.records import FinalRecord, StudyRecord, TrialRecord
+from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.store.secrets import mask_plain, mask_text, masked_command, remember_arguments
 from autotune.store.url import mask_url
@@ -106,25 +107,13 @@ def make_view(
         refused=tuple((name, mask_text(reason)) for name, reason in record.refused),
         machine=_machine(record.fingerprint),
         result=result,
-        trials=tuple(_trial(trial) for trial in trials),
-        finals=tuple(FinalView(round=final.round, number=final.number, result=final.result) for final in finals),
+        trials=tuple(trials),
+        finals=tuple(finals),
         baseline_number=baseline_number,
         best_number=best_number,
         before=_bottleneck(baseline_number, finals, trials, record),
         after=_bottleneck(best_number, finals, trials, record),
         importances=importances,
-    )
-
-
-def _trial(record: TrialRecord) -> TrialView:
-    return TrialView(
-        number=record.number,
-        attempt=record.attempt,
-        stage=record.stage,
-        settings=record.settings,
-        result=record.result,
-        started_at=record.started_at,
-        environment=record.environment,
     )
 
 

@@ -13,8 +13,9 @@ import pytest
 import autotune.study
 from autotune.cli.main import main
 from autotune.model.search_result import SearchResult
+from autotune.model.trial_records import TrialRecord
 from autotune.spec import SearchSpec
-from autotune.store.records import StudyRecord, TrialRecord
+from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.store.url import resolve_url
 

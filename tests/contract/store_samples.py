@@ -9,9 +9,10 @@ from autotune.model.facts import BatchSamplerKind, LoaderFacts, LossReduction, S
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, RaisedError, RankResult, RankStatus, TrialResult
 from autotune.model.search_result import Contender, SearchResult, Status, TrialCounts
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.settings import Group, OmpWaitPolicy, Precision, Settings
 from autotune.spec import SearchSpec
-from autotune.store.records import FinalRecord, Owner, StudyRecord, TrialRecord
+from autotune.store.records import Owner, StudyRecord
 
 NOW = datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=UTC)
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.model.trial_records import FinalRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings
-from autotune.store.records import FinalRecord
 from autotune.study.budget import Budget
 from autotune.study.finals import Finals, FinalsResult
 from autotune.study.stop import StopRequest

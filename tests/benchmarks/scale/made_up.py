@@ -17,6 +17,7 @@ from sqlalchemy import MetaData, insert
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.model.trial_records import TrialRecord
 from autotune.search.attributes import candidate_attrs, ending_attrs
 from autotune.search.optuna_values import verdict
 from autotune.search.plan_state import Candidate, PlanLimits
@@ -29,7 +30,7 @@ from autotune.space.search_space import SearchSpace
 from autotune.spec import SearchSpec
 from autotune.store import rows, tables
 from autotune.store.engine import open_engine, transaction
-from autotune.store.records import StudyRecord, TrialRecord
+from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.units import GIB
 from tests.contract.store_samples import ok_result

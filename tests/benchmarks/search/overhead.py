@@ -15,11 +15,12 @@ from autotune.lab.function_runner import FunctionRunner
 from autotune.measure.block import Block, Phase
 from autotune.model.events import Event, TrialFinished
 from autotune.model.result import RankResult, RankStatus, TrialResult
+from autotune.model.trial_records import TrialRecord
 from autotune.search.plan_state import PlanLimits
 from autotune.search.search_stopping import SAMPLED_STAGE
 from autotune.search.study_search import Search
 from autotune.settings import Settings
-from autotune.store.records import StudyRecord, TrialRecord
+from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.study.budget import Budget
 from autotune.study.jobs import Jobs

@@ -8,7 +8,8 @@ from typing import Any
 
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind
 from autotune.model.outcome import Outcome
-from autotune.model.study_view import FinalView, StudyView, TrialView
+from autotune.model.study_view import StudyView
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.settings import Precision
 from autotune.units import GIB
 
@@ -20,10 +21,11 @@ HOSTILE = "\x1b[31m</title></style><script>own()</script><img src=x onerror='own
 """Ends whatever it is put into: a title, a style sheet, an attribute, a table's cell, a line."""
 
 
-def trial(number: int, settings: Any, result: Any, **changes: Any) -> TrialView:
+def trial(number: int, settings: Any, result: Any, **changes: Any) -> TrialRecord:
     stage = "baseline" if number == 0 else "workers"
-    values = {"attempt": 1, "stage": stage, "settings": settings, "result": result, "started_at": NOW}
-    return TrialView(number=number, **{**values, **changes})
+    values = {"attempt": 1, "stage": stage, "settings": settings, "result": result}
+    values |= {"started_at": NOW, "finished_at": NOW, "optuna_told": True}
+    return TrialRecord(number=number, **{**values, **changes})
 
 
 WORKERS = replace(NATURAL, num_workers=2)
@@ -67,8 +69,8 @@ def view(**changes: Any) -> StudyView:
         "result": RESULT,
         "trials": TRIALS,
         "finals": (
-            FinalView(round=0, number=0, result=measured(1290.0)),
-            FinalView(round=0, number=3, result=measured(3100.0)),
+            FinalRecord(round=0, number=0, settings=NATURAL, result=measured(1290.0), finished_at=NOW),
+            FinalRecord(round=0, number=3, settings=TUNED, result=measured(3100.0), finished_at=NOW),
         ),
         "baseline_number": 0,
         "best_number": 3,

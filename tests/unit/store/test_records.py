@@ -9,10 +9,11 @@ import pytest
 from autotune.errors import StoreError
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
 from autotune.store import records
-from autotune.store.records import FinalRecord, Owner, StudyRecord, TrialRecord
+from autotune.store.records import Owner, StudyRecord
 from autotune.store.rows import (
     final_from_row,
     final_to_row,

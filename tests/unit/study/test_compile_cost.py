@@ -10,9 +10,9 @@ import pytest
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
+from autotune.model.trial_records import TrialRecord
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Settings
-from autotune.store.records import TrialRecord
 from autotune.study.compile_cost import compile_note
 from autotune.study.notes import notes_of
 from autotune.verdict.aggregate import measurement_of

@@ -10,9 +10,9 @@ import pytest
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.search_result import Status
+from autotune.model.trial_records import FinalRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Precision, Settings
-from autotune.store.records import FinalRecord
 from autotune.study.budget import NUM_ROUNDS, Budget
 from autotune.study.finals import Finals, FinalsResult, _tie_key, published_rate
 from autotune.study.publish import status_of

@@ -9,8 +9,8 @@ import pytest
 
 from autotune.lab.function_runner import Measured, evaluate
 from autotune.model.surroundings import Surroundings
+from autotune.model.trial_records import FinalRecord
 from autotune.settings import Settings
-from autotune.store.records import FinalRecord
 from autotune.study.publish import bottleneck_of
 from autotune.units import GIB
 from autotune.verdict.format_parity import NOT_CLAIMED

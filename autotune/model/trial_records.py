@@ -1,0 +1,56 @@
+"""Trials and finals as stored, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from autotune.model.checks import check_aware
+from autotune.model.result import TrialResult
+from autotune.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRecord:
+    """One finished or interrupted trial."""
+
+    number: int
+    """Optuna's number of the trial, from 0."""
+    settings: Settings
+    stage: str
+    """Origin of the settings: the stage of the plan, or `sampled`."""
+    result: TrialResult
+    started_at: datetime
+    finished_at: datetime
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables of the trial; `secrets.allowed_environment` drops most variables before storing."""
+    attempt: int = 1
+    """1 for the first run of the settings, more after an interruption."""
+    optuna_told: bool
+    """Whether Optuna has this outcome; a resume tells Optuna all missing outcomes."""
+
+    def __post_init__(self) -> None:
+        """Refuses impossible trials."""
+        check_aware("started_at", self.started_at)
+        check_aware("finished_at", self.finished_at)
+        if self.number < 0 or self.attempt < 1:
+            raise ValueError(f"a trial's number is at least 0 and its attempt 1, not {self.number} and {self.attempt}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinalRecord:
+    """One run of the finals."""
+
+    round: int
+    """From 0; within one round every finalist runs once."""
+    number: int
+    """Number of the finalist's trial."""
+    settings: Settings
+    result: TrialResult
+    finished_at: datetime
+
+    def __post_init__(self) -> None:
+        """Refuses impossible finals."""
+        check_aware("finished_at", self.finished_at)
+        if self.round < 0 or self.number < 0:
+            raise ValueError(f"a final's round and number are at least 0, not {self.round} and {self.number}")
