@@ -13,7 +13,7 @@ from autotune.model.diagnosis import Diagnosis
 from autotune.model.events import Notice, OnEvent, TrialStarted
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
-from autotune.model.result import PAST_ITS_EPOCH, TrialResult
+from autotune.model.result import TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import PROFILE_FILES
 from autotune.runner.open_runner import RunnerFactory, open_runner
@@ -28,7 +28,6 @@ from autotune.study.probing import probe
 from autotune.study.protection_record import wish_of
 from autotune.study.stop import StopRequest, wait_for
 from autotune.study.target import open_target
-from autotune.verdict.judge import ENDED_EARLY
 
 OBSERVATION_LIMIT_S = 120.0
 """Longest time for the look at the loop, in seconds, beside `STEPS_LOOKED_AT` steps: some seconds for each part."""
@@ -109,9 +108,9 @@ def _run(job: TrialJob, runner: Runner, quiet: QuietWait, stop: StopRequest, pro
 
 def _changed(job: TrialJob, result: TrialResult) -> TrialJob | None:
     """A job with a better chance; None when no other job has one."""
-    if not job.keeps_epochs and any(PAST_ITS_EPOCH in rank.notes for rank in result.ranks):
+    if not job.keeps_epochs and any(rank.is_past_its_epoch for rank in result.ranks):
         return replace(job, keeps_epochs=True)
-    if job.script_steps is None and result.reason == ENDED_EARLY and result.ranks:
+    if job.script_steps is None and result.has_ended_early:
         return replace(job, script_steps=result.ranks[0].num_steps)
     if result.outcome is Outcome.OK and not any(rank.observation for rank in result.ranks):
         return replace(job, request=replace(job.request, window=_shortened(job.request.window)))

@@ -15,12 +15,6 @@ from autotune.model.outcome import Outcome
 from autotune.model.surroundings import Surroundings
 from autotune.settings import BY_NAME
 
-PAST_ITS_EPOCH = "past_its_epoch"
-"""Note on an error after an epoch was extended past its end: the script may depend on the epoch's length."""
-
-EMPTY_LOADER = "empty_loader:"
-"""Beginning of a note on an iterated loader without a batch; the place that built the loader follows."""
-
 
 class StartKind(StrEnum):
     """Origin of a trial's result."""
@@ -47,6 +41,15 @@ class RankStatus(StrEnum):
     """The script ended by itself before enough blocks were measured."""
     RAISED = "raised"
     """The script ended with an exception."""
+
+
+class ParityGap(StrEnum):
+    """Reason for not comparing the losses of a reduced number format with the losses in fp32."""
+
+    UNKNOWN_START = "unknown_start"
+    """The forward pass draws random numbers, or the trial's start was not observed."""
+    NO_REFERENCE = "no_reference"
+    """No trial in fp32 began with the same weights and the same batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +129,12 @@ class RankResult:
     facts: ScriptFacts | None = None
     observation: Observation | None = None
     """Present in a diagnosis only."""
+    is_past_its_epoch: bool = False
+    """True after an error in an epoch extended past its end: the script may depend on the epoch's length."""
+    empty_loaders: tuple[str, ...] = ()
+    """`file:line` of each iterated loader without a batch."""
     notes: tuple[str, ...] = ()
+    """Read from records of earlier versions, which stored the two fields above as codes; always empty now."""
 
     def __post_init__(self) -> None:
         """Refuses impossible ranks."""
@@ -237,6 +245,8 @@ class TrialResult:
     """Protection of the user's files, a value of Protection; empty when unnecessary."""
     escaped: tuple[str, ...] = ()
     """User files changed or removed during the trial in spite of the protection."""
+    parity_gap: ParityGap | None = None
+    """Reason for not claiming parity with fp32; None when parity is claimed, or the number format is the script's."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -248,6 +258,11 @@ class TrialResult:
     def why(self) -> str:
         """The reason, with the failing place in the code."""
         return f"{self.reason.rstrip('.')} at {self.place}" if self.place else self.reason
+
+    @property
+    def has_ended_early(self) -> bool:
+        """Whether the script ended by itself before enough was measured."""
+        return self.is_inconclusive and any(rank.status is RankStatus.ENDED for rank in self.ranks)
 
     @property
     def rate_or_bound(self) -> float | None:

@@ -193,6 +193,7 @@ class Handle:
             start_reason=self._start.reason,
             saved_s=self._start.saved_s,
             surroundings=surroundings,
+            parity_gap=verdict.parity_gap,
             notes=(*verdict.notes, *(surroundings.disturbances if surroundings is not None else ())),
             protection=self._workspace.protection,
             escaped=self._escaped(),

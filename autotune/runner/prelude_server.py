@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from autotune.model.facts import ScriptFacts
 from autotune.model.gauges import Gauges

@@ -135,7 +135,8 @@ def _on_winner(
     if compiling:
         yield compiling
     finals = [record.result for record in records if winner is not None and record.number == winner.number]
-    yield from dict.fromkeys(note for result in finals for note in result.notes if note.startswith(NOT_CLAIMED))
+    gaps = dict.fromkeys(result.parity_gap for result in finals)
+    yield from (NOT_CLAIMED[gap] for gap in gaps if gap is not None)
 
 
 def _on_trials(

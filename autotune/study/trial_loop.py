@@ -14,7 +14,7 @@ from autotune.errors import StoreError
 from autotune.measure.loss_parity import LossReference
 from autotune.model.events import LargerBatchStarted, Notice, OnEvent, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
-from autotune.model.result import PAST_ITS_EPOCH, RankStatus, StartKind, TrialResult
+from autotune.model.result import RankStatus, StartKind, TrialResult
 from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
@@ -32,7 +32,6 @@ from autotune.study.progress import ProgressTeller
 from autotune.study.stop import StopRequest, wait_for
 from autotune.units import format_seconds
 from autotune.verdict.format_parity import references_of
-from autotune.verdict.judge import ENDED_EARLY
 
 RENEW_EVERY_S = 30.0
 FINAL_PATIENCE = 2.0
@@ -207,11 +206,11 @@ class TrialLoop:
 
         A script may fail past the end of its epoch, or end by itself after too few steps.
         """
-        if any(PAST_ITS_EPOCH in rank.notes for rank in result.ranks) and not self._keeps_epochs:
+        if any(rank.is_past_its_epoch for rank in result.ranks) and not self._keeps_epochs:
             self._keeps_epochs = True
             return True
         num_steps = min((rank.num_steps for rank in result.ranks), default=0)
-        if result.reason != ENDED_EARLY or not 0 < num_steps < (self._script_steps or math.inf):
+        if not result.has_ended_early or not 0 < num_steps < (self._script_steps or math.inf):
             return False
         self._script_steps = num_steps
         return True

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autotune.measure.loss_parity import LossReference, departure, matching
-from autotune.model.result import RankResult, TrialResult
+from autotune.model.result import ParityGap, RankResult, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.settings import Precision
 
 TOLERANCES: Mapping[Precision, float] = {Precision.BF16: 0.02, Precision.FP16: 0.01, Precision.TF32: 0.02}
 """Largest relative departure of a loss from fp32's while fp32's losses change slowly. bf16 has 8 bits of precision,
 fp16 and tf32 have 11; a tenth of the limit is usual."""
-NOT_CLAIMED = "Parity with fp32 is not claimed"
+NOT_CLAIMED: Mapping[ParityGap, str] = {
+    ParityGap.UNKNOWN_START: (
+        "Parity with fp32 is not claimed: the forward pass draws random numbers, or its start could not be seen."
+    ),
+    ParityGap.NO_REFERENCE: (
+        "Parity with fp32 is not claimed: no trial in fp32 began with the same weights and the same batch."
+    ),
+}
+"""Notes for the user."""
 
 
 def references_of(result: TrialResult) -> tuple[LossReference, ...]:
@@ -47,15 +55,15 @@ def why_no_parity(job: TrialJob, ranks: Sequence[RankResult]) -> str:
     return ""
 
 
-def parity_notes(job: TrialJob, ranks: Sequence[RankResult]) -> tuple[str, ...]:
-    """That parity could not be looked at, and why; nothing where it was, or where the format is the script's own."""
+def parity_gap(job: TrialJob, ranks: Sequence[RankResult]) -> ParityGap | None:
+    """The reason for not comparing losses with fp32; None when compared, or when the format is the script's own."""
     if _tolerance(job) is None:
-        return ()
+        return None
     if any(rank.start_digest is None for rank in ranks):
-        return (f"{NOT_CLAIMED}: the forward pass draws random numbers, or its start could not be seen.",)
+        return ParityGap.UNKNOWN_START
     if any(matching(job.request.references, rank.start_digest) is None for rank in ranks):
-        return (f"{NOT_CLAIMED}: no trial in fp32 began with the same weights and the same batch.",)
-    return ()
+        return ParityGap.NO_REFERENCE
+    return None
 
 
 def _precision(job: TrialJob) -> Precision:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.model.outcome import Outcome
-from autotune.model.result import EMPTY_LOADER, Measurement, RankResult, RankStatus
+from autotune.model.result import Measurement, ParityGap, RankResult, RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.units import format_bytes, format_seconds
 from autotune.verdict.aggregate import measurement_of
-from autotune.verdict.format_parity import parity_notes, why_no_parity
+from autotune.verdict.format_parity import NOT_CLAIMED, parity_gap, why_no_parity
 from autotune.verdict.in_force import missed_settings, moved_settings, text_in_force
 
 ENDED_EARLY = "The script ended before enough was measured; give it more to do, for instance more epochs."
@@ -64,6 +64,8 @@ class Verdict:
     outcome: Outcome
     reason: str = ""
     measurement: Measurement | None = None
+    parity_gap: ParityGap | None = None
+    """Reason for not claiming parity with fp32; None when parity is claimed, or not asked for."""
     lacks_host_memory: bool = False
     """True when the host's memory or shared memory ran out, and not the device's."""
     notes: tuple[str, ...] = ()
@@ -251,7 +253,9 @@ def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> 
         return Verdict(outcome=Outcome.OVER_CAP, reason=_why_over(ending, job.cap_bytes))
     if any(rank.status is RankStatus.RACED_OUT for rank in ranks):
         return Verdict(outcome=Outcome.RACED_OUT, reason="It cannot be the fastest.", measurement=measurement)
-    return Verdict(outcome=Outcome.OK, measurement=measurement, notes=parity_notes(job, ranks))
+    gap = parity_gap(job, ranks)
+    notes = (NOT_CLAIMED[gap],) if gap is not None else ()
+    return Verdict(outcome=Outcome.OK, measurement=measurement, parity_gap=gap, notes=notes)
 
 
 def _why_over(ending: Ending, cap_bytes: int) -> str:
@@ -264,9 +268,9 @@ def _why_over(ending: Ending, cap_bytes: int) -> str:
 
 def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
     reason = f"The script ended (exit code {ending.exit_code}) without one optimizer step."
-    notes = [note for rank in ranks for note in rank.notes if note.startswith(EMPTY_LOADER)]
-    if notes:
-        place = _first_line(notes[0].removeprefix(EMPTY_LOADER))
+    places = [place for rank in ranks for place in rank.empty_loaders]
+    if places:
+        place = _first_line(places[0])
         reason += f" The DataLoader built at {place} gave no batch: its dataset is empty, or drop_last leaves nothing."
     return Verdict(outcome=Outcome.CRASHED, reason=reason)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from autotune.model.result import EMPTY_LOADER, RankResult, RankStatus
+from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress import Mark
@@ -139,7 +139,7 @@ class ProbeSession:
                 validation_host_bytes=on_host.peak_bytes if on_host is not None else None,
                 validation_host_growth_bytes=on_host.growth_bytes if on_host is not None else None,
             ),
-            notes=tuple(f"{EMPTY_LOADER}{place}" for place in self._detector.empty_loaders()),
+            empty_loaders=self._detector.empty_loaders(),
             **self._allocator.figures(),
         )
         rank_report.write(self._paths, result, is_bystander=not self._steps.num_backwards)

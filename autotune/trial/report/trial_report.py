@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autotune.measure.block import Block, Phase
-from autotune.model.result import PAST_ITS_EPOCH, RankResult, RankStatus
+from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.paths import TrialPaths
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.observed import Observed
@@ -123,7 +123,7 @@ class TrialReport:
             error=describe(error),
             durations_s=self._durations(),
             **self._allocator.figures(),
-            notes=(PAST_ITS_EPOCH,) if self._batch_source.epoch.is_past_end else (),
+            is_past_its_epoch=self._batch_source.epoch.is_past_end,
         )
         rank_report.write(self._paths, result, is_bystander=not self._has_trained)
 

@@ -9,7 +9,6 @@ import pytest
 
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import BatchSamplerKind, ScriptFacts
-from autotune.model.result import EMPTY_LOADER, PAST_ITS_EPOCH
 from autotune.protocol.job import Mode
 from autotune.trial.meter.phase_rules import DRAIN_QUEUES
 from autotune.trial.probe.foreign_loaders import UNSEEN_QUEUE
@@ -268,7 +267,7 @@ def test_an_error_past_the_scripts_own_epoch_is_noted_as_one(ground: Ground) -> 
     run = ground.trial(path, ground.probe(path), num_workers=2)
     assert run.outcome == "crashed"
     assert run.rank.error is not None and run.rank.error.kind == "IndexError"
-    assert run.rank.notes == (PAST_ITS_EPOCH,)
+    assert run.rank.is_past_its_epoch
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -465,5 +464,5 @@ def test_a_loader_that_gives_no_batch_is_named_by_the_probe(ground: Ground) -> N
     text = loops.PLAIN.replace("Data(), batch_size=8", "Data(5), drop_last=True, batch_size=8").replace("1000", "2")
     path = ground.script(loops.PRELUDE + text)
     run = ground._job(path, (), 60.0, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
-    (note,) = run.rank.notes
-    assert note.startswith(f"{EMPTY_LOADER}train.py:")
+    (place,) = run.rank.empty_loaders
+    assert place.startswith("train.py:")

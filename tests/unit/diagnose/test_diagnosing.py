@@ -11,7 +11,7 @@ from autotune.diagnose.findings import make_diagnosis
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.outcome import Outcome
-from autotune.model.result import PAST_ITS_EPOCH, RankResult, TrialResult
+from autotune.model.result import RankResult, RankStatus, TrialResult
 from autotune.model.surroundings import Surroundings
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.runner.quiet_wait import Quiet
@@ -19,7 +19,6 @@ from autotune.settings import Settings
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
 from autotune.verdict.aggregate import measurement_of
-from autotune.verdict.judge import ENDED_EARLY
 from tests.unit.diagnoses import observation
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 from tests.unit.runner.samples import job, rank
@@ -107,14 +106,16 @@ def run(runner, machine=None):
 
 
 def test_a_script_that_was_misled_about_its_epochs_runs_once_more_with_its_own():
-    failed = TrialResult(outcome=Outcome.CRASHED, ranks=(rank(notes=(PAST_ITS_EPOCH,)),))
+    failed = TrialResult(outcome=Outcome.CRASHED, ranks=(rank(is_past_its_epoch=True),))
     runner = Runner(failed, looked_at())
     assert run(runner).outcome is Outcome.OK
     assert [asked.keeps_epochs for asked in runner.jobs] == [False, True]
 
 
 def test_a_script_that_ended_early_runs_once_more_with_a_shorter_warm_up():
-    early = TrialResult(outcome=Outcome.INVALID, reason=ENDED_EARLY, ranks=(rank(num_steps=90),))
+    early = TrialResult(
+        outcome=Outcome.INVALID, is_inconclusive=True, ranks=(rank(status=RankStatus.ENDED, num_steps=90),)
+    )
     runner = Runner(early, looked_at())
     assert run(runner).outcome is Outcome.OK
     assert [asked.script_steps for asked in runner.jobs] == [None, 90]
@@ -129,7 +130,9 @@ def test_a_script_that_stopped_before_it_was_looked_at_runs_once_more_with_a_sho
 
 
 def test_every_run_waits_for_a_quiet_machine_and_says_how_it_was_found():
-    early = TrialResult(outcome=Outcome.INVALID, reason=ENDED_EARLY, ranks=(rank(num_steps=90),))
+    early = TrialResult(
+        outcome=Outcome.INVALID, is_inconclusive=True, ranks=(rank(status=RankStatus.ENDED, num_steps=90),)
+    )
     runner = Runner(early, looked_at(surroundings=Surroundings(window_s=1.0)))
     machine = Machine(runner, Quiet(waited_s=0.0, is_quiet=True), Quiet(waited_s=3.0, is_quiet=False))
     result = run(runner, machine)

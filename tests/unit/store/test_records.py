@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -25,6 +26,7 @@ from autotune.store.rows import (
     trial_from_row,
     trial_to_row,
 )
+from tests.unit.runner.samples import rank
 
 NOW = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
 SPEC = SearchSpec(
@@ -143,3 +145,12 @@ def test_a_process_that_the_kernel_hides_is_neither_alive_nor_dead(monkeypatch: 
     owner = Owner.this_process()
     monkeypatch.setattr(records, "process_start_ticks", lambda pid: None)
     assert owner.is_alive_here() is None
+
+
+def test_a_trial_of_an_earlier_version_with_codes_among_a_ranks_notes_is_read() -> None:
+    row = trial_to_row(replace(TRIAL, result=replace(RESULT, ranks=(rank(),))))
+    result = json.loads(row["result"])
+    del result["parity_gap"], result["ranks"][0]["is_past_its_epoch"], result["ranks"][0]["empty_loaders"]
+    result["ranks"][0]["notes"] = ["past_its_epoch", "empty_loader:train.py:9"]
+    read = trial_from_row({**row, "result": json.dumps(result)})
+    assert (read.number, read.result.ranks[0].status) == (TRIAL.number, rank().status)

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.measure.loss_parity import LossReference
 from autotune.model.outcome import Outcome
-from autotune.model.result import PAST_ITS_EPOCH, RankStatus, TrialResult
+from autotune.model.result import RankStatus, TrialResult
 from autotune.verdict.aggregate import measurement_of
 from autotune.verdict.judge import ENDED_EARLY
 from tests.unit.runner.samples import rank
@@ -58,7 +58,7 @@ def run_with():
 
 def ended_after(num_steps: int) -> TrialResult:
     ended = rank(status=RankStatus.ENDED, num_steps=num_steps, blocks=())
-    return TrialResult(outcome=Outcome.INVALID, reason=ENDED_EARLY, ranks=(ended,))
+    return TrialResult(outcome=Outcome.INVALID, reason=ENDED_EARLY, is_inconclusive=True, ranks=(ended,))
 
 
 def test_a_script_that_ends_too_early_is_run_again_with_a_shorter_warm_up(run_with):
@@ -95,7 +95,7 @@ def test_it_is_not_run_a_third_time_for_the_same_end(run_with):
 
 
 def test_a_script_that_fails_past_its_epochs_end_is_run_again_with_epochs_that_end(run_with):
-    raised = rank(status=RankStatus.RAISED, notes=(PAST_ITS_EPOCH,), blocks=())
+    raised = rank(status=RankStatus.RAISED, is_past_its_epoch=True, blocks=())
     jobs, records = run_with(TrialResult(outcome=Outcome.CRASHED, reason="IndexError", ranks=(raised,)))
     assert [job.keeps_epochs for job in jobs] == [False, True, True, True]
     assert records[0].result.outcome is Outcome.OK

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.measure.loss_parity import LossReference
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import ParityGap, TrialResult
 from autotune.settings import Precision, Settings
 from autotune.verdict.format_parity import NOT_CLAIMED, references_of
 from autotune.verdict.judge import Verdict, judge
@@ -43,12 +43,11 @@ def test_fp16_is_held_to_one_percent() -> None:
     assert verdict_of(Precision.FP16, (2.3, 2.2, 2.1, 2.035)).outcome is Outcome.INVALID
 
 
-@pytest.mark.parametrize(("digest", "word"), [(None, "random numbers"), ("other", "same weights")])
-def test_parity_is_not_claimed_where_the_runs_did_not_begin_alike(digest: str | None, word: str) -> None:
+@pytest.mark.parametrize(("digest", "gap"), [(None, ParityGap.UNKNOWN_START), ("other", ParityGap.NO_REFERENCE)])
+def test_parity_is_not_claimed_where_the_runs_did_not_begin_alike(digest: str | None, gap: ParityGap) -> None:
     verdict = verdict_of(Precision.BF16, (9.0, 9.0, 9.0), digest=digest)
     assert verdict.outcome is Outcome.OK
-    assert len(verdict.notes) == 1
-    assert verdict.notes[0].startswith(NOT_CLAIMED) and word in verdict.notes[0]
+    assert verdict.parity_gap is gap and verdict.notes == (NOT_CLAIMED[gap],)
 
 
 def test_the_scripts_own_format_is_not_ours_to_judge() -> None:

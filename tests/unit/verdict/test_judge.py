@@ -325,7 +325,7 @@ def test_a_probe_with_facts_taught_something_however_it_ended() -> None:
         ({"exit_code": 0}, [rank(status=RankStatus.ENDED, num_steps=0, blocks=())], "without one optimizer step"),
         (
             {"exit_code": 0},
-            [rank(status=RankStatus.ENDED, num_steps=0, blocks=(), notes=("empty_loader:train.py:9",))],
+            [rank(status=RankStatus.ENDED, num_steps=0, blocks=(), empty_loaders=("train.py:9",))],
             "DataLoader built at train.py:9 gave no batch",
         ),
         ({"exit_code": 2}, [], "exit code 2"),
