@@ -97,15 +97,11 @@ def _record(
 
 def _status(out: Path) -> StudyStatus:
     """The baseline of an earlier run with the measured rate, as the reference for new cells."""
-    from autotune.lab.grid_file import read_grid
+    from autotune.lab.recording import recorded_baseline
     from autotune.report.lines import StudyStatus
 
-    if not out.exists():
-        return StudyStatus()
-    grid = read_grid(out)
-    measured = (record.result.measurement for record in grid.records if record.cell == 0)
-    rate = next((measurement.samples_per_second for measurement in measured if measurement is not None), None)
-    return StudyStatus(baseline=grid.cells[0], baseline_rate=rate)
+    baseline = recorded_baseline(out)
+    return StudyStatus() if baseline is None else StudyStatus(baseline=baseline[0], baseline_rate=baseline[1])
 
 
 def _write(recording: Recording, *, as_json: bool) -> None:

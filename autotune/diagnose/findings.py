@@ -1,16 +1,15 @@
-"""From a trial that was looked at to the figures of its diagnosis. Pure."""
+"""Makes the figures of a diagnosis from the result of a trial. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.bottleneck import diagnose as find_bottleneck
 from autotune.model.diagnosis import Diagnosis
 from autotune.model.facts import ScriptFacts, samples_unit
-from autotune.model.observation import Observation
+from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, RankResult, TrialResult
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
@@ -18,40 +17,28 @@ from autotune.study.protection_record import changed_words
 from autotune.study.target import Target
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Seen:
-    """What of a result a diagnosis is made of."""
-
-    measurement: Measurement
-    lead: RankResult
-    observation: Observation
-    device_utilization: float | None
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Of the steady rate."""
-        scale = self.measurement.steady_samples_per_second / self.measurement.samples_per_second
-        return self.measurement.low * scale, self.measurement.high * scale
-
-    @property
-    def samples_per_step(self) -> float:
-        """Of the first rank."""
-        window = [block for block in self.lead.blocks if block.phase == "window"]
-        return sum(block.num_samples for block in window) / sum(block.num_steps for block in window)
-
-
 def make_diagnosis(
     spec: SearchSpec, target: Target, script_settings: Settings, facts: ScriptFacts, result: TrialResult
 ) -> Diagnosis:
-    """The figures of a trial that was looked at, without advice.
+    """The diagnosis without advice.
+
+    Args:
+        spec: Names the script.
+        target: Place of the trial.
+        script_settings: The script's own settings, in force in the trial.
+        facts: Facts of the probe.
+        result: Result of a trial with a look at the training loop.
 
     Raises:
-        EveryTrialFailedError: It was not measured, or ended before it could be looked at.
-        NoFeasibleSettingsError: It needs more memory than the cap.
-        InterruptedError: It was ended by the user.
+        EveryTrialFailedError: The trial was not measured, or ended before the look at the loop.
+        NoFeasibleSettingsError: The script needs more memory than the cap.
+        InterruptedError: The user ended the trial.
     """
-    seen = _seen(result)
-    bottleneck = _bottleneck(seen, target)
+    measurement, lead = result.measurement, next(iter(result.ranks), None)
+    if measurement is None or lead is None or lead.observation is None:
+        raise _failure(result)
+    utilization = result.surroundings.device_utilization if result.surroundings is not None else None
+    bottleneck = _bottleneck(measurement, utilization, target)
     return Diagnosis(
         script=spec.script,
         machine=f"{target.host.device}, {target.host.usable_cpus:g} usable cores, torch {target.host.torch}",
@@ -59,50 +46,52 @@ def make_diagnosis(
         is_cpu=target.device.is_cpu,
         usable_cpus=target.usable_cpus,
         samples_unit=samples_unit(facts, spec.samples_per_step),
-        samples_per_second=seen.measurement.steady_samples_per_second,
-        interval=seen.interval,
+        samples_per_second=measurement.steady_samples_per_second,
+        interval=_steady_interval(measurement),
         ceiling_samples_per_second=bottleneck.ceiling_samples_per_second,
         bottleneck=bottleneck.kind,
-        data_wait_fraction=seen.measurement.data_wait_fraction,
-        samples_per_step=seen.samples_per_step * facts.world_size,
-        restart_s=seen.measurement.restart_s,
-        epoch_s=seen.measurement.epoch_s,
-        device_utilization=seen.device_utilization,
+        data_wait_fraction=measurement.data_wait_fraction,
+        samples_per_step=_samples_per_step(lead) * facts.world_size,
+        restart_s=measurement.restart_s,
+        epoch_s=measurement.epoch_s,
+        device_utilization=utilization,
         memory_cap_bytes=target.cap_bytes,
         peak_memory_bytes=result.peak_memory_bytes,
-        peak_allocated_bytes=seen.lead.peak_allocated_bytes,
+        peak_allocated_bytes=lead.peak_allocated_bytes,
         outside_allocator_bytes=result.outside_allocator_bytes,
         natural=script_settings,
         facts=facts,
-        observation=seen.observation,
+        observation=lead.observation,
         notes=tuple(_notes(result)),
     )
 
 
-def _seen(result: TrialResult) -> _Seen:
-    """What there is to be told, or the error that says why there is nothing."""
-    lead = result.ranks[0] if result.ranks else None
-    observation = lead.observation if lead is not None else None
-    if result.measurement is None or lead is None or observation is None:
-        raise _why_not(result)
-    utilization = result.surroundings.device_utilization if result.surroundings is not None else None
-    return _Seen(measurement=result.measurement, lead=lead, observation=observation, device_utilization=utilization)
+def _steady_interval(measurement: Measurement) -> tuple[float, float]:
+    """Interval of the rate within an epoch, in samples per second."""
+    scale = measurement.steady_samples_per_second / measurement.samples_per_second
+    return measurement.low * scale, measurement.high * scale
 
 
-def _bottleneck(seen: _Seen, target: Target) -> Bottleneck:
-    """What the job waits for; a ceiling below the rate is noise, and is lifted to it."""
-    rate, compute = seen.measurement.steady_samples_per_second, seen.measurement.compute_samples_per_second
+def _samples_per_step(rank: RankResult) -> float:
+    window = [block for block in rank.blocks if block.phase == "window"]
+    return sum(block.num_samples for block in window) / sum(block.num_steps for block in window)
+
+
+def _bottleneck(measurement: Measurement, utilization: float | None, target: Target) -> Bottleneck:
+    """The bottleneck; a ceiling below the rate is noise, and is raised to the rate."""
+    rate, compute = measurement.steady_samples_per_second, measurement.compute_samples_per_second
     return find_bottleneck(
         rate,
         max(compute, rate) if compute is not None else None,
-        seen.measurement.data_wait_fraction,
+        measurement.data_wait_fraction,
         device_is_cpu=target.device.is_cpu,
-        device_busy_fraction=min(1.0, seen.device_utilization) if seen.device_utilization is not None else None,
+        device_busy_fraction=min(1.0, utilization) if utilization is not None else None,
     )
 
 
-def _why_not(result: TrialResult) -> Exception:
-    if result.outcome == "interrupted":
+def _failure(result: TrialResult) -> Exception:
+    """The error for a trial without an observation of the loop."""
+    if result.outcome is Outcome.INTERRUPTED:
         return InterruptedError()
     if result.outcome.is_infeasible:
         return NoFeasibleSettingsError(

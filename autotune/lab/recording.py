@@ -12,7 +12,7 @@ from typing import Any
 from autotune import __version__
 from autotune.errors import UsageError
 from autotune.lab.grid import Grid, GridHeader
-from autotune.lab.grid_file import GridFile, check_place, create_grid, open_grid
+from autotune.lab.grid_file import GridFile, check_place, create_grid, open_grid, read_grid
 from autotune.lab.grid_recorder import Recorder, num_left, num_measured
 from autotune.lab.grid_space import enumerate_cells, grid_space, space_to_record
 from autotune.model.events import Notice, OnEvent, SearchStarted
@@ -62,6 +62,21 @@ class Recording:
     """Spread of an anchor's rates, from the lowest to the highest; None = not known yet."""
     is_interrupted: bool
     wall_s: float
+
+
+def recorded_baseline(out: Path) -> tuple[Settings, float | None] | None:
+    """The script's own settings and their first rate in a recording; None without a recording.
+
+    The rate is in samples per second, and None before the first measurement.
+
+    Raises:
+        UsageError: The file is not the recording of a grid.
+    """
+    if not out.exists():
+        return None
+    grid = read_grid(out)
+    rates = (record.result.measurement for record in grid.records if record.cell == 0)
+    return grid.cells[0], next((measured.samples_per_second for measured in rates if measured is not None), None)
 
 
 def record(

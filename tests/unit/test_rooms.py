@@ -136,6 +136,18 @@ def test_some_rooms_need_the_standard_library_alone(path):
     assert foreign == set()
 
 
+DOORS = {"lab": "autotune.lab.recording", "diagnose": "autotune.diagnose.diagnosing"}
+"""The one module of a room that other rooms may import."""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_room_with_a_door_is_entered_by_the_door(path):
+    for name in imported(path):
+        room = ".".join(name.split(".")[1:2])
+        if room in DOORS and room != room_of(path):
+            assert f"{name}.".startswith(f"{DOORS[room]}."), f"{room_of(path)} imports {name}"
+
+
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_third_party_lives_in_its_own_rooms(path):
     room = room_of(path)
