@@ -1,4 +1,4 @@
-"""Searching any callable from Python, without processes and without torch: simulations, grids, other benchmarks."""
+"""Searches the settings of a callable, without processes and without torch."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from autotune.space.search_space import SearchSpace
 from autotune.units import GIB
 
 DEFAULT_CAP_BYTES = 1024 * GIB
-"""A cap for callables that know no memory."""
+"""Memory cap for callables without a memory figure."""
 NUM_FINALISTS = 3
 MAX_INTERRUPTIONS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FunctionSearch:
-    """What a search of a callable came to."""
+    """The outcome of the search of a callable."""
 
     trials: tuple[FinishedTrial, ...]
-    """In the order in which they were measured; the first is the baseline."""
+    """All trials in the order of measurement; the first is the baseline."""
     best: FinishedTrial | None
-    """The fastest feasible trial, by its own figure; None where no trial was feasible."""
+    """The fastest feasible trial by the trial's own rate; None when no trial is feasible."""
     baseline: FinishedTrial
     finalists: tuple[FinishedTrial, ...]
-    """Those that may be the fastest, the fastest first, without the baseline: measure them again to know."""
+    """Candidates for the fastest settings, the fastest first, without the baseline: measure again to decide."""
     reason: str
-    """Why it ended, as one sentence."""
+    """Reason for the end of the search, as one sentence."""
 
 
 def search_function(
@@ -50,18 +50,18 @@ def search_function(
     seed: int = 0,
     sampler: Any = None,
 ) -> FunctionSearch:
-    """Searches the settings of a space for which a callable says the most samples per second.
+    """Searches a space for the settings with the most samples per second of a callable.
 
     Args:
         function: Called with settings; gives samples per second, a `Measured`, or a `TrialResult`, and raises
             MemoryError for settings that do not fit. Other exceptions go through.
-        space: What may be tried; `space_over` makes one, `recorded_space` reads a grid's.
-        cap_bytes: Most memory that settings may need, where the callable says what they do.
-        usable_cpus: Cores of the imagined machine, above 0: where a search looks for workers first.
-        max_trials: Calls of the function, the baseline's among them, at least 1.
-        spend_all: Spend all trials; otherwise end when nothing more is to be expected. A sampler spends them all.
-        seed: Of the search.
-        sampler: An Optuna sampler that searches in place of ours, under all else the same; it has its own seed.
+        space: Settings to try, from `space_over` or `recorded_space`.
+        cap_bytes: Memory cap, compared with the callable's peaks.
+        usable_cpus: Cores of the imagined machine, above 0: the first guess for the number of workers.
+        max_trials: Most calls of the function, at least 1, baseline included.
+        spend_all: Spend all trials; otherwise end when no gain is expected. A sampler always spends all trials.
+        seed: Seed of the search.
+        sampler: An Optuna sampler with a seed of its own, in place of our search; None = our search.
 
     Raises:
         EveryTrialFailedError: A trial was interrupted again and again.
@@ -76,7 +76,7 @@ def search_function(
         search.tell(proposal.number, _measure(function, proposal.settings, cap_bytes))
     history: History = search.history
     baseline = search.baseline
-    assert baseline is not None  # it is the first trial, whatever came of it
+    assert baseline is not None  # The baseline is the first trial, whatever the outcome.
     finalists = search.finalists(NUM_FINALISTS)
     return FunctionSearch(
         trials=history.trials, best=history.best, baseline=baseline, finalists=finalists, reason=proposal.reason
@@ -84,7 +84,7 @@ def search_function(
 
 
 def _measure(function: Callable[[Settings], Answer], settings: Settings, cap_bytes: int) -> TrialResult:
-    """The callable's answer; a recorded or a real trial that was interrupted is asked for again."""
+    """The callable's answer; an interrupted trial, recorded or real, is repeated."""
     for _ in range(MAX_INTERRUPTIONS):
         result = evaluate(function, settings, cap_bytes)
         if result.outcome is not Outcome.INTERRUPTED:

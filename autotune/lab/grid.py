@@ -1,6 +1,6 @@
-"""A recorded grid: every settings of a small space, measured for real, several times. Plain data.
+"""A recorded grid, as plain data: real measurements of all settings of a small space.
 
-A recording is made by `autotune record` and answered from by `runner.replay.ReplayRunner`.
+`autotune record` makes a recording, and `autotune.lab.replay.ReplayRunner` answers from a recording.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from autotune.settings import Settings
 
 SCHEMA = 1
 WITHIN_RATIO = 0.02
-"""What counts as equally fast, where a cell's own noise is not larger."""
+"""Largest regret of a cell as fast as the best, unless the noise of the cell is larger."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridHeader:
-    """What holds for all cells of a recording; a resume refuses to mix two of them."""
+    """The part of a recording common to all cells; a resume refuses another header."""
 
     schema: int = SCHEMA
     study: str
     command: tuple[str, ...]
-    """As it was typed, secrets masked."""
+    """The command as typed, with the secrets masked."""
     fingerprint: Mapping[str, Any]
-    """Digests of script and arguments, the machine, versions: what must be the same for cells to be comparable."""
+    """Digests of script and arguments, the machine, versions: equal in a resume, so that cells are comparable."""
     memory_cap: str | None
-    """As asked; None = the default share of what was free."""
+    """The user's words; None = the default share of the free memory."""
     memory_cap_bytes: int
     usable_cpus: float
     device: str
-    """Type of the device that trains: `cpu`, `cuda`."""
+    """Type of the training device: `cpu` or `cuda`."""
     effective_batch: str
     asked: tuple[tuple[str, str], ...]
-    """Ranges and fixed values, as written."""
+    """Ranges and fixed values, in the user's words."""
     repeats: int
-    """Rounds that were asked for, at least 1."""
+    """Rounds over all cells, at least 1."""
     window_s: float | None
-    """Longest measuring window; None = that of a search's trials."""
+    """Longest measuring window in seconds; None = as in a search."""
     seed: int
-    """Of the order within the rounds."""
+    """Seed of the order within the rounds."""
     natural: Settings
     """The script's own settings."""
     space: Mapping[str, Any]
-    """The recording's `SearchSpace` in plain form."""
+    """The `SearchSpace` of the recording in plain form."""
     facts: ScriptFacts
-    """What the probe learned."""
+    """Facts of the probe."""
     cells: tuple[Mapping[str, Any], ...]
-    """What each cell's settings change of the script's own; the first changes nothing."""
+    """Differences of each cell from the script's own settings; the first cell has none."""
     dropped: tuple[tuple[Mapping[str, Any], str], ...]
-    """What is not legal, as changes, with the reason."""
+    """Illegal combinations, as differences, each with the reason."""
     autotune: str
-    """Version that recorded."""
+    """Version of autotune."""
     recorded_at: str
     """Beginning of the recording, ISO 8601 in UTC."""
 
     def __post_init__(self) -> None:
-        """Refuses headers of no recording."""
+        """Refuses the headers of other files."""
         if self.schema != SCHEMA:
             raise ValueError(f"schema {self.schema!r} is not {SCHEMA}")
         if self.repeats < 1 or self.memory_cap_bytes < 1 or not self.cells:
@@ -84,11 +84,11 @@ class GridHeader:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockSummary:
-    """How steady one trial's window was, in place of its raw blocks."""
+    """The steadiness of one trial's window, in place of the raw blocks."""
 
     num_blocks: int
     rate_deviation_ratio: float
-    """Standard deviation of the blocks' rates, relative to the rate of all."""
+    """Standard deviation of the blocks' rates, relative to the rate of the window."""
     first_half_samples_per_second: float
     second_half_samples_per_second: float
 
@@ -98,19 +98,19 @@ class CellRecord:
     """One measurement of one cell."""
 
     cell: int
-    """Its position among the header's cells."""
+    """Position among the cells of the header."""
     round: int
-    """0 = the first time that all cells are measured."""
+    """Round over all cells, from 0."""
     anchor: int | None = None
-    """Which turn of the anchors it belongs to; None for a cell's own turn."""
+    """Turn of the anchors, from 0; None for the cell's own turn."""
     started_at: str
     """ISO 8601 in UTC."""
     load: float | None = None
-    """The machine's load average over the minute before; None where it is not known."""
+    """The machine's load average over the minute before; None = unknown."""
     result: TrialResult
-    """Without the log and the raw blocks."""
+    """Result without the log and the raw blocks."""
     blocks: tuple[BlockSummary, ...] = ()
-    """One per rank that measured."""
+    """One summary per measuring rank."""
 
     def __post_init__(self) -> None:
         """Refuses impossible positions."""
@@ -118,7 +118,7 @@ class CellRecord:
 
 
 def summarize_blocks(blocks: Sequence[Block]) -> BlockSummary | None:
-    """How steady the window among these blocks was; None for a window of fewer than two."""
+    """The steadiness of the window among the blocks; None for fewer than two blocks in the window."""
     window = [block for block in blocks if block.phase is Phase.WINDOW]
     if len(window) < 2:
         return None
@@ -135,19 +135,19 @@ def summarize_blocks(blocks: Sequence[Block]) -> BlockSummary | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellTruth:
-    """What a feasible cell is truly worth, as far as its measurements and the rest of the grid tell."""
+    """The true rate of a feasible cell, estimated from the whole grid."""
 
     samples_per_second: float
-    """Its shrunken mean."""
+    """Shrunken mean of the cell."""
     noise_ratio: float
-    """Standard error of that, relative to it."""
+    """Standard error of the shrunken mean, relative to the mean."""
 
 
 class Grid:
-    """A recording, looked up by settings; these may be written in any form that means the same as a cell's.
+    """A recording, with cells looked up by settings in any equivalent form.
 
     Args:
-        header: What holds for all cells.
+        header: The part common to all cells.
         records: Measurements, in the order of time.
     """
 
@@ -165,7 +165,7 @@ class Grid:
 
     @cached_property
     def missing(self) -> tuple[Settings, ...]:
-        """Cells that were measured less often than was asked, anchors not counted."""
+        """Cells measured in fewer rounds than planned, anchors not counted."""
         turns = Counter(record.cell for record in self.records if record.anchor is None)
         return tuple(self.cells[cell] for cell in range(len(self.cells)) if turns[cell] < self.header.repeats)
 
@@ -173,7 +173,7 @@ class Grid:
         """All measurements of one cell, in the order of time.
 
         Raises:
-            SearchSpaceError: The recording has no such cell. Nothing is interpolated.
+            SearchSpaceError: The recording has no cell with these settings. Nothing is interpolated.
         """
         return tuple(self._results[self._cell(settings)])
 
@@ -189,11 +189,11 @@ class Grid:
 
     @property
     def feasible_share(self) -> float:
-        """Share of the cells that are feasible."""
+        """Share of the feasible cells, 0 to 1."""
         return len(self._truths) / len(self.cells)
 
     def truth(self, settings: Settings) -> CellTruth | None:
-        """What a cell is truly worth; None where it is not feasible."""
+        """The true rate of a cell; None for an infeasible cell."""
         return self._truths.get(self._cell(settings))
 
     @property
@@ -201,7 +201,7 @@ class Grid:
         """The truly fastest feasible cell.
 
         Raises:
-            NoFeasibleSettingsError: There is none.
+            NoFeasibleSettingsError: No cell is feasible.
         """
         if not self._truths:
             message = f"No cell of the grid of {self.header.study} is feasible."
@@ -209,12 +209,12 @@ class Grid:
         return self.feasible[0]
 
     def regret(self, settings: Settings) -> float:
-        """Share of the best cell's true rate that a cell leaves on the table, 0 to 1; 1 where it is not feasible."""
+        """Loss of a cell against the best cell, as a share of the best true rate, 0 to 1; 1 for an infeasible cell."""
         truth, best = self.truth(settings), self._truths[self.best]
         return 1.0 if truth is None else 1 - truth.samples_per_second / best.samples_per_second
 
     def is_within(self, settings: Settings, ratio: float = WITHIN_RATIO) -> bool:
-        """Whether a cell is as good as the best: its regret is at most `ratio`, or at most its own noise."""
+        """Whether a cell is as good as the best: the regret is at most `ratio`, or at most the cell's own noise."""
         truth = self.truth(settings)
         return truth is not None and self.regret(settings) <= max(ratio, truth.noise_ratio)
 
@@ -222,7 +222,7 @@ class Grid:
     def drift_ratio(self) -> float | None:
         """Largest spread of one anchor's rates over the recording: the highest over the lowest, less 1.
 
-        The noise of single trials is in it. None before an anchor was measured twice.
+        The spread includes the noise of single trials. None before the second measurement of an anchor.
         """
         rates: dict[int, list[float]] = {}
         for record in self.records:
@@ -237,7 +237,7 @@ class Grid:
         for rates in map(self.log_rates, self._truths):
             if len(rates) > 1:
                 mean = sum(rates) / len(rates)
-                # The mean is nearer to its own values than the truth is.
+                # The mean lies nearer to these values than the truth does.
                 widening = math.sqrt(len(rates) / (len(rates) - 1))
                 found.extend(widening * (rate - mean) for rate in rates)
         return tuple(found)
@@ -250,10 +250,10 @@ class Grid:
         )
 
     def under(self, cap_bytes: int) -> Grid:
-        """The same recording as it would have been under a smaller cap.
+        """The same recording under a smaller memory cap.
 
         Raises:
-            ValueError: The cap is larger than the recording's, under which some cells were ended.
+            ValueError: The cap is larger than the cap of the recording, which ended some cells.
         """
         if cap_bytes > self.header.memory_cap_bytes:
             raise ValueError(f"the grid was recorded under {self.header.memory_cap_bytes} bytes, not {cap_bytes}")

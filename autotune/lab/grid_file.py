@@ -1,4 +1,4 @@
-"""The file of a recorded grid: a header and one measurement per line, as JSON; only ever appended to."""
+"""Reads and writes the file of a recorded grid: JSON lines, first a header, then one measurement per line."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _NESTED: Mapping[type[Any], Mapping[str, type[Any]]] = {
     CellRecord: {"result": TrialResult},
     TrialResult: {"measurement": Measurement, "ranks": RankResult, "surroundings": Surroundings},
 }
-"""Parts of a line that grow from version to version."""
+"""Types of the nested parts of a line, for parts with new fields in newer versions."""
 T = TypeVar("T")
 
 
 def read_grid(path: Path) -> Grid:
-    """The grid in a file; a last line that was cut off by a kill is left out.
+    """The grid in a file, without an incomplete last line.
 
     Raises:
-        UsageError: There is no such file, or it is not the recording of a grid.
+        UsageError: The file is missing, or is not the recording of a grid.
     """
     content = _read(path)
     return _parse(content[: _complete_bytes(content)], path)
 
 
 def check_place(path: Path) -> None:
-    """Refuses, before anything is spent, a place where no recording can be made.
+    """Refuses a place without room for a new recording, before any time is spent.
 
     Raises:
-        UsageError: Its folder is not there, or may not be written to.
+        UsageError: The folder is missing or not writable.
     """
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
         message = f"{path} cannot be made: its folder is not there, or may not be written to."
@@ -53,16 +53,16 @@ def check_place(path: Path) -> None:
 
 
 def create_grid(path: Path, header: GridHeader) -> None:
-    """Makes the file of a new recording with its header, whole or not at all.
+    """Makes the file of a new recording with the header, whole or not at all.
 
     Raises:
-        UsageError: It cannot be written, or is there already.
+        UsageError: The file cannot be written, or exists already.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(_line(header))
         try:
-            path.hardlink_to(temporary)  # fails where a rename would replace what somebody else made meanwhile
+            path.hardlink_to(temporary)  # A rename would replace the file of another process.
         finally:
             temporary.unlink()
     except OSError as error:
@@ -71,10 +71,10 @@ def create_grid(path: Path, header: GridHeader) -> None:
 
 @contextlib.contextmanager
 def open_grid(path: Path) -> Iterator[GridFile]:
-    """The file of a recording, opened to append to it, and locked.
+    """The file of a recording, locked and opened for appending.
 
     Raises:
-        UsageError: It is not the recording of a grid, cannot be written, or is being written by another process.
+        UsageError: The file is not the recording of a grid, cannot be written, or is in use by another process.
     """
     try:
         stream = path.open("r+b")
@@ -96,11 +96,11 @@ def open_grid(path: Path) -> Iterator[GridFile]:
 
 
 class GridFile:
-    """A recording that grows.
+    """A growing recording.
 
     Args:
-        descriptor: Of the file, positioned at its end.
-        grid: What is in it.
+        descriptor: Descriptor of the file, positioned at the end.
+        grid: The recording so far.
     """
 
     def __init__(self, descriptor: int, grid: Grid) -> None:
@@ -109,7 +109,7 @@ class GridFile:
         self.records = list(grid.records)
 
     def append(self, record: CellRecord) -> None:
-        """Adds one measurement; when this returns it is on the disk."""
+        """Adds one measurement, and returns after the measurement is on the disk."""
         os.write(self._descriptor, _line(record))
         os.fsync(self._descriptor)
         self.records.append(record)
@@ -120,7 +120,7 @@ def _line(value: GridHeader | CellRecord) -> bytes:
 
 
 def _compact(value: Any) -> Any:
-    """As `to_plain`, without the fields of our data that are at their defaults: half of a recording would be those."""
+    """The plain form without fields at their defaults, which would fill half of a recording."""
     if isinstance(value, (list, tuple)):
         return [_compact(item) for item in value]
     if not dataclasses.is_dataclass(value) or isinstance(value, (type, Settings)):
@@ -147,7 +147,7 @@ def _read(path: Path) -> bytes:
 
 
 def _complete_bytes(content: bytes) -> int:
-    """Bytes up to the end of the last whole line."""
+    """Number of bytes up to the end of the last whole line."""
     return content.rfind(b"\n") + 1
 
 
@@ -177,7 +177,7 @@ def _refuse_constant(name: str) -> float:
 
 
 def _known(kind: type[Any], plain: Any) -> Any:
-    """The value without the fields that this version does not have: recordings live longer than versions."""
+    """The value without fields unknown to this version: recordings outlive versions."""
     if not isinstance(plain, dict):
         return plain
     names = {field.name for field in dataclasses.fields(kind)}

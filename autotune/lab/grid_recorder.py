@@ -1,4 +1,4 @@
-"""The turns of a recording: all cells in rounds of random order, anchors between them, each in the file at once."""
+"""Measures the turns of a recording: all cells in rounds of random order, with anchors in between."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from autotune.study.progress import ProgressTeller
 from autotune.study.stop import StopRequest, wait_for
 
 CELLS_PER_ANCHOR = 12
-"""Cells between two turns of the anchors: a seventh of the time goes to seeing drift."""
+"""Cells between two turns of the anchors: a seventh of the time goes into the measurement of drift."""
 ENDING_S = 3.0
-"""Left at the end for a trial's own end and the tuner's."""
+"""Time kept for the end of the last trial and of the recording, in seconds."""
 BLOCKS_IN_WINDOW = 12
-"""A window may last so many blocks at the baseline's pace: a rate needs four, and cells may be three times as slow."""
+"""Length of a window in blocks at the baseline's pace: a rate needs four, and some cells are three times as slow."""
 SHORTEST_STEP_S = 1e-4
 NUM_RECENT = 8
-"""Trials by which the length of the next is judged."""
+"""Latest trials used to predict the time of the next trial."""
 MAX_HOST_FAULTS = 3
-"""Trials ended from outside in a row, after which the host is not fit to record on."""
+"""Trials in a row ended from outside, after which the recording ends."""
 MAX_PASSES = 3
-"""Passes over what is due; all but the first are for what was ended from outside."""
+"""Passes over the due turns; all but the first repeat turns ended from outside."""
 AGAIN = (Outcome.CRASHED, Outcome.TIMED_OUT)
-"""Endings that are the settings' doing only when they happen twice."""
+"""Outcomes repeated once, before the settings are taken for the cause."""
 
 
 def num_measured(file: GridFile, repeats: int) -> int:
-    """Measurements of cells' own turns in a recording."""
+    """Number of measurements in a recording, anchors not counted."""
     return len(
         {(record.cell, record.round) for record in file.records if record.anchor is None and record.round < repeats}
     )
 
 
 def num_left(file: GridFile, repeats: int) -> int:
-    """Measurements of cells' own turns that a recording lacks."""
+    """Number of missing measurements of a recording, anchors not counted."""
     return len(file.header.cells) * repeats - num_measured(file, repeats)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One measurement that is due."""
+    """One due measurement."""
 
     cell: int
     round: int
@@ -64,17 +64,17 @@ class Turn:
 
 
 class Recorder:
-    """Measures the turns that a recording lacks, until there are none, the time is up, or somebody asks to stop.
+    """Measures the missing turns of a recording, until the recording is complete, the time is up, or the user stops.
 
     Args:
         file: The recording.
         repeats: Rounds over all cells.
         jobs: Makes the jobs.
-        runner: Runs them.
-        deadline: On the monotonic clock.
-        stop: May end it.
-        on_event: Told of every measurement.
-        now: The monotonic clock.
+        runner: Runs the jobs.
+        deadline: End of the time, on the monotonic clock, in seconds.
+        stop: Ends the recording early.
+        on_event: Receives every event.
+        now: The monotonic clock, in seconds.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Recorder:
         self._num_faults = 0
 
     def run(self) -> None:
-        """Measures turn by turn; each is in the file before the next begins.
+        """Measures turn by turn, and writes each turn into the file before the next turn.
 
         Raises:
-            EveryTrialFailedError: The baseline failed twice, so nothing that is measured here would be of use.
+            EveryTrialFailedError: The baseline failed twice: no cell could be compared.
             HostError: Several trials in a row were ended from outside.
         """
         for _ in range(MAX_PASSES):
@@ -114,7 +114,7 @@ class Recorder:
                 return
 
     def _turns(self) -> Iterator[Turn]:
-        """All turns in order, the same at every resume."""
+        """All turns in order, equal in every resume."""
         slot = itertools.count()
         for number in range(self._repeats):
             order = list(range(len(self._settings)))
@@ -126,7 +126,7 @@ class Recorder:
         yield from self._anchors(next(slot), self._repeats - 1)
 
     def _anchors(self, slot: int, number: int) -> Iterator[Turn]:
-        """The baseline, and the cell that was the fastest when the second anchor was first due."""
+        """The baseline, and the fastest cell at the time of the second turn of the anchors."""
         yield Turn(0, number, slot)
         other = next((turn.cell for turn in self._done if turn.anchor is not None and turn.cell != 0), None)
         other = other if other is not None else self._fastest()
@@ -142,7 +142,7 @@ class Recorder:
         return max(rates, key=rates.__getitem__, default=None)
 
     def _has_time(self) -> bool:
-        """Whether the longest of the last few would still come to its end."""
+        """Whether a trial as long as the longest recent trial would end in time."""
         recent = [record.result.wall_s for record in self._file.records[-NUM_RECENT:]]
         expected_s = max(recent, default=self._file.header.facts.first_step_s)
         return self._now() + expected_s + ENDING_S <= self._deadline
@@ -171,7 +171,7 @@ class Recorder:
         self._on_event(TrialFinished(number=turn.cell, settings=settings, stage=stage, result=result, is_best=False))
 
     def _settled(self, turn: Turn) -> TrialResult | None:
-        """The result that counts for a turn; None where the turn stays due.
+        """The result for a turn; None when the turn stays due.
 
         Raises:
             EveryTrialFailedError: The baseline failed twice.
@@ -181,7 +181,7 @@ class Recorder:
         result = self._run(settings)
         if result.outcome in AGAIN or (is_baseline and result.outcome.is_failed):
             if self._stop.level or not self._has_time():
-                return None  # once is not enough to know
+                return None  # One failure does not tell the cause.
             first, result = result, self._run(settings)
             result = replace(result, notes=(*result.notes, f"A first run ended {first.outcome}: {first.reason}"))
         if result.outcome is Outcome.INTERRUPTED:
@@ -214,7 +214,7 @@ class Recorder:
         return replace(result, reason=mask_text(result.reason))
 
     def _window(self, settings: Settings, rule: WindowRule) -> WindowRule:
-        """The rule with the window that was asked for; a longer one where that would hold too few blocks for a rate."""
+        """The rule with the user's window, longer when a rate would have too few blocks."""
         header = self._file.header
         if header.window_s is None:
             return rule
@@ -224,7 +224,7 @@ class Recorder:
         return replace(rule, max_window_s=longest_s, min_window_s=min(rule.min_window_s, longest_s))
 
     def _count_fault(self, turn: Turn, result: TrialResult) -> None:
-        """Looks at an ending that says nothing of the settings: asked for, in time, or the host's fault."""
+        """Counts an interruption as a fault of the host, unless by the user or by the end of the time."""
         if self._stop.level or self._now() >= self._deadline:
             return
         self._num_faults += 1
@@ -237,10 +237,7 @@ class Recorder:
 
 
 def slim(result: TrialResult) -> TrialResult:
-    """The result without its log and raw blocks, which no use of a recording needs.
-
-    What looks like a secret in the script's own words is masked, as in the database: a recording is for others too.
-    """
+    """The result without the log and the raw blocks, and with secrets masked: a recording is made for others too."""
     ranks = tuple(replace(rank, blocks=(), facts=None) for rank in result.ranks)
     return from_plain(TrialResult, mask_plain(to_plain(replace(result, ranks=ranks, log_tail=""))))
 

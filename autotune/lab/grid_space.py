@@ -1,4 +1,4 @@
-"""A complete grid over a part of a search space: which settings it holds, and why others are not in it. Pure."""
+"""Builds a complete grid over a part of a search space, with reasons for the missing settings. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.space.search_space import KNOB_PREFIX, SCRIPTS_OWN, SPLIT, SearchS
 from autotune.spec import SearchSpec
 
 MAX_CELLS = 5000
-"""More cells than this take days to measure; somebody forgot to narrow the grid."""
+"""Most cells of a grid: more cells take days to measure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,13 +24,13 @@ class Enumeration:
     """The cells of a grid."""
 
     cells: tuple[Settings, ...]
-    """Canonical, each once; the script's own settings come first, the rest in the order of the parameters' values."""
+    """Canonical settings, each once: first the script's own, then the rest in the order of the parameters' values."""
     dropped: tuple[tuple[Settings, str], ...]
-    """Combinations that are not legal, with the reason."""
+    """Illegal combinations, each with the reason."""
 
 
 def grid_space(space: SearchSpace, spec: SearchSpec) -> SearchSpace:
-    """The space of a grid: parameters that the user named keep their values, all others the script's own."""
+    """The space of a grid: all values of parameters named by the user, and the script's own value of the others."""
     named = {_parameter(name, space) for name, _ in (*spec.ranges, *spec.fixed)}
     if spec.effective_batch not in ("fixed", "free"):
         named.add("batch_size")
@@ -40,10 +40,10 @@ def grid_space(space: SearchSpace, spec: SearchSpec) -> SearchSpace:
 
 
 def recorded_space(grid: Grid) -> SearchSpace:
-    """The space of a recording: exactly its cells are legal in it.
+    """The space of a recording; the legal settings are exactly the cells.
 
     Raises:
-        ValueError: The recording holds no space that this version can read.
+        ValueError: This version cannot read the space.
     """
     values = dict(grid.header.space)
     if "natural" in values:  # the name of the field in files
@@ -52,7 +52,7 @@ def recorded_space(grid: Grid) -> SearchSpace:
 
 
 def space_to_record(space: SearchSpace) -> dict[str, Any]:
-    """The space as a recording holds it; `recorded_space` reads it back."""
+    """The space in the form of a recording, for `recorded_space`."""
     values: dict[str, Any] = to_plain(space)
     values["natural"] = values.pop("script_settings")
     return values
@@ -61,13 +61,13 @@ def space_to_record(space: SearchSpace) -> dict[str, Any]:
 def space_over(
     script_settings: Settings, values: Mapping[str, Sequence[Value]], *, device_is_cpu: bool = False
 ) -> SearchSpace:
-    """The space of a callable: these values of these parameters, the natural ones of all others.
+    """The space of a callable: the given values of some parameters, and the baseline's value of all others.
 
     Args:
-        script_settings: The baseline; its values are always among those tried.
-        values: By name: fields of Settings, or knobs of your own with any name, whose values are text. When both
-            `batch_size` and the natural micro-batch are known they are free: samples per step may change.
-        device_is_cpu: Settings that need an accelerator do nothing.
+        script_settings: The baseline; a search always tries the baseline's values.
+        values: Values by name: of fields of Settings, or of your own knobs, as text. With values for `batch_size` and
+            a known micro-batch of the baseline, samples per step may change.
+        device_is_cpu: True when settings for accelerators have no effect.
 
     Raises:
         SearchSpaceError: A value is impossible.
@@ -99,10 +99,10 @@ def _parameter(name: str, space: SearchSpace) -> str:
 
 
 def enumerate_cells(space: SearchSpace) -> Enumeration:
-    """All legal settings of a space in canonical form, duplicates dropped; its baseline is always the first.
+    """All legal settings of a space in canonical form, without duplicates, the baseline first.
 
     Raises:
-        SearchSpaceError: There are more combinations than MAX_CELLS.
+        SearchSpaceError: The space has more than MAX_CELLS combinations.
     """
     if space.num_settings > MAX_CELLS:
         sizes = " x ".join(f"{len(space.allowed[name])} {name}" for name in space.searched)
