@@ -1,4 +1,4 @@
-"""A tuned config applied to an unedited script for real training."""
+"""Applies a tuned config to an unedited script for real training."""
 
 from __future__ import annotations
 
@@ -31,23 +31,22 @@ def run_command(
     path: str = DEFAULT_CONFIG,
     device: str = "auto",
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Arguments and environment that start the user's script under the tuned settings.
+    """Arguments and environment for the user's script under the tuned settings.
 
-    It is real training: it writes where the script writes, and is never ended by us.
+    The run is real training: the script writes for real, and autotune never ends the run.
 
     Args:
         config: The tuned config.
-        command: What starts the script.
-        cwd: Where it is started.
-        share: Leave the rest of the device's memory to others.
-        path: The config's file, as it is to be named in a script.
-        device: Where to train, as `autotune search --device` takes it; inert for a script that trains on the CPU.
+        command: The command of the script.
+        cwd: Working directory of the script.
+        share: Leave the rest of the device's memory to other processes.
+        path: Path of the config, for lines in a script.
+        device: Training device, in the words of `autotune search --device`; inert for a script on the CPU.
 
     Raises:
-        HostError: This machine has not the devices that the config was measured on.
+        HostError: This machine lacks the devices of the config.
         UsageError: The text names no device.
-        ConfigError: The config does not say how to apply itself to an unedited script, or has a setting that cannot be
-            applied to this one soundly.
+        ConfigError: The config has no facts of an unedited script, or has a setting unsound for this script.
     """
     facts, script_settings = config.script.facts, config.script.natural
     if facts is None:
@@ -84,7 +83,7 @@ def run_command(
 
 
 def _check_can_be_applied(config: TunedConfig, path: str) -> None:
-    """Refuses what a search would have refused: a file may have been written or changed by anybody.
+    """Refuses the settings refused by a search: any program may have changed the file.
 
     Raises:
         ConfigError: A setting cannot be applied soundly from outside; the hint has the lines to add to the script.
@@ -110,11 +109,11 @@ def _check_can_be_applied(config: TunedConfig, path: str) -> None:
 
 
 def _devices(config: TunedConfig, asked: str) -> tuple[DeviceInfo, ...]:
-    """The devices to train on: as many as trials were shown, chosen as a search chooses them; empty for all of them.
+    """The training devices, as many as in a trial and chosen as in a search; empty for all devices.
 
     Raises:
-        HostError: There are fewer than the script starts processes for, or not the one that is named.
-        UsageError: The text names no device, or one that the config was not measured on.
+        HostError: The machine has too few devices for the script's processes, or lacks the named device.
+        UsageError: The text names no device, or another device than the config's.
     """
     num_devices, visible = config.provenance.host.num_devices, cuda_devices()
     if asked != "auto" and (num_devices > 1 or choose_device(asked).is_cpu):
@@ -134,7 +133,7 @@ def _devices(config: TunedConfig, asked: str) -> tuple[DeviceInfo, ...]:
 
 
 def _fraction(config: TunedConfig, devices: Sequence[DeviceInfo], *, share: bool) -> float:
-    """The allocator's share of the device that trains now."""
+    """The allocator's share of the training device, 0 to 1."""
     devices = devices or cuda_devices()
     total_bytes = devices[0].total_bytes if devices else 0
     if total_bytes == 0:

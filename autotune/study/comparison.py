@@ -1,4 +1,4 @@
-"""Comparing what two searches found, and refusing where the figures do not mean the same."""
+"""Compares the results of two searches, and refuses results measured under different circumstances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autotune.store.records import StudyRecord
 from autotune.study.status import is_final
 
 NOTHING_GAINED = Estimate(value=1.0, low=1.0, high=1.0)
-"""What the baseline gains over itself."""
+"""Gain of the baseline over itself."""
 STORED_FIELDS = {
     "script": "script",
     "arguments": "arguments",
@@ -27,26 +27,26 @@ STORED_FIELDS = {
     "--samples-per-step": "samples_per_step",
     "modules": "modules",
 }
-"""Of a study's fingerprint, by the name under which they are told."""
+"""Fields of a study's fingerprint, by names for the user."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """One side with its circumstances."""
+    """One side of a comparison with the circumstances of the search."""
 
     side: Side
     host: HostFingerprint | None
     script_settings: Settings | None
-    """The script's own settings: what a gain is over."""
+    """The script's own settings, the baseline of every gain."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """What must be equal, by the name under which it is told; without what is not known."""
+    """Values to be equal on both sides, by names for the user; unknown values are missing."""
 
 
 def found_by_study(name: str, record: StudyRecord) -> Found:
-    """What a study found.
+    """The result of a study, as one side of a comparison.
 
     Raises:
-        UsageError: It has not ended, or found nothing that could be measured.
+        UsageError: The study has not ended, or has no measured result.
     """
     result = SearchResult.from_document(record.result) if record.result is not None else None
     if result is None or not is_final(record):
@@ -85,10 +85,10 @@ def found_by_study(name: str, record: StudyRecord) -> Found:
 
 
 def found_by_config(name: str, config: TunedConfig) -> Found:
-    """What the search found that wrote a tuned config; its file knows less than its study.
+    """The result in a tuned config, as one side of a comparison; a config has fewer circumstances than a study.
 
     Raises:
-        UsageError: Its figures make no interval.
+        UsageError: The rate lies outside the interval.
     """
     low, high = config.interval
     rate = _estimate(config.samples_per_second, low, high)
@@ -121,13 +121,13 @@ def found_by_config(name: str, config: TunedConfig) -> Found:
 
 
 def comparison(first: Found, second: Found) -> StudyComparison:
-    """How many times as fast the second is.
+    """The ratio of the second result to the first.
 
-    By the gains over the baseline, where both have one over the same settings: what slowed the machine during one of
-    the searches slowed its baseline too. Otherwise by the rates.
+    The ratio is one of gains when both have a gain over the same baseline: a slow machine slows the baseline too.
+    Otherwise the ratio is one of rates.
 
     Raises:
-        UsageError: They are not comparable; says by which fields.
+        UsageError: The circumstances differ; the message names the fields.
     """
     differences = tuple(why_not(first, second))
     if differences:
@@ -143,7 +143,7 @@ def comparison(first: Found, second: Found) -> StudyComparison:
 
 
 def why_not(first: Found, second: Found) -> Iterator[str]:
-    """What differs although it must be equal, as `field: here, there`; what one side does not know is not compared."""
+    """Differences between the circumstances, as `field: here, there`; values unknown to one side are not compared."""
     if first.host is not None and second.host is not None:
         yield from (line.replace(", was ", ", not ") for line in first.host.differences(second.host))
         pythons = (first.host.python, second.host.python)
@@ -168,7 +168,7 @@ _WORDS: Mapping[str, Callable[[Any, Any], str]] = {
     "arguments": lambda here, there: "the command changed between them",
     "modules": _modules,
 }
-"""Of fields whose values say nothing to people."""
+"""Words for fields with digests as values."""
 
 
 def _batch(settings: Settings, world_size: int) -> dict[str, Any]:
@@ -182,5 +182,5 @@ def _rate(contender: Contender) -> Estimate | None:
 
 
 def _estimate(value: float, low: float, high: float) -> Estimate | None:
-    """None where the three make no estimate: a stored document or a file may have been edited."""
+    """The estimate; None for impossible figures, as in an edited document or file."""
     return Estimate(value=value, low=low, high=high) if 0 < low <= value <= high < math.inf else None

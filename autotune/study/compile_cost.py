@@ -1,4 +1,4 @@
-"""What compiling costs a run before its first fast step, and after how many steps that has paid."""
+"""Estimates the time for compiling a model, and the number of steps after which compiling pays."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from autotune.settings import SETTINGS, Settings
 from autotune.units import format_seconds
 
 BUILDING_PARTS = ("preparation", "warm_up")
-"""Parts of a trial in which a model is compiled: its first step, and the warm-up in which it may be once more."""
+"""Parts of a trial with compilations: the first step, and the warm-up with a possible second compilation."""
 GRAPH_SETTINGS = tuple(setting.name for setting in SETTINGS if setting.changes_graph)
-"""Settings by which two trials compile the same graph: on a device only the first of them builds it, as a run does that
-finds nothing in its cache."""
+"""Settings of a graph. Only the first trial of a graph compiles on a device, like a run with an empty cache; later
+trials find the graph in the cache."""
 
 
 def compile_note(
@@ -30,9 +30,9 @@ def compile_note(
     trials: Sequence[TrialRecord],
     records: Sequence[FinalRecord],
 ) -> str:
-    """One sentence on what the winner's compilation costs; empty where it does not compile, or the script always did.
+    """One sentence on the cost of the winner's compilation; empty when the winner adds no compilation to the baseline.
 
-    It is compared with the same settings without it where they were measured, otherwise with the baseline's.
+    The cost is relative to the same settings without compilation if measured, and otherwise to the baseline.
     """
     if winner is None or baseline is None or not winner.settings.compile or baseline.settings.compile:
         return ""
@@ -53,17 +53,17 @@ def compile_note(
 
 
 def _of(settings: Settings, trials: Sequence[TrialRecord], records: Sequence[FinalRecord]) -> list[TrialResult]:
-    """Measurements of these settings: those of the finals where there are any."""
+    """Measurements of the settings: of the finals if any, and otherwise of the trials."""
     finals = [record.result for record in records if record.settings == settings]
     found = finals or [record.result for record in trials if record.settings == settings]
     return [result for result in found if result.outcome is Outcome.OK and result.ranks]
 
 
 def _of_graph(settings: Settings, trials: Sequence[TrialRecord], records: Sequence[FinalRecord]) -> list[TrialResult]:
-    """Trials and finals that compiled the graph of these settings, whatever else they were."""
+    """Measurements of all trials and finals with the graph of the settings."""
     graph = attrgetter(*GRAPH_SETTINGS)
     run = [(each.settings, each.result) for each in trials] + [(each.settings, each.result) for each in records]
-    found = [result for its, result in run if graph(its) == graph(settings)]
+    found = [result for tried, result in run if graph(tried) == graph(settings)]
     return [result for result in found if result.outcome is Outcome.OK and result.ranks]
 
 
@@ -80,7 +80,7 @@ def _rate(results: Sequence[TrialResult]) -> float:
 
 
 def _samples_per_step(results: Sequence[TrialResult]) -> float:
-    """Over all ranks."""
+    """Samples of one optimizer step over all ranks; at least 1."""
     total = 0.0
     for rank in results[0].ranks:
         window = [block for block in rank.blocks if block.phase is Phase.WINDOW]

@@ -47,9 +47,9 @@ def correction_of(result: TrialResult, jobs: Jobs) -> Correction | None:
         space = derive_space(facts, jobs.target.machine, jobs.spec)
     except SearchSpaceError:
         return None
-    seen = script_settings_of(facts)
-    told = ", ".join(f"{name}={text_of(getattr(seen, name))}" for name in sorted(readings))
+    own = script_settings_of(facts)
+    observed = ", ".join(f"{name}={text_of(getattr(own, name))}" for name in sorted(readings))
     taken = ", ".join(f"{name}={text_of(getattr(script_settings, name))}" for name in sorted(readings))
-    message = f"Your script's own settings are {told}, as its first trial shows; the probe had read {taken}."
+    message = f"Your script's own settings are {observed}, as its first trial shows; the probe had read {taken}."
     jobs = replace(jobs, facts=facts, script_settings=space.script_settings)
     return Correction(facts=facts, space=space, jobs=jobs, message=message)

@@ -158,11 +158,11 @@ class Finals:
         self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None, num_rounds: int
     ) -> dict[int, FinishedTrial]:
         """The contenders that go on; the slowest are dropped while the given number of rounds does not fit the time."""
-        kept = dict(running)
-        while len(kept) > 2 and not self._budget.affords_rounds(max(1, num_rounds), kept):
-            others = [number for number in kept if baseline is None or number != baseline.number]
-            del kept[min(others, key=lambda number: self._latest_rate(kept[number]))]
-        return kept
+        remaining = dict(running)
+        while len(remaining) > 2 and not self._budget.affords_rounds(max(1, num_rounds), remaining):
+            others = [number for number in remaining if baseline is None or number != baseline.number]
+            del remaining[min(others, key=lambda number: self._latest_rate(remaining[number]))]
+        return remaining
 
     def _latest_rate(self, trial: FinishedTrial) -> float:
         """Mean rate of a contender's finals, in samples per second; before the first final, the rate of the trial."""
@@ -170,15 +170,15 @@ class Finals:
         return sum(rates) / len(rates) if rates else trial.samples_per_second or 0.0
 
     def _shortened(self, num_late: int, num_kept: int, num_planned: int, num_whole: int) -> str:
-        kept = f"The time allowed only {num_kept} contenders to the last round." if num_late else ""
+        words = f"The time allowed only {num_kept} contenders to the last round." if num_late else ""
         if num_whole < num_planned:
             rounds = f"The time allowed {num_whole} of {num_planned} rounds of finals."
-            kept = f"{kept} {rounds}".strip()
+            words = f"{words} {rounds}".strip()
         over_s = self._budget.spent_s - self._budget.total_s
         if over_s <= TOLD_OVERRUN_SHARE * self._budget.total_s:
-            return kept
+            return words
         over = format_seconds(over_s)
-        return f"{kept} Even so the finals took {over} more.".strip()
+        return f"{words} Even so the finals took {over} more.".strip()
 
     def _round(self, round_index: int, contenders: dict[int, FinishedTrial], num_rounds: int) -> None:
         done = self._done(round_index, contenders)
@@ -342,13 +342,13 @@ def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, 
     None when the finalist was never measured. The interval knows the spread of a finalist's own rounds and of the other
     finalists' rounds (`autotune.measure.pair_interval`). With a single round, the interval is the round's own.
     """
-    looks = [record.result.measurement for record in records if record.number == number]
-    measured = [look for look in looks if look is not None]
+    measurements = [record.result.measurement for record in records if record.number == number]
+    measured = [measurement for measurement in measurements if measurement is not None]
     if not measured:
         return None
     if len(measured) == 1:
         return measured[0].samples_per_second, (measured[0].low, measured[0].high)
-    rates = [math.log(look.samples_per_second) for look in measured]
+    rates = [math.log(measurement.samples_per_second) for measurement in measured]
     mean, half = fmean(rates), half_width(rates, _typical_spread(records, number), CONFIDENCE)
     return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
 

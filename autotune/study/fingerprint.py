@@ -1,4 +1,4 @@
-"""The fingerprint of a study: what must be the same for trials to be comparable, and in words what is not."""
+"""Makes and compares fingerprints: the circumstances to be equal for all trials of a study."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from autotune.spec import SearchSpec
 from autotune.study.target import Target, script_digest
 
 MAX_FILES = 2000
-"""Source files of one module that are looked at."""
+"""Most source files of one module in a digest."""
 
 
 def study_fingerprint(spec: SearchSpec, target: Target) -> dict[str, Any]:
-    """What is known before the probe."""
+    """The part of the fingerprint known before the probe."""
     return {
         "script": script_digest(spec),
         "arguments": arguments_digest(spec.command),
@@ -44,13 +44,13 @@ def arguments_digest(command: Sequence[str]) -> str:
 
 
 def probed_fingerprint(spec: SearchSpec, facts: ScriptFacts, space: SearchSpace) -> dict[str, Any]:
-    """What the probe adds: the user's own modules that the script imports, and the search space."""
+    """The part of the fingerprint added by the probe: imported modules of the user, and the search space."""
     space_print: dict[str, Any] = json.loads(json.dumps(space.fingerprint()))
     return {"modules": module_digests(spec, facts.modules), "space": space_print}
 
 
 def module_digests(spec: SearchSpec, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 by name of those top-level modules that lie beside the script or in the working directory."""
+    """SHA-256 of the modules beside the script or in the working directory, by name; other modules are left out."""
     script = Path(spec.cwd, spec.script)
     folders = dict.fromkeys((script.parent, Path(spec.cwd)))
     found = {name: _module_digest(name, folders) for name in sorted(names)}
@@ -58,15 +58,15 @@ def module_digests(spec: SearchSpec, names: Iterable[str]) -> dict[str, str]:
 
 
 def changed_code(spec: SearchSpec, stored: Mapping[str, Any]) -> tuple[str, ...]:
-    """Sentences that say which of the user's files are not as they were when a study was probed."""
+    """The user's files changed since the probe of a study, as sentences."""
     modules = module_digests(spec, stored.get("modules", ()))
     return what_changed(stored, {**stored, "script": script_digest(spec), "modules": modules})
 
 
 def what_changed(stored: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """Sentences that say how a study's circumstances differ from today's; empty when trials can be added.
+    """Differences between the circumstances of a study and of today, as sentences; empty when trials can be added.
 
-    What only one of the two knows, since only a probe tells it, is not compared.
+    Values learned by the probe are compared only when both sides had a probe.
     """
     lines = []
     if stored.get("script") != now["script"]:
@@ -90,10 +90,10 @@ def what_changed(stored: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str
 
 
 def check_unchanged(study: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuses to go on with a study whose circumstances have changed.
+    """Refuses to go on with a study under changed circumstances.
 
     Raises:
-        UsageError: They have; says what, and what to do.
+        UsageError: The circumstances have changed; the message names the changes, and the hint what to do.
     """
     changes = what_changed(stored, now)
     if not changes:
@@ -115,7 +115,7 @@ def _changed_modules(stored: Mapping[str, str] | None, now: Mapping[str, str] | 
 
 
 def changed_space(stored: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[str]:
-    """Sentences that say how two search spaces differ; none where one of them is not known."""
+    """Differences between two search spaces, as sentences; none when a space is unknown."""
     if stored is None or now is None:
         return
     before, after = stored["natural"], now["natural"]
@@ -126,13 +126,14 @@ def changed_space(stored: Mapping[str, Any] | None, now: Mapping[str, Any] | Non
         yield f"the number of processes that train together is {now['world_size']}, was {stored['world_size']}"
     for name in sorted(stored["domains"].keys() ^ now["domains"].keys()):
         yield f"{name} is {'no longer' if name in stored['domains'] else 'now'} a parameter of the search space"
-    for name in sorted((stored["domains"].keys() & now["domains"].keys()) - {SPLIT}):  # the batch decides that one
+    # The batch decides the values of SPLIT.
+    for name in sorted((stored["domains"].keys() & now["domains"].keys()) - {SPLIT}):
         if stored["domains"][name] != now["domains"][name] and before.get(name) == after.get(name):
             yield f"the values of {name} in the search space have changed"
 
 
 def _module_digest(name: str, folders: Iterable[Path]) -> str:
-    """Of a module's file, or of all source files of a package; empty where it is in none of the folders."""
+    """Digest of a module's file or of a package's source files; empty for a module outside the folders."""
     for folder in folders:
         package, file = folder / name, folder / f"{name}.py"
         if (package / "__init__.py").is_file():

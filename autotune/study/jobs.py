@@ -1,4 +1,4 @@
-"""From settings to the job that runs them: command, environment and limits."""
+"""Makes the job for settings: command, environment and limits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from autotune.study.budget import LEAST_FINAL_WINDOW_S
 from autotune.study.target import Target
 
 PROBE_START_LIMIT_S = 900.0
-"""A probe may download its dataset."""
+"""Longest time to a probe's first step, in seconds: a probe may download the dataset."""
 PROBE_STEPS_LIMIT_S = 300.0
-"""Longest time from a probe's first step to its end."""
+"""Longest time from a probe's first step to the end, in seconds."""
 START_SLACK_S = 60.0
 START_FACTOR = 5.0
-"""A trial may take so many times as long as the probe to its first step, plus a slack: compilation, a busy disk."""
+"""Longest time to a trial's first step, relative to the probe's, plus START_SLACK_S: compilation, a busy disk."""
 TOTAL_SLACK_S = 60.0
 STEPS_IN_TRIAL = 150
-"""Optimizer steps that a trial may need, at a few times the baseline's duration each."""
+"""Most optimizer steps of a trial, at a few times the duration of the baseline's steps."""
 WINDOW_S = 8.0
 STEPS_IN_WINDOW = 12
-"""A window of long steps lasts at least so many of them."""
+"""Least length of a window of long steps, in steps."""
 FINAL_WINDOW_FACTOR = 1.5
 
 
@@ -42,11 +42,11 @@ class Jobs:
 
     @property
     def maps(self) -> tuple[tuple[str, str], ...]:
-        """Settings that reach the script through its own arguments."""
+        """Settings set through the script's own arguments."""
         return all_maps(self.spec.maps, self.facts)
 
     def probe(self) -> TrialJob:
-        """The script as it is."""
+        """The job of the unchanged script."""
         start_limit_s = min(PROBE_START_LIMIT_S, self.spec.budget_s)
         return self._job(
             mode=Mode.PROBE,
@@ -57,7 +57,7 @@ class Jobs:
         )
 
     def split_probe(self, settings: Settings) -> TrialJob:
-        """One step with the batch in parts, the loss taken for a mean."""
+        """The job of one step with the batch in parts, for a loss with a mean."""
         assert self.facts is not None
         facts = replace(self.facts, loss_reduction=LossReduction.MEAN)
         return replace(self.trial(settings), mode=Mode.SPLIT_PROBE, facts=facts)
@@ -70,7 +70,7 @@ class Jobs:
         is_final: bool = False,
         window_limit_s: float = math.inf,
     ) -> TrialJob:
-        """A measurement under these settings; finals measure longer and never race, within the time that is left."""
+        """The job of a measurement; finals measure longer and never race, within the remaining time."""
         assert self.facts is not None and self.script_settings is not None
         start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s
         arguments = mapped_arguments(settings, self.script_settings, self.maps)
@@ -86,13 +86,13 @@ class Jobs:
         )
 
     def batch_probe(self, settings: Settings, factor: int) -> TrialJob:
-        """The compute-only rate under these settings with a batch so many times as large."""
+        """The job of a compute-only rate with a batch `factor` times as large."""
         job = self.trial(settings)
         limit_s = job.start_limit_s + factor * (job.total_limit_s - job.start_limit_s)
         return replace(job, request=replace(job.request, batch_probe_factor=factor), total_limit_s=limit_s)
 
     def _facts_of_trials(self) -> ScriptFacts | None:
-        """The facts with the answer to a script's question for devices as trials are to hear it: of those shown."""
+        """The facts for trials: the script's question for the number of devices gets the number shown to a trial."""
         facts, shown = self.facts, self.target.devices
         known = facts.cuda_devices if facts is not None else None
         if facts is None or known is None or not shown or known.asked_for != ",".join(self.target.probe_devices):

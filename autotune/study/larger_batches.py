@@ -1,4 +1,4 @@
-"""What a larger effective batch would bring: the search holds it fixed, and only says what that costs."""
+"""Measures the gain of a larger effective batch, without changing the batch of the search."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from autotune.study.budget import Budget
 
 FACTORS = (2, 4)
 LEAST_GAIN = 0.05
-"""Less than this is not worth another learning rate."""
+"""Least gain worth a change of the learning rate."""
 LEAST_TRIALS = 4
-"""A search of fewer has no time for what it was not asked."""
+"""Fewest trials of a search before the batch is probed: a shorter search has no time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,20 +25,20 @@ class BatchGain:
     factor: int
     effective_batch: int
     ratio: float
-    """To the rate of the batch as it is."""
+    """Rate relative to the rate of the script's own batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchProbe:
-    """Probes of one search, which are no trials of it.
+    """Probes larger batches after the trials of a search; the probes are no trials.
 
     Args:
         spec: The search.
-        facts: What its probe learned.
-        budget: Its time.
-        fits: Whether settings are likely to stay under the cap.
-        compute_rate: Measures the compute-only rate of settings with so many times the batch.
-        is_stopped: Whether the search was asked to end.
+        facts: Facts of the probe.
+        budget: Time of the search.
+        fits: Whether settings are likely to stay under the memory cap.
+        compute_rate: Measures the compute-only rate of settings with a batch `factor` times as large.
+        is_stopped: Whether the user asked to stop.
     """
 
     spec: SearchSpec
@@ -49,10 +49,9 @@ class BatchProbe:
     is_stopped: Callable[[], bool]
 
     def run(self, best: FinishedTrial | None, num_trials: int) -> tuple[BatchGain, ...]:
-        """Rates at twice and four times the batch under the best settings, where they fit and there is time.
+        """Rates at twice and four times the batch under the best settings, as far as memory and time allow.
 
-        The finals' time is left alone. What cannot be measured is left out without a word: not every script takes a
-        batch of another size.
+        The time of the finals is kept. A failed measurement is left out silently: some scripts take no other batch.
         """
         if best is None or num_trials < LEAST_TRIALS or self.spec.effective_batch != "fixed":
             return ()
@@ -75,7 +74,7 @@ class BatchProbe:
 
 
 def describe(gains: Sequence[BatchGain], *, can_search: bool = True) -> str:
-    """The gains as one note for the user; empty where a larger batch brings nothing worth mentioning.
+    """The gains as one note for the user; empty without a notable gain.
 
     Args:
         gains: The rates at larger batches.

@@ -1,4 +1,4 @@
-"""What of this machine stands in the way of a sound search: checked, named, with the remedy."""
+"""Examines the machine for obstacles to a search, and names the remedies."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from autotune.sandbox.sandbox_error import SandboxError
 from autotune.units import GIB, format_bytes
 
 LITTLE_SHARED_MEMORY_BYTES = GIB
-"""Containers have 64 MiB by default, in which one queue of image batches does not fit."""
+"""Least shared memory without a warning: the 64 MiB of a container hold no queue of image batches."""
 LITTLE_DISK_BYTES = 5 * GIB
-"""Checkpoints of a trial, and a copy of what it changes, go to the temporary space."""
+"""Least temporary space without a warning: trials put checkpoints and copies of changed files there."""
 LITTLE_MEMORY_SHARE = 0.25
 BUSY_SHARE = 0.25
-"""Of the usable cores: what others take of them is in every measurement."""
+"""Largest load without a warning, as a share of the usable cores: other programs disturb every measurement."""
 ASK_LIMIT_S = 120.0
 ASK_TORCH = """
 import json, sys
@@ -42,29 +42,29 @@ print(json.dumps({
 
 
 class Status(StrEnum):
-    """How much a finding matters."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """A search works; its figures, or its speed, may suffer."""
+    """A search works, with worse figures or less speed."""
     PROBLEM = "problem"
-    """A search on this machine, or on its device, does not work."""
+    """A search on this machine or device does not work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """One examined property of the machine."""
 
     name: str
     status: Status
     text: str
-    """What was found, in a few words."""
+    """The finding, in a few words."""
     remedy: str = ""
-    """What to do about it; empty where all is well."""
+    """Advice; empty without a problem."""
 
 
 def examine() -> Iterator[Finding]:
-    """Findings, one after the other: those of torch take a few seconds."""
+    """All findings, one after the other; the finding on torch takes a few seconds."""
     yield _system()
     yield _cores()
     yield _load()
@@ -88,7 +88,7 @@ def _cores() -> Finding:
     text = f"{usable:g} of {present} cores are usable"
     if usable >= present:
         return Finding(name="cores", status=Status.OK, text=text)
-    remedy = "An affinity mask or a quota (container, job scheduler) keeps the others. More of them feed more workers."
+    remedy = "An affinity mask or a quota (container, job scheduler) keeps the others. More cores feed more workers."
     return Finding(name="cores", status=Status.WARNING, text=text, remedy=remedy)
 
 
@@ -176,7 +176,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _torch(answer: dict[str, Any], *, num_devices: int) -> Finding:
-    """Whether torch can use what the driver shows."""
+    """Whether torch can use the devices of the driver."""
     if "error" in answer:
         remedy = f"Install torch for {sys.executable}, or run autotune from the environment of your script."
         return Finding(name="torch", status=Status.PROBLEM, text=str(answer["error"]), remedy=remedy)
@@ -191,8 +191,8 @@ def _torch(answer: dict[str, Any], *, num_devices: int) -> Finding:
 
 
 def _ask_torch() -> dict[str, Any]:
-    """What torch says of itself in a process of its own: this one must not import it."""
-    command = [sys.executable, "-P", "-c", ASK_TORCH]  # Not ./torch.py, which may be anybody's.
+    """Facts about torch, from a process of its own: the commands never import torch."""
+    command = [sys.executable, "-P", "-c", ASK_TORCH]  # -P: never import ./torch.py of the working directory.
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""What the user should know of a search beside its result, each with what to do about it. Pure."""
+"""Writes the notes beside the result of a search, each with advice. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autotune.units import format_rate
 from autotune.verdict.format_parity import NOT_CLAIMED
 
 DISTURBED_SHARE = 0.25
-"""More disturbed trials than this are worth a note: single ones are what the finals are for."""
+"""Share of disturbed trials above which a note is given; the finals make up for single disturbances."""
 TRACKERS = {
     "wandb": "Weights & Biases",
     "mlflow": "MLflow",
@@ -33,9 +33,9 @@ TRACKERS = {
     "swanlab": "SwanLab",
     "trackio": "Trackio",
 }
-"""Packages that report runs to a server."""
+"""Packages with reports of runs to a server, by module."""
 WIDE_RATIO = 1.25
-"""From this ratio of its two ends on an interval is worth a note."""
+"""Ratio of the interval's ends above which a note is given."""
 
 
 def notes_of(
@@ -52,13 +52,13 @@ def notes_of(
     """The notes of a search, as sentences.
 
     Args:
-        status: How it ended.
-        history: Its finished trials.
-        winner: Of the finals; the best where there were none.
-        trials: All of them, as recorded.
-        finals: How they came out.
-        escaped: User's files that were changed or removed while the script ran.
-        imports: Modules that the script imported.
+        status: Status of the result.
+        history: The finished trials.
+        winner: Winner of the finals, or the best trial without finals.
+        trials: All trials, as recorded.
+        finals: Result of the finals; None without finals.
+        escaped: Files of the user changed or removed while the script ran.
+        imports: Modules imported by the script.
         has_choice: True when the space has settings beside the script's own.
     """
     records = finals.records if finals is not None else ()
@@ -107,7 +107,7 @@ def _on_files(escaped: Sequence[str]) -> Iterator[str]:
 
 
 def _on_trackers(imports: Sequence[str]) -> Iterator[str]:
-    """What trials may have sent to others, by the experiment trackers that the script imports."""
+    """A note on the experiment trackers imported by the script."""
     found = sorted({TRACKERS[name] for name in imports if name in TRACKERS})
     if found:
         yield (
@@ -117,7 +117,7 @@ def _on_trackers(imports: Sequence[str]) -> Iterator[str]:
 
 
 def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
-    """What there is to say of a ratio that is known too badly to be of much use."""
+    """A note on a ratio with a wide interval."""
     if comparison is not None and comparison.high > WIDE_RATIO * comparison.low:
         yield (
             f"The {comparison.num_rounds} rounds of the finals differ, so the interval is wide. On a quiet machine, or "

@@ -229,7 +229,7 @@ def _check_is_seen(spec: SearchSpec) -> None:
 def _not_mapped(facts: ScriptFacts, maps: tuple[tuple[str, str], ...]) -> tuple[ArgumentFacts, ...]:
     """Arguments for settings not mapped by the user."""
     asked = mapped_settings(maps)
-    return tuple(it for it in facts.arguments if target_of(it.name, it.template)[0] not in asked)
+    return tuple(each for each in facts.arguments if target_of(each.name, each.template)[0] not in asked)
 
 
 def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:

@@ -19,13 +19,13 @@ def wish_of(spec: SearchSpec) -> ProtectionWish:
 
 
 def weakest(results: Iterable[TrialResult]) -> str:
-    """Weakest protection of these runs, a value of Protection; empty where unknown."""
-    seen = {result.protection for result in results}
-    return next((mode.value for mode in reversed(Protection) if mode in seen), "")
+    """The weakest protection of runs, a value of Protection; empty = unknown."""
+    protections = {result.protection for result in results}
+    return next((mode.value for mode in reversed(Protection) if mode in protections), "")
 
 
 def changed_words(escaped: Sequence[str]) -> str:
-    """A sentence, without full stop, naming files changed while the script ran."""
+    """A sentence without full stop on the files changed while the script ran."""
     num = sum(not path.startswith("(") for path in escaped)
     named = ", ".join(mask_text(path) for path in escaped[:MAX_NAMED])
     more = f" and {len(escaped) - MAX_NAMED} more" if len(escaped) > MAX_NAMED else ""

@@ -1,4 +1,4 @@
-"""From finished trials and finals to the published result and the tuned config."""
+"""Makes the published result and the tuned config from finished trials and finals."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def make_result(
     wall_s: float,
     reason: str,
 ) -> SearchResult:
-    """The result to publish; figures come from the finals alone, but for what each change was worth."""
+    """The result; all figures come from the finals, except the contributions of single changes."""
     best, baseline = history.best, history.baseline
     records = finals.records if finals is not None else ()
     winner = finals.winner if finals is not None else best
@@ -141,7 +141,7 @@ def make_result(
 
 
 def interrupted_result(study: StudyRecord, target: Target, *, wall_s: float) -> SearchResult:
-    """The result of a search that was asked to stop before its first trial."""
+    """The result of a search stopped by the user before the first trial."""
     return SearchResult(
         study=study.name,
         status=Status.INTERRUPTED,
@@ -164,7 +164,7 @@ def interrupted_result(study: StudyRecord, target: Target, *, wall_s: float) -> 
 def status_of(
     *, finals: FinalsResult | None, baseline: FinishedTrial | None, trials: Sequence[TrialRecord], is_stopped: bool
 ) -> Status:
-    """How the search ended."""
+    """The status of a search."""
     if finals is not None:
         if baseline is not None and finals.winner.number != baseline.number and not _fits(baseline, finals):
             return Status.BASELINE_INFEASIBLE
@@ -178,12 +178,12 @@ def status_of(
 
 
 def _fits(trial: FinishedTrial, finals: FinalsResult) -> bool:
-    """Whether a trial needed no more memory than it may have, in the finals neither."""
+    """Whether a trial stayed within the memory limits, in the finals too."""
     return not trial.outcome.is_infeasible and fits(finals.records, trial.number)
 
 
 def count_trials(trials: Sequence[TrialRecord], num_gated: int) -> TrialCounts:
-    """How the trials ended."""
+    """Numbers of trials by kind of outcome."""
     outcomes = [record.result.outcome for record in trials]
     return TrialCounts(
         complete=sum(outcome.is_complete for outcome in outcomes),
@@ -194,21 +194,21 @@ def count_trials(trials: Sequence[TrialRecord], num_gated: int) -> TrialCounts:
 
 
 def config_path(spec: SearchSpec) -> Path:
-    """Where the tuned config goes."""
+    """Path of the tuned config."""
     return Path(spec.cwd, spec.out)
 
 
 def check_config_path(spec: SearchSpec) -> None:
-    """Refuses, before anything was run, a place where no config can be written.
+    """Refuses an impossible place for the config before anything runs.
 
     Raises:
-        ConfigError: There is a file that autotune did not write for the same script, or none can be made there.
+        ConfigError: The place has a file of other origin or of another script, or is not writable.
     """
     check_overwrite(config_path(spec), script=spec.script, digest=script_digest(spec), force=spec.force)
 
 
 def write_tuned_config(study: StudyRecord, target: Target, result: SearchResult) -> Path:
-    """Writes the tuned config of a result that has a best."""
+    """Writes the tuned config of a result with a best, and returns the path."""
     best, baseline = result.best, result.baseline
     assert best is not None and best.samples_per_second is not None and best.interval is not None
     assert study.facts is not None and study.script_settings is not None
@@ -237,7 +237,7 @@ def write_tuned_config(study: StudyRecord, target: Target, result: SearchResult)
             digest=study.fingerprint.get("script", ""),
             natural=study.script_settings,
             maps=dict(all_maps(spec.maps, study.facts)),
-            # Hundreds of lines that trials alone need, to be forked with the imports done.
+            # Only trials need the hundreds of imports, for a forked start.
             facts=replace(study.facts, imports=(), escaped=()),
             splits_batch_norm=spec.allow_batchnorm_accumulation,
             num_processes_per_node=spec.num_processes_per_node,
@@ -253,14 +253,14 @@ def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], target: Tar
     rate = published_rate(records, trial.number)
     peaks = [r.result.peak_memory_bytes for r in records if r.number == trial.number and r.result.peak_memory_bytes]
     peak = max([*peaks, *([trial.peak_memory_bytes] if trial.peak_memory_bytes else [])], default=None)
-    looks = _measurements([r.result for r in records if r.number == trial.number])
+    measurements = _measurements([r.result for r in records if r.number == trial.number])
     return Contender(
         trial=trial.number,
         settings=trial.settings,
         feasible=not trial.outcome.is_infeasible and (peak is None or peak <= target.cap_bytes),
         samples_per_second=rate[0] if rate else None,
         interval=rate[1] if rate else None,
-        steady_samples_per_second=_steady(looks) if rate else None,
+        steady_samples_per_second=_steady(measurements) if rate else None,
         peak_memory_bytes=peak,
     )
 
@@ -276,37 +276,38 @@ def _bottleneck(
 def bottleneck_of(
     number: int, records: Sequence[FinalRecord], trials: Sequence[TrialRecord], *, device_is_cpu: bool
 ) -> Bottleneck:
-    """What binds a trial, over its finals where it has been through them, otherwise over its own measurement."""
+    """The bottleneck of a trial, over the finals of the trial if any, and otherwise over the trial's measurement."""
     results = [record.result for record in records if record.number == number]
     results = results or [record.result for record in trials if record.number == number]
-    looks = _measurements(results)
-    if not looks:
+    measurements = _measurements(results)
+    if not measurements:
         return UNKNOWN
-    # Within an epoch: what an epoch's start costs is no bottleneck of the steps.
-    rate = statistics.fmean(look.steady_samples_per_second for look in looks)
-    ceilings = [look.compute_samples_per_second for look in looks if look.compute_samples_per_second is not None]
+    # The rate within an epoch: the cost of an epoch's start is no bottleneck of the steps.
+    rate = statistics.fmean(measurement.steady_samples_per_second for measurement in measurements)
+    readings = [measurement.compute_samples_per_second for measurement in measurements]
+    ceilings = [ceiling for ceiling in readings if ceiling is not None]
     return diagnose(
         rate,
-        # A disturbed moment can only lower what a device was seen to do, so the highest reading is the ceiling.
+        # A disturbance can only lower a reading, so the highest reading is the ceiling.
         max([*ceilings, rate]) if ceilings else None,
-        statistics.fmean(look.data_wait_fraction for look in looks),
+        statistics.fmean(measurement.data_wait_fraction for measurement in measurements),
         device_is_cpu=device_is_cpu,
         device_busy_fraction=_busy_fraction(results),
     )
 
 
 def _busy_fraction(results: Sequence[TrialResult]) -> float | None:
-    """Mean share of the windows in which the device ran some kernel; None where nobody saw it."""
-    seen = [result.surroundings.device_utilization for result in results if result.surroundings is not None]
-    known = [fraction for fraction in seen if fraction is not None]
+    """Mean share of the windows with a running kernel, 0 to 1; None = unknown."""
+    readings = [result.surroundings.device_utilization for result in results if result.surroundings is not None]
+    known = [fraction for fraction in readings if fraction is not None]
     return min(1.0, statistics.fmean(known)) if known else None
 
 
-def _steady(looks: Sequence[Measurement]) -> float | None:
-    """The rate within an epoch, where an epoch's start makes a difference to it."""
-    if all(look.restart_s is None for look in looks):
+def _steady(measurements: Sequence[Measurement]) -> float | None:
+    """The rate within an epoch in samples per second; None when an epoch's start costs nothing."""
+    if all(measurement.restart_s is None for measurement in measurements):
         return None
-    return statistics.geometric_mean(look.steady_samples_per_second for look in looks)
+    return statistics.geometric_mean(measurement.steady_samples_per_second for measurement in measurements)
 
 
 def _measurements(results: Sequence[TrialResult]) -> list[Measurement]:

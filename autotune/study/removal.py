@@ -1,4 +1,4 @@
-"""What is done to whole studies, in the database and on this machine's disk."""
+"""Removes studies from the database and from the disk of this machine."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from autotune.store.repository import Repository
 
 
 def workspace_id(name: str, repository: Repository) -> str:
-    """The id from which the folder of a study's workspace is derived.
+    """The id behind the folder of a study's workspace.
 
-    The folder that the database names is never followed: whoever wrote the database could name any folder there.
+    No program follows the folder named in the database: an attacker could name any folder there.
     """
     return f"{repository.url} {name}"
 
 
 def delete_study(name: str, repository: Repository) -> None:
-    """Deletes a study with its trials, and what its probe left in the temporary space of this machine.
+    """Deletes a study with all trials, and the files of the probe in the temporary space of this machine.
 
     Raises:
-        StudyNotFoundError: There is no such study.
-        StudyExistsError: Another live tuner searches it.
+        StudyNotFoundError: The database has no study of this name.
+        StudyExistsError: A live tuner searches the study.
     """
     repository.delete_study(name)
     remove_workspace(workspace_id(name, repository))

@@ -1,4 +1,4 @@
-"""How a stored study stands: its result, or what its trials say while there is none."""
+"""Tells the state of a stored study: the result, or the figures of the trials before a result."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ RUNNING = "running"
 
 
 def own_settings(record: StudyRecord) -> Settings | None:
-    """The script's own settings in canonical form; None before they are known."""
+    """The script's own settings in canonical form; None before the probe."""
     device_is_cpu = record.facts is not None and record.facts.device == "cpu"
     return record.script_settings.canonical(device_is_cpu=device_is_cpu) if record.script_settings is not None else None
 
 
 def overview_in(repository: Repository, record: StudyRecord) -> TrialOverview:
-    """What figures of the study need of its trials, read from the database without reading them all."""
+    """An overview of a study's trials, without reading all trials."""
     return repository.overview(record.name, own_settings(record))
 
 
 def overview_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> TrialOverview:
-    """The same, of trials that were read already."""
+    """An overview of trials read before."""
     outcomes = Counter(trial.result.outcome for trial in trials)
     return TrialOverview(outcomes=outcomes, baseline=baseline_of(record, trials), best=best_of(trials))
 
 
 def baseline_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The trial of the script's own settings, the latest of several attempts; None where there is none yet."""
+    """The trial of the script's own settings, the latest of several attempts; None before the first attempt."""
     script_settings = own_settings(record)
     return next((trial for trial in reversed(trials) if trial.settings == script_settings), None)
 
 
 def best_of(trials: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The fastest trial that was measured in full and under the cap."""
+    """The fastest trial measured in full under the memory cap; None without such a trial."""
     measured = [trial for trial in trials if trial.result.outcome is Outcome.OK and trial.result.measurement]
     return max(measured, key=_rate, default=None)
 
@@ -53,12 +53,12 @@ def _rate(trial: TrialRecord) -> float:
 
 
 def is_final(record: StudyRecord) -> bool:
-    """Whether the study has ended and its figures come from finals."""
+    """Whether the study has ended with a result; an interrupted study has not."""
     return record.status not in (RUNNING, Status.INTERRUPTED.value) and record.result is not None
 
 
 def left_out_in(repository: Repository, record: StudyRecord, trials: TrialOverview) -> tuple[LeftOut, ...]:
-    """What a study without a final result leaves out so far; all its trials are read only where one has failed."""
+    """The settings left out so far by a study without a result; all trials are read only after a failed trial."""
     has_failed = any(num and outcome.is_failed for outcome, num in trials.outcomes.items())
     if is_final(record) or not has_failed:
         return ()
@@ -66,12 +66,12 @@ def left_out_in(repository: Repository, record: StudyRecord, trials: TrialOvervi
 
 
 def status_result(record: StudyRecord, trials: TrialOverview, left_out: tuple[LeftOut, ...] = ()) -> SearchResult:
-    """The stored result; while there is none, figures of single trials in the same form, and no speedup.
+    """The stored result; before a result, figures of single trials in the same form, without a speedup.
 
     Args:
         record: The study.
-        trials: Its trials.
-        left_out: What the trials of a study without a final result leave out.
+        trials: Overview of the study's trials.
+        left_out: Settings left out so far by a study without a result.
     """
     if is_final(record) and record.result is not None:
         return SearchResult.from_document(record.result)
@@ -102,7 +102,7 @@ def status_result(record: StudyRecord, trials: TrialOverview, left_out: tuple[Le
 
 
 def status_document(record: StudyRecord, trials: TrialOverview, left_out: tuple[LeftOut, ...] = ()) -> dict[str, Any]:
-    """The document of `search --json` for a study in whatever state, with `is_final` beside it.
+    """The document of `search --json` for a study in any state, with `is_final` added.
 
     While `is_final` is false, rates and intervals are those of single trials, and `status` may be `running`.
     """

@@ -1,4 +1,4 @@
-"""Asking a search to end, and waiting for a run with an ear open for it."""
+"""Ends a search at the user's request, and waits for runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from autotune.runner.runner import Run
 
 
 class StopRequest:
-    """Once: end after the running trial. Twice: end the running trial as well. Safe to call from a signal handler.
+    """A request to stop: once, after the running trial; twice, at once. A signal handler may ask.
 
     Args:
-        saves: Whether what is finished is worth the wait; where nothing is, asking once ends at once.
+        saves: Whether a finished trial is worth the wait; otherwise the first request ends at once.
     """
 
     def __init__(self, *, saves: bool = True) -> None:
@@ -20,7 +20,7 @@ class StopRequest:
         self._saves = saves
 
     def request(self) -> None:
-        """Asks once more."""
+        """Asks for the end, a first or a second time."""
         self.level += 1 if self._saves else 2
 
 
@@ -28,13 +28,13 @@ POLL_S = 0.1
 
 
 def wait_for(run: Run, stop: StopRequest, *, ends_at: int = 2, now_and_then: Callable[[], None] = lambda: None) -> None:
-    """Waits until a run is over; a stop request ends it, the second unless told otherwise.
+    """Waits until a run is over; the second request to stop ends the run.
 
     Args:
         run: The run.
         stop: The request.
-        ends_at: The number of the request that ends the run; 1 where a finished one is of no use by itself.
-        now_and_then: Called at every look, for instance to renew a lease.
+        ends_at: Number of requests to end the run; 1 for a run without use by itself.
+        now_and_then: Called ten times a second, for instance to renew a lease.
     """
     is_cancelled = False
     try:
@@ -45,6 +45,6 @@ def wait_for(run: Run, stop: StopRequest, *, ends_at: int = 2, now_and_then: Cal
             now_and_then()
             time.sleep(POLL_S)
     except BaseException:
-        # Nobody will ask for its result: it must not go on alone, in a process that lives on.
+        # The caller will not ask for the result, and the run must not go on alone.
         run.cancel()
         raise

@@ -1,4 +1,4 @@
-"""Trials of an older study that count in a new one: same script, same machine, and settings that it may try."""
+"""Takes trials of an older study over into a new study of the same script on the same machine."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from autotune.units import format_bytes
 
 
 def check_can_be_taken_over(old: StudyRecord, fingerprint: Mapping[str, Any]) -> None:
-    """Refuses a study whose trials are not comparable with those of a new one.
+    """Refuses to take over trials measured under other circumstances.
 
     Args:
-        old: The study whose trials are wanted.
-        fingerprint: Of the new study.
+        old: The older study.
+        fingerprint: Fingerprint of the new study.
 
     Raises:
-        UsageError: They are not; says what has changed.
+        UsageError: The circumstances differ; the message names the changes.
     """
     stored = {name: value for name, value in old.fingerprint.items() if name != "space"}
     changes = what_changed(stored, fingerprint)
@@ -38,14 +38,14 @@ def check_can_be_taken_over(old: StudyRecord, fingerprint: Mapping[str, Any]) ->
 
 
 def take_over(old: StudyRecord, study: str, search: Search, repository: Repository, cap_bytes: int) -> tuple[int, int]:
-    """Adds the trials of a study that fit to another one, each once; how many did, and how many did not.
+    """Adds the fitting trials of an older study to a new study, each once; returns the numbers taken and left.
 
     Args:
-        old: The study that measured them.
-        study: The study that takes them over.
-        search: The search of the latter.
-        repository: Where both are.
-        cap_bytes: The latter's memory cap.
+        old: The older study.
+        study: Name of the new study.
+        search: Search of the new study.
+        repository: Place of both studies.
+        cap_bytes: Memory cap of the new study.
     """
     num_taken = num_left = 0
     for trial in repository.trials(old.name):
@@ -63,7 +63,7 @@ def take_over(old: StudyRecord, study: str, search: Search, repository: Reposito
 
 
 def under_cap(result: TrialResult, cap_bytes: int, old_cap_bytes: int | None) -> TrialResult | None:
-    """The ending that a trial would have had under another cap; None where that is not known."""
+    """The result of a trial under another memory cap; None when unknown."""
     match result.outcome:
         case Outcome.INTERRUPTED:
             return None

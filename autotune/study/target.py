@@ -1,4 +1,4 @@
-"""Where a search happens: the device, the cap on its memory, the machine's fingerprint, the study's workspace."""
+"""Chooses the target of a search: devices, memory cap, and the fingerprint of the machine."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ from autotune.units import MIB, format_bytes, parse_memory_cap
 
 FREE_SHARE_OF_DEVICE = 0.9
 FREE_SHARE_OF_HOST = 0.8
-"""Default caps, of what is free: the host's memory is also everybody else's."""
+"""Default memory caps as shares of the free memory; the host's memory also serves other programs."""
 OUTSIDE_ALLOCATOR_BYTES = 512 * MIB
-"""Context, kernels and library handles of one process, until the probe has measured them."""
+"""Memory of one process for context, kernels and library handles, before the measurement by the probe."""
 MARGIN_BYTES = 256 * MIB
 MARGIN_SHARE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """One machine, as far as a search depends on it."""
+    """The part of a machine used by a search."""
 
     device: DeviceInfo
     cap_bytes: int
     usable_cpus: float
     host: HostFingerprint
     outside_allocator_bytes: int = OUTSIDE_ALLOCATOR_BYTES
-    """Device memory of one process that its caching allocator knows nothing of."""
+    """Device memory of one process outside the caching allocator."""
     host_cap_bytes: int | None = None
-    """Most host memory of a trial on a device of its own; None on a CPU."""
+    """Most host memory of a trial on a CUDA device; None on a CPU."""
     others: tuple[DeviceInfo, ...] = ()
-    """Further devices, shown to the probe to see whether the script uses several; none beside a device by name."""
+    """Further devices, shown to the probe of a script on several devices; empty for a device named by the user."""
     num_devices: int = 1
-    """Devices that each trial is shown, `device` and the first of `others`; 0 = those of this process, all of them."""
+    """Number of devices shown to each trial: `device` and the first of `others`; 0 = all devices of this process."""
 
     @property
     def cap_fraction(self) -> float:
-        """Share of the device's memory for the caching allocator, so that the whole stays under the cap."""
+        """Share of the device's memory for the caching allocator, with room for the rest of a process under the cap."""
         if self.device.is_cpu:
             return 1.0
         margin = max(MARGIN_BYTES, int(MARGIN_SHARE * self.cap_bytes))
@@ -72,22 +72,22 @@ class Target:
 
     @property
     def free_cap_bytes(self) -> int:
-        """The cap where the user gives none: a share of what is free."""
+        """The default memory cap, a share of the free memory."""
         return _default_cap_bytes(self.device)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """UUIDs of the devices that a trial is shown; empty = those of this process."""
+        """UUIDs of the devices shown to a trial; empty = the devices of this process."""
         return _uuids((self.device, *self.others)[: self.num_devices])
 
     @property
     def probe_devices(self) -> tuple[str, ...]:
-        """UUIDs of the devices that the probe is shown; empty = those of this process."""
+        """UUIDs of the devices shown to the probe; empty = the devices of this process."""
         return _uuids((self.device, *self.others)) if self.num_devices else ()
 
     @property
     def machine(self) -> Machine:
-        """What bounds the search space."""
+        """The bounds of the search space."""
         return Machine(
             usable_cpus=self.usable_cpus,
             device=self.device,
@@ -96,19 +96,19 @@ class Target:
         )
 
     def as_probed(self, facts: ScriptFacts) -> Target:
-        """The same site, with what the script's own process was seen to hold outside the allocator."""
+        """The same target, with the memory outside the allocator as measured by the probe."""
         measured = facts.outside_allocator_bytes
         return self if measured is None or self.device.is_cpu else replace(self, outside_allocator_bytes=measured)
 
     def on_cpu(self, spec: SearchSpec) -> Target:
-        """The same machine, for a script that trains on the CPU although there is a better device."""
+        """The same machine, for a script on the CPU beside an unused CUDA device."""
         return make_target(spec, cpu_device())
 
     def where_it_trains(self, facts: ScriptFacts, spec: SearchSpec, on_event: OnEvent) -> Target:
-        """The site with the devices that the script uses, as its probe showed; the user is told of a surprise.
+        """The target with the devices used by the script in the probe; unexpected devices are told to the user.
 
         Raises:
-            UsageError: One process of the script computes on several devices, or on one of its own choice.
+            UsageError: One process of the script computes on several devices, or on another than the first.
         """
         if self.device.is_cpu:
             return self
@@ -126,10 +126,10 @@ class Target:
         return replace(self, num_devices=num_ranks, cap_bytes=cap_bytes, host=host)
 
     def _check_one_device(self, facts: ScriptFacts, spec: SearchSpec) -> None:
-        """Refuses a process on other devices than its first one.
+        """Refuses a process on other devices than the first.
 
         Raises:
-            UsageError: The process computes there; the hint has the lines to type.
+            UsageError: The process computes on another device; the hint has the lines to type.
         """
         reason = why_not_one_device(facts)
         if not reason:
@@ -137,7 +137,7 @@ class Target:
         raise UsageError(f"{reason}.", self._how_on_one_device(len(facts.device_numbers), spec))
 
     def _how_on_one_device(self, num_used: int, spec: SearchSpec) -> str:
-        """The lines to type for a script whose one process computes on so many devices, or on one of its own choice."""
+        """The lines to type for a script with one process on `num_used` devices, or on another than the first."""
         number = [each.uuid for each in cuda_devices()].index(self.device.uuid)
         alone = shlex.join(search_words(spec.command, "--device", f"cuda:{number}"))
         if num_used == 1:
@@ -145,7 +145,7 @@ class Target:
         hint = f"Tune it on one device, to which autotune run then keeps as well: {alone}"
         by_ranks = search_words(spec.command, "--nproc-per-node", str(num_used))
         if by_ranks[len(SEARCH)].startswith("--"):
-            return hint  # A whole command, in which a launcher's own option says how many.
+            return hint  # The launcher of a whole command has an option of its own for the number.
         return (
             "Give each device a process of its own, where the script can train under torchrun: "
             f"{shlex.join(by_ranks)}\n{hint}"
@@ -153,24 +153,24 @@ class Target:
 
 
 def _why_on_cpu(facts: ScriptFacts, devices: tuple[str, ...]) -> str:
-    """What to tell of a script that trains on the CPU of a machine with a CUDA device.
+    """The message on a script on the CPU beside an unused CUDA device.
 
     Args:
-        facts: Of the script.
-        devices: The devices that its probe was shown.
+        facts: Facts of the script.
+        devices: UUIDs of the devices shown to the probe.
     """
-    seen = facts.cuda_devices
-    if seen is not None and seen.num_devices == 0 and seen.asked_for == ",".join(devices):
+    answer = facts.cuda_devices
+    if answer is not None and answer.num_devices == 0 and answer.asked_for == ",".join(devices):
         return f"The script trains on the CPU: its torch {facts.torch_version} cannot use this machine's CUDA device."
     return "The script trains on the CPU, although there is a CUDA device."
 
 
 def open_target(spec: SearchSpec) -> Target:
-    """The site of a search.
+    """The target of a search.
 
     Raises:
-        HostError: The device is not there, or is in use by others and sharing was not allowed.
-        UsageError: The cap cannot be.
+        HostError: The device is missing, or is in use by other processes without --share-gpu.
+        UsageError: The memory cap is impossible.
     """
     if platform.system() != "Linux":
         raise HostError(
@@ -184,7 +184,7 @@ def open_target(spec: SearchSpec) -> Target:
         )
     num_ranks = spec.num_processes_per_node
     device, *others = choose_devices(spec.device, num_ranks)
-    is_chosen = len(others) == num_ranks - 1  # Otherwise ranks share devices, or take theirs after one by name.
+    is_chosen = len(others) == num_ranks - 1  # Otherwise ranks share devices, or follow a device by name.
     of_ranks = (device, *others) if is_chosen and not device.is_cpu else trained_on(device, num_ranks)
     num_others = sum(each.num_other_processes for each in of_ranks)
     if num_others and not spec.share_gpu:
@@ -200,12 +200,12 @@ def open_target(spec: SearchSpec) -> Target:
 
 
 def _with_least_room(devices: Sequence[DeviceInfo]) -> DeviceInfo:
-    """The first device with the free memory of the fullest, whose room sets the cap of every rank."""
+    """The first device, with the free memory of the fullest device as the room of every rank."""
     return replace(devices[0], free_bytes=min(device.free_bytes for device in devices))
 
 
 def _another(spec: SearchSpec) -> str:
-    """The advice to take another device, where the machine shows one and the freest is not taken already."""
+    """The advice to take another device; empty without another device."""
     is_named = spec.device != "auto" and len(cuda_devices()) > spec.num_processes_per_node
     return "choose another device with --device cuda:N, " if is_named else ""
 
@@ -215,7 +215,7 @@ def _uuids(devices: Iterable[DeviceInfo]) -> tuple[str, ...]:
 
 
 def make_target(spec: SearchSpec, device: DeviceInfo) -> Target:
-    """The site with that device."""
+    """The target on a device."""
     return Target(
         device=device,
         cap_bytes=_cap_bytes(spec, device),
@@ -236,7 +236,7 @@ def _cap_bytes(spec: SearchSpec, device: DeviceInfo) -> int:
             f"--memory-cap {text} is more than the {format_bytes(device.total_bytes)} of {device.name}.",
             "Give less, or a percentage such as 80%.",
         )
-    # Beside another process a cap above what that leaves would be none.
+    # The memory of the other processes cannot be used.
     return min(cap_bytes, of_what_is_free) if spec.share_gpu and not device.is_cpu else cap_bytes
 
 
@@ -245,7 +245,7 @@ def _default_cap_bytes(device: DeviceInfo) -> int:
 
 
 def _torch_version() -> str:
-    """The installed torch, without importing it."""
+    """Version of the installed torch, found without an import; empty without torch."""
     try:
         return importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -253,7 +253,7 @@ def _torch_version() -> str:
 
 
 def script_digest(spec: SearchSpec) -> str:
-    """SHA-256 of the script's file in hexadecimal; empty where there is none, as after `-m`."""
+    """SHA-256 of the script's file in hexadecimal; empty without a file, as after `-m`."""
     path = Path(spec.cwd, spec.script)
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Several tuners on one study, of different machines: the wait of those that have nothing left to try."""
+"""Waits for the result of a study searched together with tuners on other machines."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ def wait_for_result(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> SearchResult | None:
-    """The result that the tuner of another machine publishes; None when none of them lives any more, or after a stop.
+    """The result published by the tuner of another machine; None when no other tuner lives, or after a stop.
 
     Args:
-        study: The study, whose lease this tuner has given up.
-        repository: Where it is.
-        stop: May end the wait.
-        on_event: Told of the wait.
-        sleep: Passes the time between two looks.
+        study: Name of the study, without a lease of this process.
+        repository: Place of the study.
+        stop: Ends the wait early.
+        on_event: Receives a notice of the wait.
+        sleep: Passes the time between two looks at the database.
     """
-    is_said = False
+    is_announced = False
     while not stop.level:
-        # In this order: whoever publishes a result gives the lease up afterwards.
+        # Owners before the record: a tuner publishes the result before giving up the lease.
         others = repository.live_owners(study, now=datetime.now(UTC))
         record = repository.study(study)
         if is_final(record) and record.result is not None:
             return SearchResult.from_document(record.result)
         if not others:
             return None
-        if not is_said:
+        if not is_announced:
             hosts = ", ".join(owner.host for owner in others)
             on_event(Notice(message=f"Nothing is left to try here; the tuner on {hosts} goes on to the finals."))
-            is_said = True
+            is_announced = True
         sleep(LOOK_EVERY_S)
     return None

@@ -61,14 +61,14 @@ def with_whole_command(record: StudyRecord) -> StudyRecord:
     command = record.spec.command
     is_masked = any(MASK in word for word in command)
     if is_masked and record.fingerprint.get("arguments", "") not in ("", arguments_digest(command)):
-        kept = read_state(_KIND, _place(record)).get("command")
-        if not isinstance(kept, list) or mask_arguments([str(word) for word in kept]) != command:
+        words = read_state(_KIND, _place(record)).get("command")
+        if not isinstance(words, list) or mask_arguments([str(word) for word in words]) != command:
             raise UsageError(
                 f"The command of study {record.name!r} has secret arguments, kept only for the user and on the "
                 "machine that started the study.",
                 "Resume it there, or search anew with the secret in a variable that the script reads.",
             )
-        command = tuple(str(word) for word in kept)
+        command = tuple(str(word) for word in words)
     remember_arguments(command)
     return replace(record, spec=replace(record.spec, command=command))
 

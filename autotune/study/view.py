@@ -1,4 +1,4 @@
-"""One stored study, gathered for whoever tells it: the terminal, a report, a service."""
+"""Gathers a stored study for the terminal and for reports."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def tell(
     with_figures: bool = False,
     on_unreadable: Callable[[str, StoreError], None] | None = None,
 ) -> StudyView:
-    """The study of that name, with secrets masked.
+    """A study with masked secrets.
 
     Args:
-        name: The study.
-        repository: Where it is.
-        with_importances: Ask Optuna how much each parameter matters, too; that takes its import, about a second.
-        with_figures: Let Optuna make its own figures, too; that needs plotly.
-        on_unreadable: Told the number of each trial that cannot be read, and why; None = the first one is an error.
+        name: Name of the study.
+        repository: Place of the study.
+        with_importances: Add the importance of each parameter by Optuna; the import takes about a second.
+        with_figures: Add Optuna's own figures; needs plotly.
+        on_unreadable: Called with the number of each unreadable trial and the error; None = raise the first error.
 
     Raises:
-        StudyNotFoundError: There is no such study.
+        StudyNotFoundError: The database has no study of this name.
         StoreError: The database failed.
     """
     record, finals = repository.study(name), repository.finals(name)
@@ -61,7 +61,7 @@ def tell(
 
 
 def _tried(trial: TrialRecord) -> tuple[dict[str, bool | int | float | str], float]:
-    """What a trial tried, by parameter, and its rate; accumulation goes with the batch, which it divides."""
+    """The settings of a trial by parameter, without accumulation, and the rate or bound in samples per second."""
     plain = trial.settings.to_dict()
     knobs = plain.pop("knobs")
     del plain["grad_accum_steps"]
@@ -79,7 +79,7 @@ def make_view(
     is_live: bool,
     importances: dict[str, float],
 ) -> StudyView:
-    """The story of records."""
+    """The view of a study's records."""
     spec, result = record.spec, status_result(record, overview_of(record, trials), left_out_of(record, trials))
     baseline = baseline_of(record, trials)
     baseline_number = baseline.number if baseline is not None else None
@@ -118,7 +118,7 @@ def make_view(
 
 
 def _machine(fingerprint: dict[str, Any]) -> dict[str, str]:
-    """The host and the versions of a fingerprint, as text; what is not known is left out."""
+    """The host and the versions of a fingerprint, as text, without unknown values."""
     values = {**(fingerprint.get("host") or {}), **(fingerprint.get("versions") or {})}
     return {str(name): mask_text(str(value)) for name, value in values.items() if value not in ("", None)}
 
