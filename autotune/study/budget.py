@@ -159,6 +159,10 @@ class Budget:
         """Whether rounds of these trials fit the time left, with the shortest windows."""
         return self.left_s >= num_rounds * self._round_s(contenders)
 
+    def affords_least_rounds(self, contenders: Collection[int]) -> bool:
+        """Whether the fewest rounds of these trials, with the shortest windows, end within the tolerated overrun."""
+        return self._tolerated_s >= LEAST_ROUNDS * self._round_s(contenders)
+
     def affords_last_round(self, contenders: Collection[int]) -> bool:
         """Whether one round of these trials, with the shortest windows, ends within the tolerated overrun."""
         return self._tolerated_s >= self._round_s(contenders)

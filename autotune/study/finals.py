@@ -85,9 +85,7 @@ class Finals:
         Returns:
             None when the search was asked to stop before the winner was known, or no contender can be measured.
         """
-        contenders = {trial.number: trial for trial in finalists[: self._budget.affordable_finalists()]}
-        if baseline is not None and baseline.is_feasible:
-            contenders[baseline.number] = baseline
+        contenders = self._contenders(finalists, baseline, is_chosen=not unselected)
         if not contenders:
             return None
         self._count_trials_as_round(contenders, unselected or {})
@@ -118,6 +116,20 @@ class Finals:
         return replace(
             result, is_compared=is_compared, shortened=self._shortened(num_late, len(running), num_rounds, num_whole)
         )
+
+    def _contenders(
+        self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None, *, is_chosen: bool
+    ) -> dict[int, FinishedTrial]:
+        """The baseline and the best trials for which the time suffices, by number.
+
+        Where the fewest rounds of the best trial no longer fit, as after a long compilation, the best trial with fewest
+        rounds that do fit takes the place: a verified gain is worth more than an unverified larger gain.
+        """
+        best = list(finalists[: self._budget.affordable_finalists()])
+        own = {baseline.number: baseline} if baseline is not None and baseline.is_feasible else {}
+        if len(best) == 1 and own and is_chosen:
+            best = [trial for trial in finalists if self._budget.affords_least_rounds((trial.number, *own))][:1] or best
+        return {trial.number: trial for trial in best} | own
 
     def _num_planned(self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]) -> int:
         """Planned rounds: a single measured contender is compared with nothing, and needs no round beyond the trial."""

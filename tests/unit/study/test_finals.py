@@ -214,6 +214,16 @@ def test_a_search_without_time_for_two_rounds_was_too_short() -> None:
     assert status_of(finals=result, baseline=trial(0), trials=(), is_stopped=False) is Status.TOO_SHORT
 
 
+def test_a_rival_whose_rounds_fit_takes_the_place_of_a_faster_one_whose_rounds_do_not() -> None:
+    bench = Bench(total_s=75.0, around_s=8.0)
+    bench.budget.trial_took(60.0, window_s=2.0, number=1)
+    bench.budget.trial_took(10.0, window_s=2.0, number=2)
+    bench.budget.trial_took(10.0, window_s=2.0, number=0)
+    result = bench.run(1, 2)
+    assert (bench.rounds(1), len(bench.rounds(2))) == ([], 3)
+    assert result.is_compared and result.winner.number == 2 and result.comparison is not None
+
+
 def test_trials_among_which_nobody_chose_are_the_first_round() -> None:
     bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0)
     results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
