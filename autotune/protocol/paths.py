@@ -41,7 +41,7 @@ class TrialPaths:
 
     @property
     def progress(self) -> Path:
-        """Small shared file with the trial's phase and the agreements of the ranks (`autotune.protocol.progress`)."""
+        """Small shared file with the trial's phase and the agreements of the ranks (`protocol.progress_marks`)."""
         return self.folder / "progress.bin"
 
     @property

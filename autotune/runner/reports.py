@@ -15,7 +15,7 @@ from autotune.model.gauges import TrialPhase
 from autotune.model.result import RankResult
 from autotune.protocol.codec import from_plain
 from autotune.protocol.paths import PROFILE_FILES, TrialPaths
-from autotune.protocol.progress import SLOT_BYTES, Mark, read_marks
+from autotune.protocol.progress_marks import SLOT_BYTES, Mark, read_marks
 
 MAX_RESULT_BYTES = 16 << 20
 """Largest report of ours."""

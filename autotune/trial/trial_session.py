@@ -13,7 +13,7 @@ from autotune.measure.window_stopping import StopReason
 from autotune.model.result import RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.protocol.progress import Mark
+from autotune.protocol.progress_marks import Mark
 from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource

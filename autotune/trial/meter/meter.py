@@ -13,7 +13,7 @@ from collections.abc import Callable
 from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import restart_micro_batches
 from autotune.measure.window_stopping import StopReason, block_size, decide, may_end
-from autotune.protocol.progress import Mark
+from autotune.protocol.progress_marks import Mark
 from autotune.trial.meter import phase_rules
 from autotune.trial.meter.block_recorder import Recorder
 from autotune.trial.meter.build_log import Built

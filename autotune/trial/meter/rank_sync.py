@@ -11,7 +11,7 @@ import mmap
 import os
 from pathlib import Path
 
-from autotune.protocol.progress import SLOT_BYTES, Mark
+from autotune.protocol.progress_marks import SLOT_BYTES, Mark
 
 MAX_STEPS_AHEAD = 2
 """Steps that a rank's host may be ahead of its device. Without a bound a rank could queue collectives far beyond the

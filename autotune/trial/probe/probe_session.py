@@ -11,7 +11,7 @@ import torch
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.protocol.progress import Mark
+from autotune.protocol.progress_marks import Mark
 from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.loader.loaders import Loaders

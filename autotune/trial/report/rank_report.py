@@ -17,7 +17,7 @@ import torch
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import to_plain
 from autotune.protocol.paths import TrialPaths
-from autotune.protocol.progress import Mark
+from autotune.protocol.progress_marks import Mark
 from autotune.trial.meter.rank_sync import Progress
 
 MAX_WAIT_S = 5.0

@@ -631,7 +631,7 @@ for epoch in range(1000):
                 num_right = sum(int((model(x).argmax(1) == y).sum()) for x, y in DataLoader(data, batch_size=32))
             model.train()
             if "AUTOTUNE_TRIAL" in os.environ:
-                from autotune.protocol.progress import Mark
+                from autotune.protocol.progress_marks import Mark
                 from autotune.trial.meter.rank_sync import Progress
                 steps = Progress(pathlib.Path(os.environ["AUTOTUNE_TRIAL"], "progress.bin")).get(Mark.STEPS)
                 print("STEPS", steps, flush=True)

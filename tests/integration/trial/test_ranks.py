@@ -23,7 +23,7 @@ from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.protocol.job import Mode
 from autotune.protocol.paths import TrialPaths
-from autotune.protocol.progress import Mark
+from autotune.protocol.progress_marks import Mark
 from autotune.space.script_settings import script_settings_of
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter

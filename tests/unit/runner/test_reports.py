@@ -12,7 +12,7 @@ import pytest
 
 from autotune.model.gauges import TrialPhase
 from autotune.protocol.paths import PROFILE_FILES, TrialPaths
-from autotune.protocol.progress import Mark
+from autotune.protocol.progress_marks import Mark
 from autotune.runner.reports import (
     LOG_TAIL_CHARS,
     MAX_RANKS,
