@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.settings import BY_NAME
-from tests.unit.test_rooms import BASE, MAY_IMPORT, PACKAGE, SHARED, THIRD_PARTY
+from tests.unit.test_rooms import BASE, MAY_IMPORT, MAY_START, PACKAGE, SHARED, THIRD_PARTY
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
@@ -46,6 +46,11 @@ def test_the_shared_files_and_the_packages_are_those_of_the_rooms():
     assert all(f"`{name}`" in TEXT for name in SHARED)
     told = {package: names(rooms) for packages, rooms in rows("package |") for package in names(packages)}
     assert told == THIRD_PARTY
+
+
+def test_the_programs_that_rooms_start_are_those_of_the_test_of_the_rooms():
+    told = {caller.strip("`"): names(programs) for caller, programs in rows("room with the call")}
+    assert told == MAY_START
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -99,7 +99,11 @@ def test_the_first_screen_says_what_it_is_how_to_install_it_and_what_comes_of_it
     )
 
 
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("studies/*/README.md"), ROOT / "tests" / "README.md"]
+PAGES = [
+    page
+    for places in ("*.md", "docs/*.md", "studies/*/*.md", "tests/*.md", "autotune/*/*.md")
+    for page in ROOT.glob(places)
+]
 
 
 def test_links_lead_to_files_that_are_there():
