@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from autotune.model.facts import VisibleDevices
-from autotune.trial.start.known_devices import VARIABLE, KnownDevices
+from autotune.protocol.environment import VISIBLE_DEVICES
+from autotune.trial.start.known_devices import KnownDevices
 from autotune.trial.start.prelude_end import CUDA_STARTERS
 
 
@@ -27,7 +28,9 @@ def test_the_trainers_arguments_start_no_cuda(
         monkeypatch.setattr(transformers.training_args, name, getattr(transformers.training_args, name).__wrapped__)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     precision = torch.backends.fp32_precision
-    devices = KnownDevices(VisibleDevices(asked_for=os.environ.get(VARIABLE), num_devices=1, capabilities=((9, 0),)))
+    devices = KnownDevices(
+        VisibleDevices(asked_for=os.environ.get(VISIBLE_DEVICES), num_devices=1, capabilities=((9, 0),))
+    )
     devices.install()
     try:
         arguments = transformers.TrainingArguments(output_dir=str(tmp_path), report_to="none", **chosen)
