@@ -44,11 +44,12 @@ options: setup
 newcomer:
 	$(PYTHON) -m tests.docs.newcomer $(NEWCOMER)
 
-## lint: ruff, its formatter, and mypy. Under a minute.
+## lint: ruff, its formatter, mypy, and plain English in docstrings and comments. Under a minute.
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.style.prose autotune --limit 0.05 --worst 5
 
 ## test: lint and the fast tests; what CI runs. 10 minutes. Tests that measure trials have the machine to
 ## themselves, the others are run by two processes.
