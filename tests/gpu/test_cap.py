@@ -44,12 +44,18 @@ def test_copies_that_do_not_wait_are_counted(bench: Bench) -> None:
     assert rank_of(result).observed["non_blocking"] is True
 
 
-def test_a_script_that_takes_another_share_is_invalid(bench: Bench) -> None:
-    jobs = bench.probed("trains.py")
-    job = bench.trial(jobs)
+def test_a_script_that_takes_another_share_than_asked_for_is_invalid(bench: Bench) -> None:
+    job = bench.trial(bench.probed("trains.py"), memory_fraction=0.4)
     result = bench.run(replace(job, command=(*job.command, "--own-fraction"), cap_fraction=0.5))
     assert result.outcome is Outcome.INVALID, result.reason + result.log_tail
     assert "memory_fraction" in result.reason
+
+
+def test_a_script_that_takes_another_share_by_itself_is_measured_with_it(bench: Bench) -> None:
+    job = bench.trial(bench.probed("trains.py"))
+    result = bench.run(replace(job, command=(*job.command, "--own-fraction"), cap_fraction=0.5))
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    assert rank_of(result).observed["memory_fraction"] != 0.5
 
 
 def test_more_than_the_allocators_share_is_out_of_memory_and_stays_under_the_cap(bench: Bench) -> None:
