@@ -21,6 +21,10 @@ repository, commit and arguments each row has.
 * **real** is `autotune run` over the script itself, in turns, counted from the script's own progress lines.
 * **expert** is what somebody who knows would type over what a user types, counted the same way: as many workers as
   cores, the script's own flags for bf16, pinned memory and channels_last.
+
+A row stands until a later run replaces it, so rows come from several versions of autotune. Several rows ran beside each
+other on one host, each on processors and a GPU of its own: where autotune kept the script's settings, "real" shows the
+noise of such a run.
 """
 COLUMNS = (
     "| script | device | outcome | trials | seconds | claimed [interval] | real | expert "
