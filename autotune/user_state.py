@@ -63,14 +63,6 @@ def write_state(kind: str, name: str, values: Mapping[str, Any]) -> bool:
     return True
 
 
-def remove_state(kind: str, name: str) -> None:
-    """Removes the values written under the kind and name, if any."""
-    path = _place(kind, name)
-    if path is not None:
-        with suppress(OSError):
-            path.unlink()
-
-
 def _place(kind: str, name: str) -> Path | None:
     """The file for a kind and a name of any characters, called by a digest with the user's key; None without a key."""
     folder, digest = state_folder(), signed(f"{kind} {name}")

@@ -113,24 +113,6 @@ def estimate_rate(blocks: Sequence[Block], confidence: float = 0.95) -> RateEsti
     )
 
 
-def mean_and_half_width(values: Sequence[float], confidence: float) -> tuple[float, float]:
-    """The mean of independent values, and half the width of its t-interval.
-
-    Args:
-        values: At least 2.
-        confidence: Two-sided level, above 0 and below 1.
-
-    Raises:
-        ValueError: When there are fewer than 2 values, or the confidence is out of range.
-    """
-    num = len(values)
-    if num < 2:
-        raise ValueError(f"an interval needs at least 2 values, not {num}")
-    mean = sum(values) / num
-    variance = sum((value - mean) ** 2 for value in values) / (num - 1)
-    return mean, student_t_quantile((1 + confidence) / 2, num - 1) * math.sqrt(variance / num)
-
-
 def _merge_until_uncorrelated(blocks: Sequence[Block]) -> tuple[Sequence[Block], int]:
     merged, factor = blocks, 1
     while len(merged) // 2 >= MIN_MERGED_BLOCKS and _is_correlated(merged):

@@ -24,7 +24,7 @@ PRIOR_WIDTH = 1.2
 MOST_TYPICAL_SPREAD = 0.25
 """Rounds that differ by more than this, all contenders alike, say no more about the spread of a ratio."""
 _LEAST, _MOST, _POINTS = 1e-3, 3.0, 49
-"""The grid of standard deviations, equidistant in the logarithm."""
+"""The grid of standard deviations, equidistant in the logarithm: fine enough for the few dozen values of the finals."""
 
 
 def half_width(values: Sequence[float], typical_spread: float, confidence: float) -> float:

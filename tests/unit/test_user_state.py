@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.user_state import read_state, remove_state, signed, state_folder, write_state
+from autotune.user_state import read_state, signed, state_folder, write_state
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,6 @@ def test_what_is_written_is_read_again_by_its_name_alone(state):
     assert write_state("kind", "a/../b", {"x": [1, "é"]})
     assert read_state("kind", "a/../b") == {"x": [1, "é"]}
     assert read_state("other", "a/../b") == {}
-    remove_state("kind", "a/../b")
-    assert read_state("kind", "a/../b") == {}
 
 
 def test_only_the_user_reads_it(state):

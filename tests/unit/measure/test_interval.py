@@ -5,7 +5,7 @@ import pytest
 
 from autotune.measure import interval
 from autotune.measure.block import Phase, rate_samples_per_second
-from autotune.measure.interval import Interval, estimate_rate, mean_and_half_width
+from autotune.measure.interval import Interval, estimate_rate
 
 from .simulated import loader_blocks, loader_run, make_block, make_blocks
 
@@ -34,16 +34,6 @@ def test_the_interval_is_the_one_computed_by_hand():
     assert (estimate.num_blocks, estimate.merged_factor) == (4, 1)
     # Deviations -1, 1, 1, -1: products -1 + 1 - 1 = -1, over 4.
     assert estimate.lag1_autocorrelation == pytest.approx(-0.25)
-
-
-def test_the_interval_of_a_mean_is_the_one_computed_by_hand():
-    # Mean 2, standard deviation 1; t of 2 degrees is 4.30265.
-    assert mean_and_half_width([1.0, 2.0, 3.0], 0.95) == pytest.approx((2.0, 4.3026527 / math.sqrt(3)))
-
-
-def test_one_value_has_no_interval():
-    with pytest.raises(ValueError, match="at least 2 values, not 1"):
-        mean_and_half_width([1.0], 0.95)
 
 
 def test_blocks_of_unequal_length_but_one_rate_leave_no_doubt():
