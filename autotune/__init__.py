@@ -1,7 +1,6 @@
 """Finds the fastest safe settings for your own PyTorch training script, under a memory cap.
 
-Importing this package loads neither torch nor anything that only a search needs: a training job must not pay for the
-tuner.
+The import loads neither torch nor the packages of a search: a training job must not pay for the tuner.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ __all__ = ["Config", "SearchResult", "__version__", "integrations", "load", "mic
 
 DISTRIBUTION = "torch-autotune"
 _HOMES = {"SearchResult": "model.search_result", "resume": "study.public", "search": "study.public"}
-"""Modules of the public names; those without one are of `api`."""
+"""Modules of the public names; names without an entry are in `api`."""
 
 
 class _Package(ModuleType):
-    """This package, whose `search` is the function: the import system would put the room of that name in its place."""
+    """The package with the function `search`, which an import of the room `search` would otherwise replace."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "search" and isinstance(value, ModuleType):

@@ -1,9 +1,9 @@
 """The half width of an interval around a mean of very few values, by a prior for their spread.
 
-Two or three runs say little about their own spread: a t-interval of three rounds that say 1.5, 2.0 and 1.9 reaches
-below 1. The model here is hierarchical. Values are normal around one mean. The logarithm of their standard deviation
-is normal around the logarithm of a typical one, and the typical one rises with the spread of whole rounds. The mean's
-posterior is a mixture of normal distributions over the standard deviation, summed on a grid.
+Two or three runs say little about the spread of runs: a t-interval of three rounds that say 1.5, 2.0 and 1.9 reaches
+below 1. The model here is hierarchical. Values are normal around a common mean. The logarithm of the standard deviation
+is normal around the logarithm of a typical spread, and the typical spread rises with the spread of whole rounds. The
+mean's posterior is a mixture of normal distributions over the standard deviation, summed on a grid.
 
 Gelman, Carlin, Stern et al., "Bayesian Data Analysis", 3rd edition, section 5.4, has the model. Smyth, "Linear models
 and empirical Bayes methods", 2004, has the same idea as a moderated t.
@@ -15,8 +15,7 @@ from functools import lru_cache
 from statistics import fmean, stdev
 
 TYPICAL_PAIR_SPREAD = 0.05
-"""Typical standard deviation of the logarithm of a ratio of two runs of one round, on a machine that nobody else
-loads."""
+"""Typical standard deviation of the logarithm of the ratio of two runs of a round, on a machine without other load."""
 TYPICAL_RUN_SPREAD = TYPICAL_PAIR_SPREAD / math.sqrt(2)
 """Typical standard deviation of the logarithm of one run's rate."""
 PRIOR_WIDTH = 1.2
@@ -55,9 +54,9 @@ def pair_half_width(
 ) -> float:
     """Half the width of the interval around the mean of `ours[i] - theirs[i]`, both logarithms of rates by round.
 
-    The sums `ours[i] + theirs[i]` have the same variance as the differences where runs err independently, and a larger
-    one where whole rounds are slower. Their spread raises the typical spread, so that two differences that agree by
-    chance on a noisy machine do not make a narrow interval.
+    Independent errors of runs give the sums `ours[i] + theirs[i]` the variance of the differences; slow rounds give the
+    sums a larger variance. The spread of the sums raises the typical spread. Two differences may agree by chance on a
+    noisy machine, and shall not make a narrow interval.
 
     Args:
         ours: At least 2 logarithms of rates, by round.

@@ -14,8 +14,8 @@ COMPARISON_CONFIDENCE = 0.98
 """Two-sided level of one look at a comparison. The finals look after three rounds and, while the best candidate seems
 faster but not beyond doubt, after each of three more rounds. Over noise of a run from 0.5 to 30 %, with and without
 disturbed runs and drifting rounds, the interval held the truth in 94 to 100 of 100 simulated finals. A setting was
-called faster than itself in at most 4 of 100 finals, and one of three such settings in at most 9; with noise of 3 %, a
-gain of 5 % was found in half of the finals (a t-interval: in 47 of 100), and a gain of 50 % always.
+called faster than itself in at most 4 of 100 finals, and one of three such settings in at most 9. With noise of 3 % and
+no disturbed runs, half of the finals found a gain of 5 % (a t-interval: 47 of 100), and all a gain of 50 %.
 
 `python -m tests.benchmarks.measure.finals` simulates these figures."""
 

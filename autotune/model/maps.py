@@ -1,7 +1,7 @@
 """Settings passed to the script through its own arguments. Pure.
 
 A map is a pair of name and template. `batch_size` and `--batch-size={}` pass any value. `precision.bf16` and `--amp
---dtype=bfloat16` pass one value; the other values of the setting need other words, or cannot be passed.
+--dtype=bfloat16` pass one value; each further value of the setting needs a map of its own.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from autotune.settings import GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, SETTINGS, S
 PLACE = "{}"
 Maps = Iterable[tuple[str, str]]
 UNSEEN_FIELDS = tuple(setting.name for setting in SETTINGS if setting.unseen)
-"""Settings that cannot be observed from outside, so a mapped trial could not be trusted."""
+"""Settings without any view from outside: a mapped trial could not be trusted."""
 
 
 def check_map(name: str, template: str) -> None:
     """Refuses a map that could pass nothing to the script.
 
     Raises:
-        SearchSpaceError: When neither the template has a place for the value nor the name a value, or the setting
-            cannot be observed.
+        SearchSpaceError: When the template has no place for the value and the name has no value, or the setting cannot
+            be observed.
     """
     setting, value = target_of(name, template)
     if value is None and PLACE not in template:
@@ -58,7 +58,7 @@ def mapped_values(setting: str, maps: Maps) -> frozenset[str] | None:
 
 
 def all_maps(asked: Maps, facts: ScriptFacts | None) -> tuple[tuple[str, str], ...]:
-    """The maps given by the user, then the working maps found by the probe for other settings."""
+    """The maps given by the user, then the working maps found by the probe for the remaining settings."""
     asked = tuple(asked)
     taken = mapped_settings(asked)
     found = facts.arguments if facts is not None else ()

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from autotune.model.checks import check_figures
 
 FOREIGN_SHARE = 0.25
-"""Share of the usable cores in use by other processes that counts as a disturbance."""
+"""Share of the usable cores in use by foreign processes, from which the trial counts as disturbed."""
 QUOTA_SHARE = 0.1
-"""Share of the window under CPU throttling that counts as a disturbance."""
+"""Share of the window under CPU throttling, from which the trial counts as disturbed."""
 COLD_BYTES_PER_S = 16 << 20
-"""Rate of reading from which the data did not come from the page cache."""
+"""Least rate of reading from storage of a trial whose data was not in the page cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +19,7 @@ class Surroundings:
     """Readings over one window; None where the system gives no reading.
 
     All readings are stored with the trial. A disturbance is a reading beyond the control of the settings. A disturbance
-    of the device is worth another run, because nothing else in the search cancels it.
+    of the device is worth another run, because the search cannot cancel the effect.
     """
 
     window_s: float
@@ -39,7 +39,7 @@ class Surroundings:
     quota_throttled: float | None = None
     """Share of the time in which a CPU quota throttled the trial's group on some core."""
     foreign_cpus: float | None = None
-    """Cores among the usable ones kept busy by other processes, including time taken by the hypervisor."""
+    """Usable cores kept busy by foreign processes, including time taken by the hypervisor."""
     storage_read_bytes: int | None = None
     """Bytes that the trial read from storage, not from the page cache."""
     page_cache_bytes: int | None = None
