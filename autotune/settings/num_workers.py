@@ -39,7 +39,7 @@ def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
         return
     for value in SETTING.domain:
         if int(value) > max(1, loader.num_batches):
-            yield value, f"an epoch has only {loader.num_batches} batches"
+            yield value, f"an epoch has only {loader.num_batches} {'batch' if loader.num_batches == 1 else 'batches'}"
 
 
 SETTING = Setting(

@@ -8,6 +8,9 @@ from autotune.model.facts import ScriptFacts
 from autotune.settings import BY_NAME, SETTINGS, Settings
 from autotune.settings.setting import ScriptCase
 
+SIMULATORS = frozenset({"gymnasium", "gym", "pettingzoo", "dm_env", "envpool", "ale_py", "procgen"})
+"""Packages of environments for reinforcement learning."""
+
 
 def why_not_one_device(facts: ScriptFacts) -> str:
     """Why one process of the script cannot be measured on the device given by a trial; empty when measurable."""
@@ -25,6 +28,22 @@ def why_not_one_device(facts: ScriptFacts) -> str:
     if numbers and facts.world_size == 1 and numbers[0] > 0:
         return f"The script trains on cuda:{numbers[0]} by its own choice, where trials show it one device, as cuda:0"
     return ""
+
+
+def why_not_a_trainer(facts: ScriptFacts, *, is_declared: bool) -> str:
+    """Why the script's rate says nothing of its settings; empty for a script that learns from data.
+
+    Args:
+        facts: Facts of the probe.
+        is_declared: The user says how many samples an optimizer step has, and takes steps to be comparable.
+    """
+    played = sorted(SIMULATORS.intersection(facts.modules))
+    if facts.loader is not None or is_declared or not played:
+        return ""
+    return (
+        f"The script learns by reinforcement from an environment ({played[0]}), and no DataLoader was seen to train: "
+        "how long a step takes depends on what it plays, so no two windows do the same work"
+    )
 
 
 def why_no_samples(facts: ScriptFacts, *, is_declared: bool) -> str:

@@ -23,6 +23,7 @@ from autotune.sandbox.workspace import Workspace
 from autotune.settings import Group
 from autotune.space.derive import derive_space
 from autotune.space.offers import useful_arguments
+from autotune.space.refusals import why_no_split, why_not_a_trainer
 from autotune.space.script_settings import script_settings_of
 from autotune.space.search_space import SearchSpace
 from autotune.spec import SearchSpec
@@ -42,6 +43,9 @@ GRADIENT_AGREEMENT = 0.35
 WITHOUT_OUTPUTS = (
     "A run failed where the probe did not; from now on runs find the caches that the probe filled, and nothing else of "
     "what it wrote."
+)
+MAKE_A_LOADER = (
+    "Tune a script that trains on recorded data, or declare what one optimizer step learns from: --samples-per-step N."
 )
 Probing = Callable[[TrialJob], ProbeResult]
 """Runs one job of a probe to the end."""
@@ -123,6 +127,8 @@ def probe(
         learn_folders=lambda printed: workspace.learn_folders(printed, Path(spec.cwd)),
         keep_only_caches=workspace.keep_only_caches,
     )
+    if reason := why_not_a_trainer(facts, is_declared=spec.samples_per_step is not None):
+        raise UsageError(f"{reason}.", MAKE_A_LOADER)
     target = target.where_it_trains(facts, spec, on_event).as_probed(facts)
     return Probed(spec=spec, target=target, facts=facts, wall_s=time.monotonic() - began)
 
@@ -254,20 +260,13 @@ def _run(job: TrialJob, runner: Runner, stop: StopRequest, progress: ProgressTel
 
 
 def _is_split_of_use(facts: ScriptFacts, jobs: Jobs) -> bool:
-    loader = facts.loader
-    return (
-        loader is not None
-        and loader.batch_size is not None
-        and loader.batch_size > 1
-        and Group.BATCH not in facts.claims
-        and "grad_accum_steps" not in mapped_settings(all_maps(jobs.spec.maps, facts))
-        and facts.num_optimizers == 1
-        and facts.num_micro_batches_per_step == 1
-        and facts.num_backwards_per_step == 1
-        and not facts.uses_closure
-        and facts.first_loss is not None
-        and (facts.num_batch_norms == 0 or jobs.spec.allow_batchnorm_accumulation)
-    )
+    """Whether nothing speaks against micro-batches so far, but for the unknown reduction of the loss."""
+    mapped = mapped_settings(all_maps(jobs.spec.maps, facts))
+    is_known = Group.BATCH in facts.claims or "grad_accum_steps" in mapped
+    if is_known or facts.loader is None or (facts.loader.batch_size or 1) == 1 or facts.first_loss is None:
+        return False
+    summed = replace(facts, loss_reduction=LossReduction.MEAN)
+    return not why_no_split(summed, splits_batch_norm=jobs.spec.allow_batchnorm_accumulation, mapped=mapped)
 
 
 def _reduction(facts: ScriptFacts, jobs: Jobs, run: Probing) -> LossReduction | None:

@@ -23,6 +23,8 @@ from autotune.trial.torch.batch_structure import batch_bytes, leading_size, leng
 UNEVEN_BATCHES = 0.01
 """Relative difference in bytes from which batches count as different: their cost differs as much, and the finals can
 tell 1 % apart."""
+STEPS_ON_KEPT_DATA = 24
+"""Optimizer steps on the same batch that a script is not expected to take on purpose: inner loops are shorter."""
 
 
 class _Seen:
@@ -62,6 +64,12 @@ class _Seen:
     def batches_vary(self) -> bool:
         """Whether whole batches differ in their bytes."""
         return self.least_batch_bytes is not None and self.batch_bytes > (1 + UNEVEN_BATCHES) * self.least_batch_bytes
+
+    @property
+    def num_steps_on_first(self) -> int:
+        """Optimizer steps so far when no step had a newer batch than the first step; 0 otherwise."""
+        counts = self.num_taken_at_steps
+        return len(counts) if counts and counts[0] == self.num_taken > 0 else 0
 
 
 class LoaderDetector:
@@ -130,6 +138,12 @@ class LoaderDetector:
         training = self._training()
         return training.start_method if training is not None else ""
 
+    @property
+    def may_keep_first_batch(self) -> bool:
+        """Whether more steps would tell if the script trains on without new batches."""
+        training = self._training()
+        return training is not None and 0 < training.num_steps_on_first < STEPS_ON_KEPT_DATA
+
     def num_training(self) -> int:
         """Number of loaders with about equal parts in the training; above 1, the loader to tune is unclear."""
         trained = [seen.num_trained for seen in self._seen.values()]
@@ -150,9 +164,9 @@ class LoaderDetector:
         return 1 if training is None or self.is_read_ahead else usual_growth(training.num_taken_at_steps)
 
     def facts(self) -> LoaderFacts | None:
-        """Facts of the training loader; None without a training loader."""
+        """Facts of the training loader; None without one, and for a script that keeps the data that it once read."""
         training = self._training()
-        if training is None:
+        if training is None or training.num_steps_on_first >= STEPS_ON_KEPT_DATA:
             return None
         # A framework builds a loader from the script's loader, over the same dataset: trials change the two loaders.
         sources = [

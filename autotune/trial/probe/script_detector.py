@@ -99,7 +99,8 @@ class ScriptDetector:
             enough = UNUSED_OPTIMIZER_BACKWARDS if self._steps.has_optimizer else BY_HAND_BACKWARDS
             return self._steps.num_backwards >= enough
         is_long = num_steps >= LONG_STEPS and self._step_ends[-1] - self._step_ends[0] > LONG_S
-        return num_steps >= self._num_steps or is_long
+        is_unclear = self._num_steps == NUM_STEPS and self._loaders.may_keep_first_batch
+        return is_long or (num_steps >= self._num_steps and not is_unclear)
 
     def _watch(self, owner: Any, name: str, what: str) -> None:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:

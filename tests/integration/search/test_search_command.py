@@ -20,6 +20,16 @@ import pytest
 SCRIPT = Path(__file__).with_name("plain_loop.py")
 NARROW = ["--fix", "intra_op_threads=1", "--fix", "omp_wait_policy=default", "--fix", "precision=fp32"]
 
+PLAYS = """
+import gymnasium, torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+while True:
+    optimizer.zero_grad()
+    model(torch.randn(1, 4)).sum().backward()
+    optimizer.step()
+"""
+
 
 @pytest.fixture
 def project(tmp_path):
@@ -194,3 +204,12 @@ def test_a_search_from_python_gives_the_document_of_the_command(project):
     assert done.stdout.count("\n") == 1
     code, output, talk = finished(autotune(project, "resume", "train", "--json"))
     assert (code, json.loads(output)) == (0, json.loads(done.stdout)), talk
+
+
+def test_a_script_that_learns_by_playing_is_refused_by_name(project):
+    (project / "gymnasium.py").write_text("")
+    (project / "train.py").write_text(PLAYS)
+    code, output, talk = finished(autotune(project, "search", "train.py", "--time", "60s"))
+    assert code == 2 and output == ""
+    assert "learns by reinforcement from an environment (gymnasium)" in talk and "--samples-per-step" in talk
+    assert "Traceback" not in talk

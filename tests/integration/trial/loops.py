@@ -37,6 +37,20 @@ for epoch in range(1000):
         train_on(x, y)
 """
 
+KEEPS_ONE_BATCH = """
+x, y = next(iter(DataLoader(Data(), batch_size=96)))
+while True:
+    train_on(x, y)
+"""
+
+INNER_STEPS = """
+loader = DataLoader(Data(), batch_size=8)
+for epoch in range(1000):
+    for x, y in loader:
+        for _ in range(7):
+            train_on(x, y)
+"""
+
 PER_EPOCH = """
 for epoch in range(1000):
     for x, y in DataLoader(Data(), batch_size=8, shuffle=True):

@@ -120,6 +120,21 @@ def test_a_stream_is_measured_with_the_workers_that_it_shares_itself_among(
     assert_in_force(run, num_workers=num_workers)
 
 
+def test_a_script_that_keeps_one_batch_is_measured_in_steps(ground: Ground) -> None:
+    path = script(ground, loops.KEEPS_ONE_BATCH)
+    facts = ground.probe(path)
+    assert facts.loader is None
+    assert dict(space_of(facts).refused)["num_workers"] == "no torch DataLoader was seen to train"
+    assert ground.trial(path, facts).outcome == "ok"
+
+
+def test_a_script_with_several_steps_per_batch_is_measured_in_samples(ground: Ground) -> None:
+    path = script(ground, loops.INNER_STEPS)
+    facts = ground.probe(path)
+    assert facts.loader is not None
+    assert_in_force(ground.trial(path, facts, num_workers=1), num_workers=1)
+
+
 def test_workers_for_a_stream_without_any_are_refused(ground: Ground) -> None:
     facts = ground.probe(script(ground, loops.ITERABLE, WORKERS=0, LENGTH=400))
     assert "shards itself among its workers" in dict(space_of(facts).refused)["num_workers"]

@@ -157,6 +157,23 @@ class Split:
         return OneRun(ProbeResult(facts=facts, first_losses=(2.2, 2.4)))
 
 
+class Rising:
+    """A runner of a script whose schedule takes its length from the loader; keeps the kinds of runs."""
+
+    def __init__(self):
+        self.modes = []
+
+    def start(self, job):
+        self.modes.append(job.mode)
+        return OneRun(ProbeResult(facts=script_facts(schedule_follows_length=True), first_losses=(2.2, 2.4)))
+
+
+def test_a_batch_that_may_not_be_split_anyway_is_not_split_to_see():
+    runner = Rising()
+    probe_under("1GiB", runner)
+    assert runner.modes == [Mode.PROBE]
+
+
 @pytest.mark.parametrize(("whole_varies", "parts_vary"), [(True, False), (False, True)])
 def test_a_mean_over_tokens_is_told_from_one_over_samples(whole_varies, parts_vary):
     runner = Split(whole_varies=whole_varies, parts_vary=parts_vary)
