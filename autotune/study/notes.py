@@ -92,6 +92,8 @@ def notes_on_search(
         yield f"About --time {minutes:g}m is enough to compare one other setting with yours{trials}."
     mapped = mapped_settings(all_maps(spec.maps, facts))
     why_fixed = why_no_split(facts, splits_batch_norm=spec.allow_batchnorm_accumulation, mapped=mapped)
+    if facts.first_grad_norm == 0.0:
+        yield "The script's first step has gradients of zero: it may learn nothing. Its speed is measured all the same."
     if gain := describe(gains, can_search=not why_fixed):
         yield gain
     if changes := changed_code(spec, study.fingerprint):

@@ -279,7 +279,7 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
     for rank in ranks:
         if not rank.is_loss_finite:
             return "The loss is not finite under these settings."
-        if not rank.has_changed_parameters:
+        if not rank.has_changed_parameters and not _never_learns(job):
             return "No parameter changed: it does not train under these settings."
         window = [block for block in rank.blocks if block.phase == "window"]
         num_steps = sum(block.num_steps for block in window)
@@ -290,6 +290,11 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
         if difference:
             return difference
     return why_no_parity(job, ranks)
+
+
+def _never_learns(job: TrialJob) -> bool:
+    """Whether the script's own gradients are zero, so that no settings can be blamed for weights that stay the same."""
+    return job.facts is not None and job.facts.first_grad_norm == 0.0
 
 
 def _missed(job: TrialJob, ranks: Sequence[RankResult]) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ SCRIPTS = (
         name="imagenet_dataparallel", kind="DataParallel", source=EXAMPLES,
         script="main.py", folder="imagenet", data=IMAGENET, packages=("torchvision",),
         arguments={"2gpu": "-a resnet50 -b 256 {data}"}, expert={"2gpu": "-a resnet50 -b 256 -j 32 {data}"},
-        progress=Progress(pattern=IMAGENET_LINE, per=256),
+        progress=Progress(pattern=IMAGENET_LINE, per=256), refusal=r"DataParallel",
     ),
     Script(
         name="imagenet_spawn", kind="DDP by mp.spawn", source=EXAMPLES,

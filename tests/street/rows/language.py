@@ -94,7 +94,7 @@ SCRIPTS = (
         name="hf_run_clm_dataparallel", kind="DataParallel", source=TRANSFORMERS,
         script="run_clm.py", folder=FOLDER, data=TEXTS, packages=HF,
         arguments={"2gpu": CLM}, expert={"2gpu": "+ --bf16 --dataloader_num_workers 4"},
-        progress=batches(TRAINER_BAR, 8),
+        progress=batches(TRAINER_BAR, 8), refusal=r"DataParallel",
     ),
     Script(
         name="hf_run_clm_fsdp", kind="FSDP", source=TRANSFORMERS,

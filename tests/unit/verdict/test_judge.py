@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -186,6 +187,11 @@ def test_what_does_not_hold_is_invalid_with_its_reason(changes: dict[str, Any], 
     verdict = judge(job(), ending(), [rank(**changes)])
     assert verdict.outcome is Outcome.INVALID
     assert reason in verdict.reason
+
+
+def test_weights_that_stay_the_same_without_any_gradient_are_the_scripts_own_affair() -> None:
+    own = replace(job(), facts=script_facts(first_grad_norm=0.0))
+    assert judge(own, ending(), [rank(has_changed_parameters=False)]).outcome is Outcome.OK
 
 
 @pytest.mark.parametrize(("num_skipped", "outcome"), [(10, Outcome.OK), (11, Outcome.INVALID)])
