@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from autotune.protocol.supervision import LayerPlan
 
@@ -12,8 +12,7 @@ FORKED = b"forked"
 """Message with a descriptor of the new supervisor's process: its number differs from namespace to namespace."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ForkServerSpec:
+class ForkServerSpec(NamedTuple):
     """Surroundings and imports of a fork server."""
 
     folder: str
@@ -28,8 +27,7 @@ class ForkServerSpec:
     """Names of the modules in the script's folder."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ForkServerHello:
+class ForkServerHello(NamedTuple):
     """First message of a fork server, after its imports."""
 
     reason: str = ""
@@ -38,8 +36,7 @@ class ForkServerHello:
     """Seconds that the imports took."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreludeHello:
+class PreludeHello(NamedTuple):
     """First message of a script at the first place where settings matter."""
 
     reason: str

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PROFILE_FILES = ("trace.json", "functions.prof")
 """Of a diagnosis: torch's profiler, for chrome://tracing and Perfetto; Python's own, for snakeviz and pstats."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialPaths:
+class TrialPaths(NamedTuple):
     """Paths of the files in a trial's folder."""
 
     folder: Path

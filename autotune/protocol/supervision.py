@@ -1,13 +1,15 @@
 """Messages between the tuner and a trial's supervisor. Standard library only.
 
-Every supervisor loads this module before the trial starts, so the module imports nothing else of ours.
+Every supervisor loads this module before the trial starts, so the module imports nothing else of ours, and messages are
+named tuples: `dataclasses` takes longer to import than the rest of a supervisor's program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
 
 
 class Order(bytes, Enum):
@@ -19,8 +21,7 @@ class Order(bytes, Enum):
     """End the trial at once."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerPlan:
+class LayerPlan(NamedTuple):
     """A process's view of the file systems through copy-on-write layers; all paths are real paths."""
 
     root: str
@@ -46,8 +47,7 @@ class LayerPlan:
     """Whether the process has shared memory of its own."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RedirectionPlan:
+class RedirectionPlan(NamedTuple):
     """Folders with redirected writes, for a trial without overlay mounts; in the trial's environment."""
 
     covered: tuple[str, ...]
@@ -58,8 +58,7 @@ class RedirectionPlan:
     """Folders and files without redirection: the trial's own, and the user's writable places."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SupervisorSpec:
+class SupervisorSpec(NamedTuple):
     """The order to run one trial, in the file `supervisor.json` of the trial's folder."""
 
     command: tuple[str, ...]
@@ -78,14 +77,13 @@ class SupervisorSpec:
     """Process ids, as the system counts, of the processes that the trial is forked from."""
     started_as: tuple[str, ...] = ()
     """The command with the options of its interpreter, for a forked trial."""
-    environment: Mapping[str, str | None] = field(default_factory=dict)
+    environment: Mapping[str, str | None] = MappingProxyType({})
     """Variables in which a forked trial differs from its server; None removes a variable."""
     is_prelude: bool = False
     """Whether trials are to be forked from this process."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SupervisorReport:
+class SupervisorReport(NamedTuple):
     """The end of a trial's command, as the supervisor saw it."""
 
     status: int | None = None

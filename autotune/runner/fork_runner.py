@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections import OrderedDict
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -193,8 +192,7 @@ class ForkRunner:
 
         def launch(spec: SupervisorSpec, environment: dict[str, str], paths: TrialPaths) -> ForkedSupervisor:
             environment[SERVER_PIDS] = str(server.pid)
-            spec = replace(
-                spec,
+            spec = spec._replace(
                 command=plain_command(job.command),
                 started_as=job.command,
                 servers=(server.pid,),

@@ -118,8 +118,7 @@ class Preparation:
             plan = self._workspace.redirection(paths.folder, is_probe=False, over=self._paths.folder)
             environment[REDIRECT] = encode(plan)
         environment[SERVER_PIDS] = f"{self.pid} {self._server.pid}"
-        spec = replace(
-            spec,
+        spec = spec._replace(
             layers=self._workspace.mounts(paths.folder, is_probe=False, over=self._paths.folder),
             earlier_log=str(self._paths.log),
             servers=(self.pid, self._server.pid),
@@ -154,8 +153,7 @@ class Preparation:
         environment[SERVER_PIDS] = str(self._server.pid)
         environment[PRELUDE_ADDRESS] = str(address)
         self._environment = environment = {**FORKABLE, **environment}
-        spec = replace(
-            spec,
+        spec = spec._replace(
             command=plain_command(self._command),
             started_as=self._command,
             writable=self._workspace.confinement(None),

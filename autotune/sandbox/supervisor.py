@@ -18,8 +18,8 @@ import select
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from autotune.protocol.codec import decode, encode
 from autotune.protocol.entry_points import LIGHT_SUPERVISOR
@@ -35,8 +35,7 @@ TERM_GRACE_S = 1.0
 """Time between SIGTERM and SIGKILL: enough to flush a log, too little for a checkpoint, which a trial need not save."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """A trial after the start."""
 
     spec_path: str

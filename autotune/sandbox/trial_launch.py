@@ -10,7 +10,6 @@ import resource
 import select
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -154,7 +153,7 @@ def _become_script(spec: SupervisorSpec, error_write: int, origin: Origin | None
 def with_rollups(spec: SupervisorSpec, origin: Origin) -> SupervisorSpec:
     """The spec with the descriptors of `origin.rollups` among the trial's variables."""
     rollups = " ".join(map(str, origin.rollups)) or None
-    return replace(spec, environment={**spec.environment, SERVER_ROLLUPS: rollups})
+    return spec._replace(environment={**spec.environment, SERVER_ROLLUPS: rollups})
 
 
 def _is_supervisor_gone(error_write: int) -> bool:

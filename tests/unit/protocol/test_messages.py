@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ HELLO = PreludeHello(reason="", place="train.py:3", prepared_s=1.5, asks_for_thr
 
 @pytest.mark.parametrize(
     "message",
-    [SPEC, SERVER, replace(SERVER, layers=PLAN), ForkServerHello(reason="it hangs"), HELLO, SupervisorReport(status=9)],
+    [SPEC, SERVER, SERVER._replace(layers=PLAN), ForkServerHello(reason="it hangs"), HELLO, SupervisorReport(status=9)],
     ids=lambda message: type(message).__name__,
 )
 def test_a_message_comes_back_from_its_text_as_it_was(message: Any) -> None:
@@ -63,12 +62,14 @@ def test_what_is_no_report_is_refused(text: str) -> None:
 
 
 def test_a_supervisor_loads_neither_third_parties_nor_the_slow_part_of_the_standard_library() -> None:
-    program = "import json, sys; sys.path.append(sys.argv[1]); import autotune.sandbox.supervisor; "
+    program = "import json, sys; sys.path.append(sys.argv[1]); from autotune.sandbox import supervisor; "
+    program += "supervisor.decode(supervisor.SupervisorSpec, sys.argv[2]); "
     program += "print(json.dumps(sorted(sys.modules)))"
     root = str(Path(__file__).parents[3])
-    command = [sys.executable, "-I", "-S", "-c", program, root]
+    command = [sys.executable, "-I", "-S", "-c", program, root, encode(SPEC)]
     loaded = set(json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
     assert {name.split(".")[0] for name in loaded} - sys.stdlib_module_names <= {"autotune", "__main__"}
     assert not loaded & {"subprocess", "shutil", "tempfile", "logging", "asyncio", "socket"}
+    assert not loaded & {"dataclasses", "inspect", "ast", "tokenize"}  # As long as all of the rest together.
     ours = {name.split(".")[1] for name in loaded if name.startswith("autotune.")}
     assert ours <= {"sandbox", "protocol", "errors"}
