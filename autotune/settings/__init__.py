@@ -12,6 +12,7 @@ from autotune.settings.registry import (
     INERT_WITHOUT_WORKERS,
     LOADER_FIELDS,
     SETTINGS,
+    own_lines,
     variables_of,
 )
 from autotune.settings.setting import Group, Setting, Value
@@ -33,6 +34,7 @@ __all__ = [
     "Setting",
     "Settings",
     "Value",
+    "own_lines",
     "text_of",
     "variables_of",
 ]

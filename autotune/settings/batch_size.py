@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.loader_group import of_loader
-from autotune.settings.setting import Arguments, Features, Group, Memory, ScriptCase, Setting
+from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, Setting
 
 if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase
     from autotune.settings.data_type import Settings
 
 USUAL_MICRO_BATCH = 16
@@ -117,5 +118,6 @@ SETTING = Setting(
         "accelerate": _for_loader,
         "deepspeed": _for_deepspeed,
     },
+    own_lines=(OwnLine.LOADER, OwnLine.MICRO_BATCHES, OwnLine.BACKWARD),
     by_hand="pass it to the DataLoader",
 )

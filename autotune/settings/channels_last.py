@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.settings.precision import is_half
-from autotune.settings.setting import Arguments, Features, Group, SearchCase, Setting, UsualGain
+from autotune.settings.setting import Arguments, Features, Group, OwnLine, Setting, UsualGain
 
 if TYPE_CHECKING:
+    from autotune.settings.cases import SearchCase
     from autotune.settings.data_type import Settings
 
 
@@ -35,6 +36,7 @@ SETTING = Setting(
     changes_graph=True,
     features=Features(compute=_features),
     arguments=Arguments(switches={"channels_last": "true"}),
+    own_lines=(OwnLine.PREPARE,),
     by_hand="call model.to(memory_format=torch.channels_last)",
     by_hand_off="leave out model.to(memory_format=torch.channels_last)",
 )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from autotune.settings.setting import Arguments, Features, Group, Memory, ScriptCase, SearchCase, Setting, switched
+from typing import TYPE_CHECKING
+
+from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, Setting, switched
+
+if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase, SearchCase
 
 
 def _refused(case: ScriptCase) -> str:
@@ -42,6 +47,7 @@ SETTING = Setting(
         "hf": lambda own, _: {"torch_compile": True} if own.compile else {},
         "accelerate": lambda own, _: {"accelerator": {"dynamo_backend": "inductor"}} if own.compile else {},
     },
+    own_lines=(OwnLine.PREPARE,),
     by_hand="call model.compile()",
     by_hand_off="leave out model.compile()",
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Features, Group, Memory, PeakFactor, SearchCase, Setting, UsualGain, switched
+from autotune.settings.setting import Features, Group, Memory, OwnLine, PeakFactor, Setting, UsualGain, switched
+
+if TYPE_CHECKING:
+    from autotune.settings.cases import SearchCase
 
 
 def _pointless(case: SearchCase) -> str:
@@ -48,5 +51,6 @@ SETTING = Setting(
     is_written_again=True,
     read=_read,
     frameworks={"lightning": lambda own, is_cpu: {} if is_cpu else {"trainer": {"benchmark": own.cudnn_benchmark}}},
+    own_lines=(OwnLine.PREPARE,),
     by_hand="set torch.backends.cudnn.benchmark",
 )

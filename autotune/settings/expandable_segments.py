@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Group, Memory, PeakFactor, SearchCase, Setting
+from autotune.settings.setting import Group, Memory, OwnLine, PeakFactor, Setting
+
+if TYPE_CHECKING:
+    from autotune.settings.cases import SearchCase
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Variables of the allocator. torch up to 2.7 knows the second alone; later ones prefer the first and warn of the
@@ -81,6 +84,7 @@ SETTING = Setting(
     environment=_environment,
     is_set_before_start=True,
     read=_read,
+    own_lines=(OwnLine.PREPARE,),
     by_hand="add expandable_segments:True to PYTORCH_CUDA_ALLOC_CONF before Python starts",
     by_hand_off="leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autotune.settings.batch_size import why_no_split
-from autotune.settings.setting import Arguments, Features, Group, Setting
+from autotune.settings.setting import Arguments, Features, Group, OwnLine, Setting
 
 SETTING = Setting(
     name="grad_accum_steps",
@@ -36,5 +36,6 @@ SETTING = Setting(
         "accelerate": lambda own, _: {"accelerator": {"gradient_accumulation_steps": own.grad_accum_steps}},
         "deepspeed": lambda own, _: {"gradient_accumulation_steps": own.grad_accum_steps},
     },
+    own_lines=(OwnLine.LOADER, OwnLine.MICRO_BATCHES, OwnLine.BACKWARD),
     by_hand="accumulate in the training loop",
 )

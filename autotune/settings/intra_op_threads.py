@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Features, Group, ScriptCase, SearchCase, Setting, Value
+from autotune.settings.setting import Features, Group, OwnLine, Setting, Value
 
 if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase, SearchCase
     from autotune.settings.data_type import Settings
 
 
@@ -56,5 +57,6 @@ SETTING = Setting(
     environment=_environment,
     write=_write,
     read=_read,
+    own_lines=(OwnLine.PREPARE,),
     by_hand="set OMP_NUM_THREADS before Python starts",
 )

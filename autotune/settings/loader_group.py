@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import ScriptCase, Value
+from autotune.settings.setting import Value
 
 if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase
     from autotune.settings.data_type import Settings
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from autotune.settings.setting import Effect, Group, ScriptCase, SearchCase, Setting, Value
+from typing import TYPE_CHECKING
+
+from autotune.settings.setting import Effect, Group, OwnLine, Setting, Value
+
+if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase, SearchCase
 
 
 def _refused(case: ScriptCase) -> str:
@@ -36,5 +41,6 @@ SETTING = Setting(
     effect=Effect.NONE,
     is_capped=True,
     read=_read,
+    own_lines=(OwnLine.PREPARE,),
     by_hand="call torch.cuda.set_per_process_memory_fraction",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.settings.setting import Features, Group, Setting, UsualGain
+from autotune.settings.setting import Features, Group, OwnLine, Setting, UsualGain
 
 if TYPE_CHECKING:
     from autotune.settings.data_type import Settings
@@ -32,6 +32,7 @@ SETTING = Setting(
         "lightning": lambda own, _: {},  # Lightning copies without waiting by itself.
         "accelerate": lambda own, _: {"dataloader_config": {"non_blocking": own.non_blocking}},
     },
+    own_lines=(OwnLine.ON_DEVICE,),
     by_hand="copy with x.to(device, non_blocking=True)",
     by_hand_off="copy with x.to(device)",
 )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
-from autotune.settings.setting import Arguments, Effect, Features, Group, Memory, ScriptCase, SearchCase, Setting, Value
+from autotune.settings.setting import Arguments, Effect, Features, Group, Memory, OwnLine, Setting, Value
+
+if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase, SearchCase
 
 WORKERS_PER_CPU = 2
 """Workers beyond this many per usable core only take turns."""
@@ -66,5 +70,6 @@ SETTING = Setting(
     ),
     read_of_loader=lambda loader: int(loader.num_workers),
     frameworks=loader_argument("num_workers"),
+    own_lines=(OwnLine.LOADER,),
     by_hand="pass it to the DataLoader",
 )

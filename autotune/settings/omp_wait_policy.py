@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Features, Group, SearchCase, Setting
+from autotune.settings.setting import Features, Group, OwnLine, Setting
 
 if TYPE_CHECKING:
+    from autotune.settings.cases import SearchCase
     from autotune.settings.data_type import Settings
 
 VARIABLE = "OMP_WAIT_POLICY"
@@ -61,5 +62,6 @@ SETTING = Setting(
     environment=_environment,
     is_set_before_start=True,
     read=lambda: wait_policy_in_force().value,
+    own_lines=(OwnLine.PREPARE,),
     by_hand=f"set {VARIABLE}=PASSIVE before Python starts",
 )

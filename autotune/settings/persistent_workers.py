@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
-from autotune.settings.setting import Arguments, Effect, Features, Group, Setting, UsualGain, switched
+from autotune.settings.setting import Arguments, Effect, Features, Group, OwnLine, Setting, UsualGain, switched
 
 SETTING = Setting(
     name="persistent_workers",
@@ -21,5 +21,6 @@ SETTING = Setting(
     arguments=Arguments(switches={"persistent_workers": "true"}),
     read_of_loader=lambda loader: bool(loader.persistent_workers),
     frameworks=loader_argument("persistent_workers"),
+    own_lines=(OwnLine.LOADER,),
     by_hand="pass it to the DataLoader",
 )

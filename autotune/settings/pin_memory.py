@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
-from autotune.settings.setting import Arguments, Effect, Features, Group, Setting, UsualGain, switched
+from autotune.settings.setting import Arguments, Effect, Features, Group, OwnLine, Setting, UsualGain, switched
 
 SETTING = Setting(
     name="pin_memory",
@@ -22,5 +22,6 @@ SETTING = Setting(
     arguments=Arguments(switches={"pin_memory": "true", "pin_mem": "true"}),
     read_of_loader=lambda loader: bool(loader.pin_memory),
     frameworks=loader_argument("pin_memory"),
+    own_lines=(OwnLine.LOADER,),
     by_hand="pass it to the DataLoader",
 )

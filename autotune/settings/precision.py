@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.batch_size import why_no_single_step
-from autotune.settings.setting import Arguments, Features, Group, Memory, ScriptCase, SearchCase, Setting, Value
+from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, Setting, Value
 
 if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase, SearchCase
     from autotune.settings.data_type import Settings
 
 
@@ -145,5 +146,6 @@ SETTING = Setting(
         "accelerate": _for_accelerate,
         "deepspeed": _for_deepspeed,
     },
+    own_lines=(OwnLine.AUTOCAST, OwnLine.LOSS, OwnLine.BACKWARD),
     by_hand='call torch.set_float32_matmul_precision("high")',
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
-from autotune.settings.setting import Arguments, Effect, Features, Group, Memory, Setting, UsualGain
+from autotune.settings.setting import Arguments, Effect, Features, Group, Memory, OwnLine, Setting, UsualGain
 
 DEFAULT_PREFETCH_FACTOR = 2
 """Default of torch's DataLoader with workers."""
@@ -29,5 +29,6 @@ SETTING = Setting(
     arguments=Arguments(numbers=("prefetch_factor", "dataloader_prefetch_factor")),
     read_of_loader=lambda loader: int(loader.prefetch_factor or DEFAULT_PREFETCH_FACTOR),
     frameworks=loader_argument("prefetch_factor"),
+    own_lines=(OwnLine.LOADER,),
     by_hand="pass it to the DataLoader",
 )

@@ -1,52 +1,37 @@
-"""All settings, in the order of the fields of `Settings`. A new setting needs a line here."""
+"""All settings, in the order of the fields of `Settings`. A new setting needs its name here, which is its file's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings import (
-    batch_size,
-    channels_last,
-    cudnn_benchmark,
-    expandable_segments,
-    grad_accum_steps,
-    intra_op_threads,
-    memory_fraction,
-    non_blocking,
-    num_workers,
-    omp_wait_policy,
-    persistent_workers,
-    pin_memory,
-    precision,
-    prefetch_factor,
-    stream_prefetch,
-)
-from autotune.settings import compile as compiled
-from autotune.settings.setting import Group, Setting, Value
+from autotune.settings.setting import Group, OwnLine, Setting, Value
 
 if TYPE_CHECKING:
     from autotune.settings.data_type import Settings
 
-SETTINGS: tuple[Setting, ...] = (
-    num_workers.SETTING,
-    prefetch_factor.SETTING,
-    pin_memory.SETTING,
-    persistent_workers.SETTING,
-    batch_size.SETTING,
-    grad_accum_steps.SETTING,
-    precision.SETTING,
-    memory_fraction.SETTING,
-    expandable_segments.SETTING,
-    cudnn_benchmark.SETTING,
-    channels_last.SETTING,
-    compiled.SETTING,
-    non_blocking.SETTING,
-    stream_prefetch.SETTING,
-    intra_op_threads.SETTING,
-    omp_wait_policy.SETTING,
+NAMES = (
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "batch_size",
+    "grad_accum_steps",
+    "precision",
+    "memory_fraction",
+    "expandable_segments",
+    "cudnn_benchmark",
+    "channels_last",
+    "compile",
+    "non_blocking",
+    "stream_prefetch",
+    "intra_op_threads",
+    "omp_wait_policy",
 )
+"""Settings and their files. A search of the folder for files would give no order, and cost every trial a listing."""
+SETTINGS: tuple[Setting, ...] = tuple(import_module(f"autotune.settings.{name}").SETTING for name in NAMES)
 BY_NAME: Mapping[str, Setting] = MappingProxyType({each.name: each for each in SETTINGS})
 
 GROUP_OF_FIELD: Mapping[str, Group] = MappingProxyType({each.name: each.group for each in SETTINGS})
@@ -80,3 +65,14 @@ def variables_of(settings: Settings, base: Mapping[str, str], own: Settings | No
         if setting.environment is not None and (own is None or value != getattr(own, setting.name)):
             variables.update(setting.environment(value, base))
     return variables
+
+
+def own_lines(names: Iterable[str], config: str) -> tuple[str, ...]:
+    """Lines for a script that applies settings itself, in order.
+
+    Args:
+        names: Settings for the script to apply.
+        config: File name of the tuned config.
+    """
+    needed = {line for name in names for line in BY_NAME[name].own_lines}
+    return ("import autotune", f'cfg = autotune.load("{config}")', *(line for line in OwnLine if line in needed))

@@ -1,18 +1,20 @@
-"""The descriptor of one setting, and the facts that decide whether a search tries the setting.
+"""The descriptor of one setting.
 
 A file of this room describes one setting by one `Setting`. Loops over `registry.SETTINGS` take the place of tables: a
-new setting needs a file here and a field of `Settings`.
+new setting needs a file here and a field of `Settings`. Descriptions are named tuples, because every trial imports
+them: a dataclass takes twice as long to define.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase, SearchCase
     from autotune.settings.data_type import Settings
 
 Value = bool | int | float | str
@@ -53,54 +55,19 @@ class Memory(StrEnum):
     NONE = "none"
 
 
-class Device(Protocol):
-    """The device that trains; `host.DeviceInfo` is an example."""
+class OwnLine(StrEnum):
+    """Lines of a script that applies settings itself, in place of our seams; in the order of a script."""
 
-    @property
-    def name(self) -> str:
-        """Name for people."""
-
-    @property
-    def capability(self) -> tuple[int, int] | None:
-        """CUDA compute capability, major and minor; None where unknown."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class ScriptCase:
-    """A script, unedited, with the permissions of its user.
-
-    `facts` are a `model.facts.ScriptFacts`, by shape alone: the room `model` lies above this room.
-    """
-
-    facts: Any
-    is_cpu: bool
-    """The training has no accelerator."""
-    mapped: Collection[str] = ()
-    """Settings that reach the script as arguments."""
-    splits_batch_norm: bool = False
-    """The user allows BatchNorm to see smaller batches."""
-
-    def is_claimed(self, group: Group) -> bool:
-        """Whether the script applies a group by itself, through `autotune.load`."""
-        return group in self.facts.claims
+    PREPARE = "model = cfg.prepare(model)"
+    LOADER = "loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
+    ON_DEVICE = "loader = cfg.on_device(loader, device)"
+    MICRO_BATCHES = "for x, y in autotune.micro_batches(loader):"
+    AUTOCAST = "    with cfg.autocast():"
+    LOSS = "        loss = ..."
+    BACKWARD = "    cfg.backward(loss, optimizer)  # in place of backward, step and zero_grad"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class SearchCase(ScriptCase):
-    """A script on a machine, in a search."""
-
-    own: Settings
-    """The script's own settings."""
-    asked: Collection[str]
-    """Settings that the user names."""
-    device: Device
-    cpus: float
-    """Usable cores of one rank."""
-    is_linux: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class Features:
+class Features(NamedTuple):
     """Features of a setting for the regressions of the forecast."""
 
     trends: Callable[[Settings], Numbers] = lambda _: ()
@@ -113,24 +80,22 @@ class Features:
     """Of the share of the compute-only rate that the loader lets through."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class Arguments:
+class Arguments(NamedTuple):
     """Arguments of scripts that stand for a setting, with underscores for dashes."""
 
     numbers: Collection[str] = ()
     """Arguments with the number as their value."""
-    switches: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, str] = MappingProxyType({})
     """Arguments without a value, by name, with the value of the setting."""
     choices: Collection[str] = ()
     """Arguments with the name of a value."""
-    spellings: Mapping[str, Collection[str]] = field(default_factory=dict)
+    spellings: Mapping[str, Collection[str]] = MappingProxyType({})
     """Names of values in `choices`, by value of the setting."""
     of_trainer: str = ""
     """Argument that the Trainer of Hugging Face hands on unchanged."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class UsualGain:
+class UsualGain(NamedTuple):
     """A value that usually makes an accelerator train faster."""
 
     value: Value
@@ -140,8 +105,7 @@ class UsualGain:
     """The value costs seconds at the start of every trial."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class PeakFactor:
+class PeakFactor(NamedTuple):
     """The prior of a factor on memory, as logarithms."""
 
     mean: float
@@ -149,8 +113,7 @@ class PeakFactor:
     """Standard deviation."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class Setting:
+class Setting(NamedTuple):
     """All that is known of one setting."""
 
     name: str
@@ -210,10 +173,10 @@ class Setting:
     """Another value in force is another training."""
     is_capped: bool = False
     """The value in force is the smaller of the setting's and the memory cap's."""
-    features: Features = field(default_factory=Features)
+    features: Features = Features()
 
     # How it reaches a script
-    arguments: Arguments = field(default_factory=Arguments)
+    arguments: Arguments = Arguments()
     environment: Callable[[Any, Mapping[str, str]], Mapping[str, str]] | None = None
     """Variables for a value before Python starts, given the variables of the user."""
     is_set_before_start: bool = False
@@ -226,11 +189,11 @@ class Setting:
     """The value in force in this process; None = not to be seen."""
     read_of_loader: Callable[[Any], Value | None] | None = None
     """The value of a DataLoader."""
-    own_line: str = ""
-    """The script's line for a setting without a seam; empty with a seam."""
+    own_lines: tuple[OwnLine, ...] = ()
+    """Lines of a script that applies the setting itself."""
     unseen: str = ""
     """Why the setting cannot be read back from a script; empty when it can."""
-    frameworks: Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]] = field(default_factory=dict)
+    frameworks: Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]] = MappingProxyType({})
     """Arguments of frameworks by framework, from settings and whether a CPU trains; None = the value has none."""
     by_hand: str = ""
     """How a person puts the setting in force."""

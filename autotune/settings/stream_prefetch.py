@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from autotune.settings.setting import Features, Group, Memory, ScriptCase, Setting, switched
+from typing import TYPE_CHECKING
+
+from autotune.settings.setting import Features, Group, Memory, OwnLine, Setting, switched
+
+if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase
 
 OWN_LINE = "cfg.on_device(loader, device)"
 
@@ -24,7 +29,7 @@ SETTING = Setting(
     refused=_refused,
     memory=Memory.MORE,
     features=Features(compute=switched("stream_prefetch")),
-    own_line=OWN_LINE,
     unseen="torch keeps no record of how a copy was started; only copies that autotune starts itself are seen",
+    own_lines=(OwnLine.ON_DEVICE,),
     by_hand="copy in a loop of the script's own",
 )

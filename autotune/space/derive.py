@@ -9,7 +9,7 @@ from autotune.host import DeviceInfo
 from autotune.model.facts import ScriptFacts
 from autotune.model.maps import all_maps, mapped_settings, mapped_values
 from autotune.settings import BY_NAME, DOMAINS, INERT_ON_CPU, SETTINGS, Setting, Value
-from autotune.settings.setting import SearchCase
+from autotune.settings.cases import SearchCase
 from autotune.space.ranges import parse_range
 from autotune.space.refusals import why_no_samples
 from autotune.space.script_settings import script_settings_of

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from autotune.model.facts import ScriptFacts
 from autotune.settings import BY_NAME, SETTINGS, Settings
-from autotune.settings.setting import ScriptCase
+from autotune.settings.cases import ScriptCase
 
 SIMULATORS = frozenset({"gymnasium", "gym", "pettingzoo", "dm_env", "envpool", "ale_py", "procgen"})
 """Packages of environments for reinforcement learning."""

@@ -11,13 +11,12 @@ from autotune.errors import ConfigError, HostError, UsageError
 from autotune.host import DeviceInfo
 from autotune.measure.window_stopping import SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.maps import mapped_arguments, mapped_settings
-from autotune.model.own_lines import own_lines
 from autotune.protocol.codec import encode
 from autotune.protocol.entry_points import INJECT
 from autotune.protocol.environment import JOB, PYTHONPATH, VISIBLE_DEVICES
 from autotune.protocol.job import MeasurementRequest, Mode, TrialJob
 from autotune.runner.devices import choose_device, choose_devices, cuda_devices
-from autotune.settings import GROUP_OF_FIELD, variables_of
+from autotune.settings import GROUP_OF_FIELD, own_lines, variables_of
 from autotune.space.refusals import why_not_unedited
 from autotune.spec import DEFAULT_CONFIG, without_ours
 
@@ -101,7 +100,7 @@ def _check_can_be_applied(config: TunedConfig, path: str) -> None:
     )
     if reasons:
         refused = "; ".join(f"{name} {getattr(settings, name)}: {reason}" for name, reason in reasons.items())
-        lines = "\n  ".join(own_lines((GROUP_OF_FIELD[name] for name in reasons), path))
+        lines = "\n  ".join(own_lines(reasons, path))
         raise ConfigError(
             f"{path} cannot be applied to {script.path} as it is: {refused}.",
             f"Let the script do it, with these lines where they belong, and start it without autotune:\n  {lines}",

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from autotune.model.own_lines import own_lines
 from autotune.protocol.job import TrialJob
-from autotune.settings import GROUP_OF_FIELD, Group
+from autotune.settings import GROUP_OF_FIELD, Group, own_lines
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
@@ -93,7 +92,7 @@ class RunSession:
             f"{name} {text_in_force(name, observed.values[name], observed.comments)}, not {asked}"
             for name, asked in missed.items()
         )
-        lines = own_lines((GROUP_OF_FIELD[name] for name in missed), self._job.config)
+        lines = own_lines(missed, self._job.config)
         sys.stderr.write(
             f"autotune: NOT in force: {listed}\n"
             "autotune: the training is ended after its first steps. Let the script apply its config itself, with these "

@@ -9,7 +9,7 @@ import pytest
 from autotune.host import DeviceInfo
 from autotune.model.outcome import Outcome
 from autotune.settings import BY_NAME
-from autotune.settings.setting import ScriptCase
+from autotune.settings.cases import ScriptCase
 from tests.gpu.bench import Bench, rank_of
 
 pytestmark = pytest.mark.gpu

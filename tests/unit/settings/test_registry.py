@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import fields, replace
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 
 from autotune.emit.frameworks import FRAMEWORKS
 from autotune.settings import BY_NAME, SETTINGS, Group, Precision, Setting, Settings
-from autotune.settings.setting import ScriptCase
+from autotune.settings.cases import ScriptCase
 from autotune.trial.apply.applied import SEAMS
 from autotune.trial.apply.model_seams import MODEL_SEAMS
 from tests.docs.settings_table import README
@@ -19,6 +22,13 @@ BY_TRAINING = {"precision", "grad_accum_steps"}
 """Read back from what the training computes; tests/integration/trial trains scripts to see it."""
 
 each = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+
+
+def test_a_trial_loads_the_descriptions_of_settings_without_what_decides_on_them() -> None:
+    program = "import json, sys, autotune.settings; print(json.dumps(sorted(sys.modules)))"
+    command = [sys.executable, "-c", program]
+    loaded = set(json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
+    assert not loaded & {"autotune.settings.cases", "autotune.space", "pkgutil", "torch", "pydantic"}
 
 
 def test_the_registry_has_the_fields_of_settings_in_order() -> None:
@@ -46,11 +56,11 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
         setting.write,
         setting.environment,
         setting.read_of_loader,
-        setting.own_line,
         setting.name in SEAMS,
         setting.name in MODEL_SEAMS,
     )
-    assert any(ways), "no trial applies it"
+    has_seam = not setting.refused(ScriptCase(facts=script_facts(device="cuda"), is_cpu=False))
+    assert bool(any(ways)) is has_seam
 
 
 @each
