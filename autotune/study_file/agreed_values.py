@@ -8,17 +8,15 @@ after `autotune trust`.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection
-from pathlib import Path
-from typing import Any
 
 from autotune.errors import UsageError
+from autotune.study_file.file_origin import FileOrigin
+from autotune.study_file.search_options import OPTIONS
 from autotune.study_file.study_toml import StudyFile
 from autotune.user_state import read_state, signed, write_state
 
 _KIND = "study_files"
-_SQLITE = ("sqlite:///", "sqlite+pysqlite:///")
 
 
 def leading_outside(file: StudyFile) -> dict[str, str]:
@@ -26,27 +24,13 @@ def leading_outside(file: StudyFile) -> dict[str, str]:
 
     Empty when all values lie inside and files are protected.
     """
-    values, folder = file.values, file.path.parent
-    script, module = values.get("script"), values.get("module")
-    is_script_inside = isinstance(script, str) and lies_in(script, folder)
-    found: dict[str, Any] = {}
-    if "storage" in values and not _is_storage_inside(values["storage"], folder):
-        found["storage"] = values["storage"]
-    if script is not None and not is_script_inside:
-        found["script"] = script
-    for key, is_outside in (
-        ("module", module is not None and not _is_module_inside(module, folder)),
-        ("command", "command" in values),
-        ("out", "out" in values and not lies_in(values["out"], folder)),
-        ("args", "args" in values and not is_script_inside and not _is_module_inside(module, folder)),
-        ("protection", values.get("protection") == "none"),
-        ("unprotected", values.get("unprotected") is True),
-        ("writable", bool(values.get("writable"))),
-        ("map", "map" in values and not is_script_inside and not _is_module_inside(module, folder)),
-    ):
-        if is_outside:
-            found[key] = values[key]
-    return {key: json.dumps(value, default=str) for key, value in found.items()}
+    values = file.values
+    origin = FileOrigin(file.path.parent, script=values.get("script"), module=values.get("module"))
+    return {
+        option.name: json.dumps(values[option.name], default=str)
+        for option in OPTIONS
+        if option.name in values and option.leads_outside(values[option.name], origin)
+    }
 
 
 def check_agreed(file: StudyFile | None, keys: Collection[str] | None = None) -> None:
@@ -94,28 +78,3 @@ def agree(file: StudyFile) -> bool:
 def trust_line(file: StudyFile) -> str:
     """The command to type in order to agree to the study file."""
     return f"cd {json.dumps(str(file.path.parent))} && autotune trust"
-
-
-def lies_in(text: object, folder: Path) -> bool:
-    """Whether a path named by a file in the folder lies in the folder, links followed."""
-    if not isinstance(text, str) or "\0" in text:
-        return False
-    real = Path(os.path.realpath(folder / Path(os.path.expanduser(text))))  # noqa: PTH111  never raises
-    return real.is_relative_to(os.path.realpath(folder))
-
-
-def _is_storage_inside(text: object, folder: Path) -> bool:
-    if not isinstance(text, str):
-        return False
-    path = next((text.removeprefix(start) for start in _SQLITE if text.startswith(start)), text)
-    if path == text and ("://" in text or (text.partition(":")[0].isalpha() and ":" in text)):
-        return False
-    return not path.startswith("file:") and "?" not in path and lies_in(path, folder)
-
-
-def _is_module_inside(name: object, folder: Path) -> bool:
-    """Whether `python -m NAME`, started in the folder, runs code of the folder."""
-    if not isinstance(name, str) or not name:
-        return False
-    top = folder / name.partition(".")[0]
-    return any(path.exists() and lies_in(str(path), folder) for path in (top, top.with_suffix(".py")))

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.study_file.agreed_values import check_agreed, lies_in
+from autotune.study_file.agreed_values import check_agreed
 from autotune.study_file.command import check_script
+from autotune.study_file.file_origin import lies_in
 from autotune.study_file.resolve import Resolved, resolve
 from autotune.study_file.sources import Origin
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_CONFIG, DEFAULT_MAX_TRIALS, PREFIX
+from autotune.study_file.file_origin import FileOrigin
 from autotune.study_file.name import study_name
 
 SEARCH = ("search",)
@@ -79,6 +80,9 @@ class SearchOption:
     """Field of SearchSpec; None = the value becomes part of the command."""
     to_spec: Callable[[Any, Path], Any] = _as_it_is
     """Turns the checked value and the working directory into the field's value."""
+    leads_outside: Callable[[Any, FileOrigin], bool] = lambda value, origin: False
+    """Whether a value in a study file leads outside the file's folder, or leaves files unprotected: the user agrees to
+    such values first."""
 
     @property
     def flag(self) -> str:
@@ -119,6 +123,7 @@ OPTIONS = (
         verbs=STARTING,
         without_flag="SCRIPT",
         has_variable=False,
+        leads_outside=lambda path, origin: not origin.has_file(path),
     ),
     SearchOption(
         name="module",
@@ -128,6 +133,7 @@ OPTIONS = (
         short="-m",
         verbs=STARTING,
         has_variable=False,
+        leads_outside=lambda name, origin: not origin.has_module(name),
     ),
     SearchOption(
         name="command",
@@ -135,6 +141,7 @@ OPTIONS = (
         help="A whole command in place of a script, such as torchrun --nproc-per-node 2 train.py.",
         without_flag="after --",
         has_variable=False,
+        leads_outside=lambda command, origin: True,
     ),
     SearchOption(
         name="args",
@@ -144,6 +151,7 @@ OPTIONS = (
         without_flag="after --",
         has_variable=False,
         about_script=True,
+        leads_outside=lambda words, origin: not origin.starts_own_code,
     ),
     SearchOption(
         name="nproc_per_node",
@@ -183,6 +191,7 @@ OPTIONS = (
         metavar="URL",
         verbs=("search", "resume"),
         spec_field="storage",
+        leads_outside=lambda url, origin: not origin.has_database(url),
     ),
     SearchOption(
         name="memory_cap",
@@ -254,6 +263,7 @@ OPTIONS = (
         about_script=True,
         spec_field="maps",
         to_spec=_pairs,
+        leads_outside=lambda table, origin: not origin.starts_own_code,
     ),
     SearchOption(
         name="samples_per_step",
@@ -284,6 +294,7 @@ OPTIONS = (
         metavar="PATH",
         verbs=SEARCH,
         spec_field="out",
+        leads_outside=lambda path, origin: not origin.has_file(path),
     ),
     SearchOption(
         name="force", kind=Kind.SWITCH, help="Overwrite whatever is at --out.", verbs=SEARCH, spec_field="force"
@@ -330,6 +341,7 @@ OPTIONS = (
         metavar="auto|layers|landlock|none",
         verbs=TRYING,
         spec_field="protection",
+        leads_outside=lambda mode, origin: bool(mode == "none"),
     ),
     SearchOption(
         name="unprotected",
@@ -337,6 +349,7 @@ OPTIONS = (
         help="Go on where nothing protects your files; what trials change there is named.",
         verbs=(*TRYING, "resume"),
         spec_field="unprotected",
+        leads_outside=lambda is_on, origin: is_on is True,
     ),
     SearchOption(
         name="allow_batchnorm_accumulation",
@@ -355,6 +368,7 @@ OPTIONS = (
         has_variable=False,
         spec_field="writable",
         to_spec=_absolute_paths,
+        leads_outside=lambda paths, origin: bool(paths),
     ),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
