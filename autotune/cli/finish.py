@@ -39,7 +39,7 @@ def finish(
     text = summary(result, next_commands(result, spec, storage=storage))
     if output.as_json or stream is not None:
         if not output.quiet:
-            talk = streams.Talk(sys.stderr)
+            talk = streams.BestEffortStream(sys.stderr)
             talk.write(render(text, is_terminal=talk.isatty()))
         if stream is not None:
             stream.finish(result.document())

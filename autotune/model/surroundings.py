@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from autotune.model.checks import check_figures
 
 FOREIGN_SHARE = 0.25
-"""Share of the usable cores in use by foreign processes, from which the trial counts as disturbed."""
+"""A trial counts as disturbed above this share of usable cores in use by foreign processes."""
 QUOTA_SHARE = 0.1
-"""Share of the window under CPU throttling, from which the trial counts as disturbed."""
+"""A trial counts as disturbed above this share of its window under CPU throttling."""
 COLD_BYTES_PER_S = 16 << 20
-"""Least rate of reading from storage of a trial whose data was not in the page cache."""
+"""A trial reading from storage at a higher rate did not find its data in the page cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +77,7 @@ class Surroundings:
 
     @property
     def disturbances(self) -> tuple[str, ...]:
-        """Everything that may have changed the measurement and was not caused by the settings, as sentences."""
+        """Possible causes of a changed measurement beside the settings, as sentences."""
         found = list(self.device_disturbances)
         if self.foreign_cpus is not None and self.foreign_cpus > FOREIGN_SHARE * self.usable_cpus:
             found.append(f"Others kept {self.foreign_cpus:.1f} of {self.usable_cpus:g} cores busy.")

@@ -13,7 +13,7 @@ from autotune.model.events import Event, ProbeFinished
 from autotune.model.result import TrialResult
 from autotune.protocol.codec import to_plain
 from autotune.report.document import without_infinite
-from autotune.report.streams import Talk
+from autotune.report.streams import BestEffortStream
 from autotune.settings import Settings
 
 SCHEMA = 1
@@ -34,11 +34,11 @@ class EventStream:
         self,
         *,
         mask: Callable[[Any], Any] = lambda document: document,
-        stream: Talk | None = None,
+        stream: BestEffortStream | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._mask, self._now = mask, now
-        self._stream = stream or Talk(sys.stdout)
+        self._stream = stream or BestEffortStream(sys.stdout)
 
     def __call__(self, event: Event) -> None:
         """Writes one event."""

@@ -81,10 +81,10 @@ def is_watched() -> bool:
 
 def say(text: str) -> None:
     """Writes one line to standard error, for people."""
-    Talk(sys.stderr).write(text + "\n")
+    BestEffortStream(sys.stderr).write(text + "\n")
 
 
-class Talk(io.TextIOBase):
+class BestEffortStream(io.TextIOBase):
     """Standard error for people. Text is lost silently when the reader has left or the disk is full.
 
     Args:

@@ -17,7 +17,7 @@ from autotune.model.outcome import Outcome
 from autotune.report.folding import fold
 from autotune.report.lines import SETTINGS_COLUMN, StudyStatus, event_lines, header
 from autotune.report.live_view import LiveView, frame
-from autotune.report.streams import Talk
+from autotune.report.streams import BestEffortStream
 
 PASTED = " " * 4
 FRAMES_PER_SECOND = 1.0
@@ -40,14 +40,14 @@ class Terminal:
         *,
         quiet: bool = False,
         status: StudyStatus | None = None,
-        stream: Talk | None = None,
+        stream: BestEffortStream | None = None,
         num_stops: Callable[[], int] = lambda: 0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._quiet = quiet
         self._num_stops, self._now = num_stops, now
         self._view = LiveView(began_at=now(), status=status or StudyStatus())
-        talk = stream or Talk(sys.stderr)
+        talk = stream or BestEffortStream(sys.stderr)
         self._console = Console(file=cast("IO[str]", talk), force_terminal=talk.isatty(), highlight=False)
         self._has_header = False
         self._live: Live | None = None

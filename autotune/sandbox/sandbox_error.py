@@ -7,8 +7,8 @@ class SandboxError(Exception):
     """The machine cannot give the protection for a search.
 
     Args:
-        message: One sentence that names the thing and the value.
-        hint: One sentence with the remedy.
+        message: Names the thing and the value, in a single sentence.
+        hint: The remedy, in a single sentence.
     """
 
     def __init__(self, message: str, hint: str) -> None:

@@ -31,7 +31,7 @@ Changes = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Guilt:
+class FailingCombination:
     """Settings that make the script fail together, or a single setting that fails alone."""
 
     changes: tuple[tuple[str, Any], ...]
@@ -55,7 +55,7 @@ class Guilt:
 class Investigation:
     """The guilty settings of all failed trials, and the next trial to run."""
 
-    guilts: tuple[Guilt, ...]
+    combinations: tuple[FailingCombination, ...]
     next_trial: Candidate | None
     """The trial to explain the next failure; None when no failure needs a trial, or another tuner runs it now."""
 
@@ -98,7 +98,7 @@ def investigate(
         except _Untried as untried:
             if candidate is None and untried.settings not in running:
                 candidate = Candidate(settings=untried.settings, stage=TAKEN_APART_STAGE)
-    return Investigation(guilts=tuple(investigator.guilts), next_trial=candidate)
+    return Investigation(combinations=tuple(investigator.combinations), next_trial=candidate)
 
 
 def _fewest_alone(history: History) -> int | None:
@@ -141,7 +141,7 @@ class _Investigator:
         may_be_tried: Callable[[Settings], bool],
         least_workers: int | None,
     ) -> None:
-        self.guilts: list[Guilt] = []
+        self.combinations: list[FailingCombination] = []
         self._history, self._device_is_cpu, self._may_be_tried = history, device_is_cpu, may_be_tried
         self._least_workers = least_workers
         self._own = values_of(history.script_settings)
@@ -154,7 +154,7 @@ class _Investigator:
     def is_explained(self, settings: Settings) -> bool:
         """True when the settings contain settings known to be guilty."""
         changes = changes_of(settings, self._history.script_settings)
-        return any(guilt.covers(changes, self._own) for guilt in self.guilts)
+        return any(combination.covers(changes, self._own) for combination in self.combinations)
 
     def take_apart(self, trial: FinishedTrial) -> None:
         """Finds the guilty settings of a failed trial.
@@ -168,7 +168,9 @@ class _Investigator:
         core = {name: changes[name] for name in missed[:1]} or self._core(trial, self._ordered(changes, trial.number))
         shown = self._history.get(self._settings(core))
         is_shown = shown is not None and _has_failed(shown)
-        self.guilts.append(Guilt(changes=tuple(core.items()), trial=shown if shown and is_shown else trial))
+        self.combinations.append(
+            FailingCombination(changes=tuple(core.items()), trial=shown if shown and is_shown else trial)
+        )
 
     def _core(self, trial: FinishedTrial, changes: dict[str, Any]) -> dict[str, Any]:
         """The smallest failing part of the changes, as far as halving can tell."""
@@ -267,10 +269,10 @@ def _is_number(value: Any) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnocentSpace(SearchSpace):
+class ReducedSpace(SearchSpace):
     """The part of a space without settings known to be guilty."""
 
-    guilts: tuple[Guilt, ...]
+    combinations: tuple[FailingCombination, ...]
 
     def why_not(self, settings: Settings) -> str | None:
         """The reason against trying the settings, as one sentence; None when the settings may be tried."""
@@ -279,29 +281,29 @@ class InnocentSpace(SearchSpace):
             changes_of(settings.canonical(device_is_cpu=self.device_is_cpu), script_settings),
             values_of(script_settings),
         )
-        shown = next((guilt.trial for guilt in self.guilts if guilt.covers(changes, own)), None)
+        shown = next((combination.trial for combination in self.combinations if combination.covers(changes, own)), None)
         if shown is not None:
             return f"Trial {shown.number} failed with these settings: {shown.reason}"
         return super().why_not(settings)
 
 
-def without(space: SearchSpace, guilts: Sequence[Guilt]) -> SearchSpace:
+def without(space: SearchSpace, combinations: Sequence[FailingCombination]) -> SearchSpace:
     """A space without the settings known to be guilty.
 
     A parameter with only guilty values keeps all values, like a parameter fixed by the user: no value is left to try.
     """
     own = values_of(space.script_settings.canonical(device_is_cpu=space.device_is_cpu))
-    alone = [guilt for guilt in guilts if len(guilt.changes) == 1]
+    alone = [combination for combination in combinations if len(combination.changes) == 1]
     values = {one.name: getattr(space, one.name) for one in fields(SearchSpace)}
     values["allowed"] = {
         name: tuple(value for value in allowed if not _is_guilty_alone(space, name, value, alone, own)) or allowed
         for name, allowed in space.allowed.items()
     }
-    return InnocentSpace(**values, guilts=tuple(guilts)) if guilts else space
+    return ReducedSpace(**values, combinations=tuple(combinations)) if combinations else space
 
 
 def _is_guilty_alone(
-    space: SearchSpace, name: str, value: Value, alone: Sequence[Guilt], own: Mapping[str, Any]
+    space: SearchSpace, name: str, value: Value, alone: Sequence[FailingCombination], own: Mapping[str, Any]
 ) -> bool:
     """True when a value of a parameter is guilty alone, whatever the remaining settings."""
     if name == "batch_size":
@@ -311,4 +313,6 @@ def _is_guilty_alone(
         here: dict[str, Any] = {BATCH: (micro_batch, (space.batch_per_device or 0) // micro_batch)}
     else:
         here = {name: value}
-    return any(here[key] != own.get(key) for key in here) and any(guilt.covers(here, own) for guilt in alone)
+    return any(here[key] != own.get(key) for key in here) and any(
+        combination.covers(here, own) for combination in alone
+    )

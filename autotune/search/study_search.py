@@ -12,7 +12,7 @@ from optuna.storages import BaseStorage
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.after_plan import AfterPlan
-from autotune.search.blame import Guilt, Investigation, investigate, without
+from autotune.search.blame import FailingCombination, Investigation, investigate, without
 from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
@@ -86,7 +86,7 @@ class Search:
         self._script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
         about = {"memory_cap_bytes": self._limits.cap_bytes, SETTINGS_ATTR: self._script_settings.to_dict()}
         self._trials = StudyTrials(self._storage, self._study_name, space, {"made_by": "autotune", **about})
-        self._guilts: tuple[Guilt, ...] = ()
+        self._combinations: tuple[FailingCombination, ...] = ()
         self._after_plan = AfterPlan(self._trials, TpeSampler(space, self._seed), space, self._limits)
         self._finished_plan: PlanFinished | None = None
 
@@ -221,9 +221,9 @@ class Search:
             may_be_tried=lambda settings: self._whole_space.why_not(settings) is None,
             least_workers=min(workers, default=None),
         )
-        if found.guilts != self._guilts:
-            self._guilts, self._finished_plan = found.guilts, None
-            self._space = self._trials.space = without(self._whole_space, found.guilts)
+        if found.combinations != self._combinations:
+            self._combinations, self._finished_plan = found.combinations, None
+            self._space = self._trials.space = without(self._whole_space, found.combinations)
             self._after_plan = AfterPlan(self._trials, TpeSampler(self._space, self._seed), self._space, self._limits)
         return found
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.model.search_result import LeftOut
 from autotune.model.trial_records import TrialRecord
-from autotune.search.blame import BATCH, Guilt, investigate
+from autotune.search.blame import BATCH, FailingCombination, investigate
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import text_of
 from autotune.store.records import StudyRecord
@@ -25,7 +25,7 @@ def left_out_of(record: StudyRecord, trials: Sequence[TrialRecord]) -> tuple[Lef
     script_settings = record.script_settings.canonical(device_is_cpu=device_is_cpu)
     history = History([_finished(trial) for trial in trials if trial.result.outcome.is_finished], script_settings)
     found = investigate(history, device_is_cpu=device_is_cpu)
-    return tuple(_left_out(guilt) for guilt in found.guilts)
+    return tuple(_left_out(combination) for combination in found.combinations)
 
 
 def _finished(trial: TrialRecord) -> FinishedTrial:
@@ -40,11 +40,11 @@ def _finished(trial: TrialRecord) -> FinishedTrial:
     )
 
 
-def _left_out(guilt: Guilt) -> LeftOut:
+def _left_out(combination: FailingCombination) -> LeftOut:
     settings: dict[str, str] = {}
-    for name, value in guilt.changes:
+    for name, value in combination.changes:
         if name == BATCH:
             settings["batch_size"], settings["grad_accum_steps"] = map(text_of, value)
         else:
             settings[name] = text_of(value)
-    return LeftOut(settings=tuple(settings.items()), reason=guilt.trial.reason, trial=guilt.trial.number)
+    return LeftOut(settings=tuple(settings.items()), reason=combination.trial.reason, trial=combination.trial.number)

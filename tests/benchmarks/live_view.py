@@ -22,7 +22,7 @@ from pathlib import Path
 
 from autotune.measure.paired import Final, compare
 from autotune.model.events import SearchStarted, TrialStarted
-from autotune.report.streams import Talk
+from autotune.report.streams import BestEffortStream
 from autotune.report.terminal_text import Terminal
 from autotune.study.progress import ProgressTeller
 from autotune.study.stop import StopRequest, wait_for
@@ -63,10 +63,10 @@ class Drain:
 def talk(drain: Drain | None, trials: Trials) -> Iterator[Terminal]:
     """The talk of a search that runs a trial: drawn, or quiet."""
     if drain is None:
-        with open(os.devnull, "w") as nowhere, Terminal(quiet=True, stream=Talk(nowhere)) as quiet:
+        with open(os.devnull, "w") as nowhere, Terminal(quiet=True, stream=BestEffortStream(nowhere)) as quiet:
             yield quiet
         return
-    with Terminal(stream=Talk(drain.stream)) as view:
+    with Terminal(stream=BestEffortStream(drain.stream)) as view:
         view(
             SearchStarted(
                 study="bench",

@@ -26,7 +26,7 @@ from autotune.model.events import (
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.model.outcome import Outcome
 from autotune.report.event_stream import EventStream, event_document, event_name
-from autotune.report.streams import Talk
+from autotune.report.streams import BestEffortStream
 
 from .examples import NATURAL, PROBED, STARTED, TUNED, failed, finished, measured, search_result
 
@@ -49,7 +49,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "events.md"
 def lines(*events, **options):
     page = io.StringIO()
     now = datetime(2026, 11, 20, 10, 30, tzinfo=UTC)
-    stream = EventStream(stream=Talk(page), now=lambda: now, **options)
+    stream = EventStream(stream=BestEffortStream(page), now=lambda: now, **options)
     for event in events:
         stream(event)
     stream.finish(search_result().document())
@@ -100,7 +100,7 @@ def test_a_reader_that_has_left_ends_nothing():
         def write(self, text):
             raise BrokenPipeError
 
-    stream = EventStream(stream=Talk(Gone()))
+    stream = EventStream(stream=BestEffortStream(Gone()))
     for event in EVENTS:
         stream(event)
 

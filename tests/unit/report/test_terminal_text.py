@@ -6,7 +6,7 @@ from rich.text import Text
 
 from autotune.model.events import Notice, ProbeFinished, ProbeStarted, TrialStarted
 from autotune.report.lines import header
-from autotune.report.streams import Talk
+from autotune.report.streams import BestEffortStream
 from autotune.report.terminal_text import Terminal, render
 
 from ...screen import Screen
@@ -50,7 +50,7 @@ def plain_terminal(monkeypatch):
 
 def said(*events, **options):
     page = Page()
-    with Terminal(stream=Talk(page), **options) as talk:
+    with Terminal(stream=BestEffortStream(page), **options) as talk:
         for event in events:
             talk(event)
     return page.getvalue()
@@ -89,7 +89,7 @@ def test_rates_of_a_script_whose_samples_nobody_counts_are_of_steps():
 
 def test_a_person_sees_a_live_view_that_is_gone_at_the_end():
     page = Page(is_terminal=True)
-    with Terminal(stream=Talk(page)) as talk:
+    with Terminal(stream=BestEffortStream(page)) as talk:
         for event in EVENTS:
             talk(event)
         view = Screen().feed(page.getvalue()).plain
@@ -99,14 +99,14 @@ def test_a_person_sees_a_live_view_that_is_gone_at_the_end():
 
 
 def test_the_view_is_drawn_once_a_second_at_most():
-    assert Terminal(stream=Talk(Page(is_terminal=True)))._live.refresh_per_second <= 1.0
+    assert Terminal(stream=BestEffortStream(Page(is_terminal=True)))._live.refresh_per_second <= 1.0
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_on_a_terminal_no_line_is_longer_than_it(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     page = Page(is_terminal=True)
-    with Terminal(stream=Talk(page)) as talk:
+    with Terminal(stream=BestEffortStream(page)) as talk:
         for event in (*EVENTS, Notice(message="word " * 100)):
             talk(event)
     lines = Screen().feed(page.getvalue()).plain
@@ -117,7 +117,7 @@ def test_on_a_terminal_no_line_is_longer_than_it(monkeypatch, columns):
 def test_a_row_that_is_too_long_is_broken_before_its_settings(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     page = Page(is_terminal=True)
-    with Terminal(stream=Talk(page)) as talk:
+    with Terminal(stream=BestEffortStream(page)) as talk:
         for event in EVENTS:
             talk(event)
     assert Screen().feed(page.getvalue()).plain[-5:] == [
@@ -132,7 +132,7 @@ def test_a_row_that_is_too_long_is_broken_before_its_settings(monkeypatch):
 def test_between_two_runs_the_screen_holds_the_lines_and_the_view_below_them(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     page = Page(is_terminal=True)
-    with Terminal(stream=Talk(page)) as talk:
+    with Terminal(stream=BestEffortStream(page)) as talk:
         for event in EVENTS:
             talk(event)
         lines = Screen().feed(page.getvalue()).plain
@@ -143,7 +143,7 @@ def test_between_two_runs_the_screen_holds_the_lines_and_the_view_below_them(mon
 
 def test_the_cursor_is_not_left_hidden_by_a_tuner_that_is_killed():
     page = Page(is_terminal=True)
-    with Terminal(stream=Talk(page)):
+    with Terminal(stream=BestEffortStream(page)):
         assert page.getvalue().rindex("\x1b[?25h") > page.getvalue().rindex("\x1b[?25l")
 
 
@@ -151,7 +151,7 @@ def test_the_cursor_is_not_left_hidden_by_a_tuner_that_is_killed():
 def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     page = Page(is_terminal=True)
-    with Terminal(stream=Talk(page)) as talk:
+    with Terminal(stream=BestEffortStream(page)) as talk:
         talk(STARTED)
     assert "\r" not in page.getvalue() and "[2K" not in page.getvalue()
 
@@ -195,7 +195,7 @@ class Gone(Page):
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "No space left"), ValueError("closed file")])
 def test_a_reader_who_leaves_does_not_stop_the_search(error):
     page = Gone(error)
-    with Terminal(stream=Talk(page)) as talk:
+    with Terminal(stream=BestEffortStream(page)) as talk:
         for event in EVENTS:
             talk(event)
     assert page.num_tries == 1

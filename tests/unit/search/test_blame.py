@@ -83,7 +83,7 @@ class Script:
             self.tried.append(changes_of(found.next_trial.settings, NATURAL))
             self.run(found.next_trial.settings)
             assert len(self.tried) < 40
-        return [dict(guilt.changes) for guilt in found.guilts]
+        return [dict(combination.changes) for combination in found.combinations]
 
 
 def fails_with(*names: str, why: str = "RuntimeError: no") -> Callable[[Mapping[str, Any]], str]:
@@ -105,7 +105,7 @@ def test_a_pair_that_fails_only_together_is_found_and_each_of_it_stays() -> None
     script = Script(fails_with("precision", "non_blocking"))
     script.run(replace(NATURAL, **JUMP))
     assert script.investigated() == [{"precision": Precision.BF16, "non_blocking": True}]
-    space = without(space_of(), investigate(script.history, device_is_cpu=False).guilts)
+    space = without(space_of(), investigate(script.history, device_is_cpu=False).combinations)
     assert space.allowed == space_of().allowed
     assert space.why_not(replace(NATURAL, precision=Precision.BF16)) is None
     assert "RuntimeError: no" in str(space.why_not(replace(NATURAL, **JUMP)))
@@ -133,7 +133,7 @@ def test_workers_that_fail_in_any_number_are_all_left_out_at_once() -> None:
     script = Script(fails_with("num_workers"))
     script.run(replace(NATURAL, **JUMP))
     assert script.investigated(least_workers=1) == [{"num_workers": 1}]
-    space = without(space_of(), investigate(script.history, device_is_cpu=False, least_workers=1).guilts)
+    space = without(space_of(), investigate(script.history, device_is_cpu=False, least_workers=1).combinations)
     assert space.allowed["num_workers"] == (0,)
 
 
@@ -141,7 +141,7 @@ def test_too_many_workers_are_left_out_and_fewer_are_not() -> None:
     script = Script(lambda changes: "no" if changes.get("num_workers", 0) > 4 else "")
     script.run(replace(NATURAL, num_workers=8))
     assert script.investigated(least_workers=1) == [{"num_workers": 8}]
-    space = without(space_of(), investigate(script.history, device_is_cpu=False).guilts)
+    space = without(space_of(), investigate(script.history, device_is_cpu=False).combinations)
     assert max(space.allowed["num_workers"]) == 6
 
 
@@ -184,7 +184,7 @@ def test_a_micro_batch_that_fails_leaves_larger_ones_out_too() -> None:
     script = Script(lambda changes: "no" if changes.get("batch_size", (32, 1))[0] < 8 else "")
     script.run(replace(NATURAL, batch_size=4, grad_accum_steps=8))
     assert script.investigated() == [{"batch_size": (4, 8)}]
-    space = without(space_of(), investigate(script.history, device_is_cpu=False).guilts)
+    space = without(space_of(), investigate(script.history, device_is_cpu=False).combinations)
     assert [space.divisors[int(index)] for index in space.allowed[SPLIT]] == [8, 16, 32]
 
 
@@ -194,14 +194,14 @@ def test_what_another_tuner_tries_is_not_tried_twice() -> None:
     candidate = investigate(script.history, device_is_cpu=False).next_trial
     assert candidate is not None
     again = investigate(script.history, device_is_cpu=False, running=[candidate.settings])
-    assert again.next_trial is None and again.guilts == ()
+    assert again.next_trial is None and again.combinations == ()
 
 
 def test_a_value_that_the_user_fixed_stays_though_it_fails() -> None:
     script = Script(fails_with("channels_last"))
     script.run(replace(NATURAL, channels_last=True))
-    guilts = investigate(script.history, device_is_cpu=False).guilts
-    assert without(space_of(channels_last=(True,)), guilts).allowed["channels_last"] == (True,)
+    combinations = investigate(script.history, device_is_cpu=False).combinations
+    assert without(space_of(channels_last=(True,)), combinations).allowed["channels_last"] == (True,)
 
 
 @pytest.mark.parametrize("name", ["channels_last", "num_workers"])
