@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from autotune import host
-from autotune.emit.mismatch import mismatches
 from autotune.errors import ConfigError
 from autotune.model.maps import mapped_settings
 from autotune.settings import Group, OmpWaitPolicy, Settings
@@ -56,7 +55,7 @@ def doubts(config: TunedConfig, call: Settings, *, path: str, share: bool) -> It
         path: The config's file, as the script names it.
         share: The script wants to leave device memory to programs beside it.
     """
-    differences = mismatches(config, _this_host())
+    differences = config.mismatches(_this_host())
     if differences:
         yield f"{path} may not hold here. {' '.join(differences)} Run `autotune search` on this machine."
     asked = config.settings.omp_wait_policy

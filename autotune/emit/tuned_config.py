@@ -162,6 +162,14 @@ class TunedConfig:
             cap, peak = self.memory_cap_bytes, self.peak_memory_bytes
             raise ValueError(f"memory_cap_bytes {cap!r} or peak_memory_bytes {peak!r} is wrong; both must be positive")
 
+    def mismatches(self, host: HostFingerprint) -> tuple[str, ...]:
+        """Differences between a machine and the measured machine, one sentence each; empty = the figures hold here.
+
+        Fields are compared if known on both sides: neither empty nor 0. The memory must be known.
+        """
+        differences = host.differences(self.provenance.host)
+        return tuple(f"This machine differs in {difference} when it was measured." for difference in differences)
+
 
 def _check_interval(name: str, ends: tuple[float, ...]) -> None:
     low, high = ends

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.loader_group import of_loader
@@ -78,16 +79,13 @@ def _read_of_loader(loader: Any) -> int | None:
     return size if isinstance(size, int) and size > 0 else None
 
 
-def _for_trainer(own: Settings, _: bool) -> dict[str, Any]:
-    return {} if own.batch_size is None else {"per_device_train_batch_size": own.batch_size}
+def _as(name: str) -> Callable[[Settings, bool], dict[str, Any]]:
+    """The argument of a framework; none while the batch is unknown."""
+    return lambda own, _: {} if own.batch_size is None else {name: own.batch_size}
 
 
-def _for_loader(own: Settings, _: bool) -> dict[str, Any]:
+def _of_loader(own: Settings, _: bool) -> dict[str, Any]:
     return {} if own.batch_size is None else {"loader": {"batch_size": own.batch_size}}
-
-
-def _for_deepspeed(own: Settings, _: bool) -> dict[str, Any]:
-    return {} if own.batch_size is None else {"train_micro_batch_size_per_gpu": own.batch_size}
 
 
 SETTING = Setting(
@@ -113,10 +111,10 @@ SETTING = Setting(
     ),
     read_of_loader=_read_of_loader,
     frameworks={
-        "hf": _for_trainer,
-        "lightning": _for_loader,
-        "accelerate": _for_loader,
-        "deepspeed": _for_deepspeed,
+        "hf": _as("per_device_train_batch_size"),
+        "lightning": _of_loader,
+        "accelerate": _of_loader,
+        "deepspeed": _as("train_micro_batch_size_per_gpu"),
     },
     own_lines=(OwnLine.LOADER, OwnLine.MICRO_BATCHES, OwnLine.BACKWARD),
     by_hand="pass it to the DataLoader",

@@ -9,7 +9,6 @@ from dataclasses import replace
 from operator import attrgetter
 
 from autotune.measure.block import Phase
-from autotune.measure.payoff import samples_to_pay
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.trial_records import FinalRecord, TrialRecord
@@ -86,3 +85,25 @@ def _samples_per_step(results: Sequence[TrialResult]) -> float:
         window = [block for block in rank.blocks if block.phase is Phase.WINDOW]
         total += sum(block.num_samples for block in window) / max(1, sum(block.num_steps for block in window))
     return total or 1.0
+
+
+def samples_to_pay(extra_start_s: float, *, rate: float, rate_before: float) -> float:
+    """Samples after which a start that takes longer, but leads to a higher rate, is ahead.
+
+    Args:
+        extra_start_s: How much longer the start takes.
+        rate: Samples per second after the longer start.
+        rate_before: Samples per second after the shorter start.
+
+    Returns:
+        0 when the start takes no longer; infinity when the rate is not higher, because it never pays.
+
+    Raises:
+        ValueError: When a rate is not finite and positive.
+    """
+    for value in (rate, rate_before):
+        if not 0 < value < math.inf:
+            raise ValueError(f"a rate must be finite and positive, not {value!r}")
+    if extra_start_s <= 0:
+        return 0.0
+    return extra_start_s / (1 / rate_before - 1 / rate) if rate > rate_before else math.inf

@@ -1,17 +1,15 @@
 from dataclasses import replace
 
-from autotune.emit.mismatch import mismatches
-
 from .example import HOST, tuned_config
 
 
 def test_the_measured_machine_has_no_mismatch() -> None:
-    assert mismatches(tuned_config(), HOST) == ()
+    assert tuned_config().mismatches(HOST) == ()
 
 
 def test_each_difference_is_a_sentence_with_both_values() -> None:
     here = replace(HOST, device="NVIDIA L4", usable_cpus=2.0, memory_bytes=2**30)
-    sentences = mismatches(tuned_config(), here)
+    sentences = tuned_config().mismatches(here)
     assert "This machine differs in device: NVIDIA L4, was NVIDIA H200 when it was measured." in sentences
     assert "This machine differs in usable_cpus: 2.0, was 7.5 when it was measured." in sentences
     assert len(sentences) == 3
@@ -19,4 +17,4 @@ def test_each_difference_is_a_sentence_with_both_values() -> None:
 
 
 def test_what_is_unknown_here_is_not_a_mismatch() -> None:
-    assert mismatches(tuned_config(), replace(HOST, device="", driver="", torch="", num_devices=0)) == ()
+    assert tuned_config().mismatches(replace(HOST, device="", driver="", torch="", num_devices=0)) == ()

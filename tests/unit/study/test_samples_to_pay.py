@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from autotune.measure.payoff import samples_to_pay
+from autotune.study.compile_cost import samples_to_pay
 
 
 def test_a_start_that_takes_longer_pays_when_the_saved_time_is_as_long():
