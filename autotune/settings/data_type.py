@@ -61,8 +61,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuses impossible values."""
-        object.__setattr__(self, "precision", _member(Precision, "precision", self.precision))
-        object.__setattr__(self, "omp_wait_policy", _member(OmpWaitPolicy, "omp_wait_policy", self.omp_wait_policy))
+        for name, kind in KINDS.items():
+            object.__setattr__(self, name, _member(kind, name, getattr(self, name)))
         object.__setattr__(self, "knobs", tuple(sorted((str(k), str(v)) for k, v in self.knobs)))
         for name, (least, most) in BOUNDS.items():
             value = getattr(self, name)
@@ -122,8 +122,7 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON or YAML; knobs as a mapping."""
         values = asdict(self)
-        values["precision"] = self.precision.value
-        values["omp_wait_policy"] = self.omp_wait_policy.value
+        values.update({name: values[name].value for name in KINDS})
         values["knobs"] = dict(self.knobs)
         return values
 
@@ -148,6 +147,8 @@ class Settings:
 
 
 BOOLEAN_FIELDS = tuple(each.name for each in SETTINGS if isinstance(each.default, bool))
+KINDS = {each.name: type(each.default) for each in SETTINGS if isinstance(each.default, StrEnum)}
+"""Settings with named values, and the type of the values."""
 _INERT_BESIDE = {each.name: (each.inert_beside, each.default) for each in SETTINGS if each.inert_beside}
 
 

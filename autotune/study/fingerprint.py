@@ -119,9 +119,9 @@ def changed_space(stored: Mapping[str, Any] | None, now: Mapping[str, Any] | Non
     if stored is None or now is None:
         return
     before, after = stored["natural"], now["natural"]
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            yield f"the script's own {name} is {after.get(name)}, was {before.get(name)}"
+    for name in sorted(before.keys() & after.keys()):
+        if before[name] != after[name]:
+            yield f"the script's own {name} is {after[name]}, was {before[name]}"
     if stored["world_size"] != now["world_size"]:
         yield f"the number of processes that train together is {now['world_size']}, was {stored['world_size']}"
     for name in sorted(stored["domains"].keys() ^ now["domains"].keys()):
