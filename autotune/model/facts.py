@@ -187,7 +187,8 @@ class ScriptFacts:
     `format_unseen`: the model's number format could not be observed. `launcher_threads`: the launcher, not the user,
     set the number of threads. `data_parallel`: torch.nn.DataParallel spreads each batch over devices. `no_convolution`:
     no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
-    results."""
+    results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
+    attention on or off."""
 
 
 def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> str:

@@ -13,6 +13,7 @@ from autotune.settings.omp_wait_policy import OmpWaitPolicy
 from autotune.settings.precision import Precision
 from autotune.settings.prefetch_factor import DEFAULT_PREFETCH_FACTOR
 from autotune.settings.registry import GROUP_OF_FIELD, INERT_ON_CPU, INERT_WITHOUT_WORKERS, SETTINGS
+from autotune.settings.sdpa_backend import SdpaBackend
 
 BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {each.name: each.bounds for each in SETTINGS if each.bounds is not None}
@@ -46,6 +47,8 @@ class Settings:
     """cuDNN times its algorithms and keeps the fastest; inert on a CPU."""
     channels_last: bool = False
     """Four-dimensional weights and inputs in NHWC order."""
+    sdpa_backend: SdpaBackend = SdpaBackend.DEFAULT
+    """Kernels behind scaled_dot_product_attention; inert on a CPU."""
     compile: bool = False
     """The model runs through torch.compile."""
     non_blocking: bool = False

@@ -24,6 +24,7 @@ NAMES = (
     "expandable_segments",
     "cudnn_benchmark",
     "channels_last",
+    "sdpa_backend",
     "compile",
     "non_blocking",
     "stream_prefetch",

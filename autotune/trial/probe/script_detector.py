@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from autotune.model.facts import LossReduction, ScriptFacts
-from autotune.settings import Group, Precision
+from autotune.settings import Group, Precision, Value
+from autotune.settings.sdpa_backend import SdpaBackend
 from autotune.trial.apply.environment_seams import settle_threads
 from autotune.trial.apply.observed import settings_in_force
 from autotune.trial.loader.loaders import Loaders
@@ -233,10 +234,10 @@ class ScriptDetector:
                 own_autocast=self._autocast_dtype,
                 targets_vary=self._loss_targets.vary,
             ),
-            notes=self._notes(parameters),
+            notes=self._notes(parameters, in_force),
         )
 
-    def _notes(self, parameters: list[torch.nn.Parameter]) -> tuple[str, ...]:
+    def _notes(self, parameters: list[torch.nn.Parameter], in_force: Mapping[str, Value]) -> tuple[str, ...]:
         """Names of further observations."""
         notes = {
             "several_loaders": self._loaders.num_training() > 1,
@@ -248,6 +249,8 @@ class ScriptDetector:
             "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters),
             "deterministic": torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
             "data_parallel": any(num_replicas(root) > 1 for root in self._roots.modules),
+            "attention": self._operands.has_fused_attention,
+            "own_attention": torch_names.is_cuda_on() and in_force.get("sdpa_backend") != SdpaBackend.DEFAULT,
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
         }
         return tuple(name for name, is_so in notes.items() if is_so)

@@ -55,6 +55,8 @@ class OperandDetector:
         self._is_compiled = is_compiled
         self._trained, self._frozen = Counter[torch.dtype](), Counter[torch.dtype]()
         """Multiplications by the format of their operands."""
+        self.has_fused_attention = False
+        """Whether a fused kernel of scaled_dot_product_attention was seen."""
         self._hook: Any = None
 
     def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
@@ -85,7 +87,8 @@ class OperandDetector:
         is_tf32 = torch_names.is_cuda_on() and torch_names.allows_tf32()
         return Precision.TF32 if is_tf32 else Precision.FP32
 
-    def _note(self, operands: list[torch.Tensor], num_multiplications: int) -> None:
+    def _note(self, operation: str, operands: list[torch.Tensor], num_multiplications: int) -> None:
+        self.has_fused_attention |= "_scaled_dot_product" in operation
         counts = self._trained if any(operand.requires_grad for operand in operands) else self._frozen
         counts[operands[0].dtype] += num_multiplications
 
@@ -118,8 +121,8 @@ def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
     return (part for part in root.modules() if isinstance(part, LAYERS) and id(part) not in inner)
 
 
-def _every_product(note: Callable[[list[torch.Tensor], int], None]) -> AbstractContextManager[object]:
-    """A context that tells `note` the floating operands and the multiplications of every product in this thread.
+def _every_product(note: Callable[[str, list[torch.Tensor], int], None]) -> AbstractContextManager[object]:
+    """A context that tells `note` name, floating operands and multiplications of every product in this thread.
 
     torch calls the context below autocast and autograd, with the operands of the kernels themselves.
     """
@@ -131,7 +134,7 @@ def _every_product(note: Callable[[list[torch.Tensor], int], None]) -> AbstractC
             if name in PRODUCTS or any(word in name for word in ATTENTION):
                 operands = [value for value in _tensors(args) if value.is_floating_point()]
                 if operands:
-                    note(operands, _num_multiplications(operands, result))
+                    note(name, operands, _num_multiplications(operands, result))
             return result
 
     mode: AbstractContextManager[object] = Products()
