@@ -9,8 +9,6 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-
 import autotune
 from autotune.protocol import entry_points, environment
 from autotune.protocol.entry_points import Program
@@ -87,6 +85,7 @@ THIRD_PARTY = {
 """Rooms that own a third party."""
 
 
+@cache
 def modules():
     return sorted(PACKAGE.rglob("*.py"))
 
@@ -102,7 +101,7 @@ def nodes(path):
 
 
 def imported(path):
-    """(dotted name, whether it is only for type checkers) of every import."""
+    """The dotted name of every import."""
     for node in nodes(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -112,54 +111,72 @@ def imported(path):
                 yield f"{node.module}.{alias.name}"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_room_imports_only_what_lies_below(path):
+def told(path, fault):
+    return f"{path.relative_to(PACKAGE)}: {fault}"
+
+
+def imports_from_above(path):
+    """Names that a file imports from rooms beside its own and the rooms below."""
     room = room_of(path)
     for name in imported(path):
         parts = name.split(".")
         if parts[0] != "autotune" or len(parts) < 2:
             continue
-        other = parts[1] if (PACKAGE / parts[1]).exists() or (PACKAGE / f"{parts[1]}.py").exists() else "__init__"
+        other = parts[1] if is_module_of_ours(f"autotune.{parts[1]}") else "__init__"
         is_shared_file = other == "trial" and ".".join(parts[2:4]) in SHARED and room == "api"
-        assert other == room or other in MAY_IMPORT[room] or is_shared_file, f"{room} imports {name}"
+        if other != room and other not in MAY_IMPORT[room] and not is_shared_file:
+            yield name
+
+
+def test_a_room_imports_only_what_lies_below():
+    assert [told(path, name) for path in modules() for name in imports_from_above(path)] == []
 
 
 STANDARD_LIBRARY_ONLY = {"protocol", "sandbox", "verdict"}
 """Rooms without any third party: supervisors and the user's own processes load them."""
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in modules() if room_of(path) in STANDARD_LIBRARY_ONLY], ids=lambda p: p.name
-)
-def test_some_rooms_need_the_standard_library_alone(path):
-    foreign = {name.split(".")[0] for name in imported(path)} - sys.stdlib_module_names - {"autotune"}
-    assert foreign == set()
+def test_some_rooms_need_the_standard_library_alone():
+    paths = [path for path in modules() if room_of(path) in STANDARD_LIBRARY_ONLY]
+    assert {room_of(path) for path in paths} == STANDARD_LIBRARY_ONLY
+    known = sys.stdlib_module_names | {"autotune"}
+    assert [told(path, name) for path in paths for name in imported(path) if name.split(".")[0] not in known] == []
 
 
 DOORS = {"lab": "autotune.lab.recording", "diagnose": "autotune.diagnose.diagnosing"}
 """The one module of a room that other rooms may import."""
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_room_with_a_door_is_entered_by_the_door(path):
-    for name in imported(path):
-        room = ".".join(name.split(".")[1:2])
-        if room in DOORS and room != room_of(path):
-            assert f"{name}.".startswith(f"{DOORS[room]}."), f"{room_of(path)} imports {name}"
+def is_entered_beside_the_door(path, name):
+    room = ".".join(name.split(".")[1:2])
+    return room in DOORS and room != room_of(path) and not f"{name}.".startswith(f"{DOORS[room]}.")
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_third_party_lives_in_its_own_rooms(path):
-    room = room_of(path)
-    for name in imported(path):
-        owners = THIRD_PARTY.get(name.split(".")[0])
-        assert owners is None or room in owners, f"{room} imports {name}"
+def test_a_room_with_a_door_is_entered_by_the_door():
+    offenders = [
+        told(path, name) for path in modules() for name in imported(path) if is_entered_beside_the_door(path, name)
+    ]
+    assert offenders == []
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "settings").glob("*.py")), ids=lambda p: p.name)
-def test_a_setting_loads_torch_only_when_it_is_applied_or_read(path):
-    outside = [node for node in ast.parse(path.read_text()).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    assert not any("torch" in ast.dump(node) for node in outside)
+def test_a_third_party_lives_in_its_own_rooms():
+    offenders = [
+        told(path, name)
+        for path in modules()
+        for name in imported(path)
+        if room_of(path) not in THIRD_PARTY.get(name.split(".")[0], {room_of(path)})
+    ]
+    assert offenders == []
+
+
+def test_a_setting_loads_torch_only_when_it_is_applied_or_read():
+    offenders = [
+        told(path, ast.unparse(node))
+        for path in sorted((PACKAGE / "settings").glob("*.py"))
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and "torch" in ast.dump(node)
+    ]
+    assert offenders == []
 
 
 def started_by(path):
@@ -175,11 +192,14 @@ def started_by(path):
                 yield entry, Path(value).relative_to(PACKAGE).parts[0]
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_room_starts_only_programs_that_it_may(path):
-    room = room_of(path)
-    for entry, other in started_by(path):
-        assert other in MAY_START.get(room, ()), f"{room} starts {entry}, which is in {other}"
+def test_a_room_starts_only_programs_that_it_may():
+    offenders = [
+        told(path, f"{entry} is in {other}")
+        for path in modules()
+        for entry, other in started_by(path)
+        if other not in MAY_START.get(room_of(path), ())
+    ]
+    assert offenders == []
 
 
 def test_programs_are_there_and_have_a_caller():
@@ -199,34 +219,45 @@ def words(path):
             yield node.value if isinstance(node.value, str) else node.value.decode(errors="replace")
 
 
+@cache
 def is_module_of_ours(name):
     path = PACKAGE.parent.joinpath(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").exists()
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_one_file_names_modules_in_strings(path):
-    if path == Path(entry_points.__file__):
-        return
-    for text in words(path):
-        named = [name for name in re.findall(r"\bautotune(?:\.\w+){2,}", text) if is_module_of_ours(name)]
-        assert not named, f"import {named[0]}, or start it by an entry point of autotune.protocol.entry_points"
+def test_one_file_names_modules_in_strings():
+    """Every other file imports the module, or starts the program by an entry point."""
+    offenders = [
+        told(path, name)
+        for path in modules()
+        if path != Path(entry_points.__file__)
+        for text in words(path)
+        for name in re.findall(r"\bautotune(?:\.\w+){2,}", text)
+        if is_module_of_ours(name)
+    ]
+    assert offenders == []
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_one_file_names_the_variables_between_our_programs(path):
-    if path == Path(environment.__file__):
-        return
+def test_one_file_names_the_variables_between_our_programs():
+    """Every other file takes the names from `autotune.protocol.environment`."""
     ours = {value for name, value in vars(environment).items() if name.isupper() and str(value).startswith("AUTOTUNE_")}
-    for text in words(path):
-        assert text.rstrip("=") not in ours - {environment.PREFIX}, f"take {text} from autotune.protocol.environment"
+    offenders = [
+        told(path, text)
+        for path in modules()
+        if path != Path(environment.__file__)
+        for text in words(path)
+        if text.rstrip("=") in ours - {environment.PREFIX}
+    ]
+    assert offenders == []
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "protocol").glob("*.py")), ids=lambda p: p.name)
-def test_the_protocol_is_light(path):
-    for name in imported(path):
-        first, *rest = name.split(".")
-        if first == "autotune":
-            assert path.name == "job.py" or (rest[0] in LIGHT and rest[:2] != ["protocol", "job"]), name
-        else:
-            assert first in sys.stdlib_module_names, name
+def is_light(path, name):
+    first, *rest = name.split(".")
+    if first == "autotune":
+        return path.name == "job.py" or (rest[0] in LIGHT and rest[:2] != ["protocol", "job"])
+    return first in sys.stdlib_module_names
+
+
+def test_the_protocol_is_light():
+    paths = sorted((PACKAGE / "protocol").glob("*.py"))
+    assert [told(path, name) for path in paths for name in imported(path) if not is_light(path, name)] == []
