@@ -7,6 +7,7 @@ full queue costs a thousand steps (measured). Hence the queue is never filled be
 from __future__ import annotations
 
 import multiprocessing
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -64,8 +65,12 @@ class _Passage:
 
     def __init__(self, gate: Gate, worker_id: int, *, num_free: int) -> None:
         self._gate, self._worker_id = gate, worker_id
-        self._num_free = num_free
-        """Batches that may pass the closed gate: the batch for the compute warm-up."""
+        self._num_free_of_each = num_free
+        """Batches of an iteration that may pass the closed gate: the batch for the compute warm-up."""
+        self._num_free = 0
+        """Free batches left to the running iteration."""
+        self._fetcher: Callable[[], Any] = lambda: None
+        """A weak reference to the fetcher of the running iteration: persistent workers make one for each iteration."""
         self._is_building = False
 
     def through(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,6 +82,8 @@ class _Passage:
                 return fetch(fetcher, index)  # a dataset that reads an inner loader
             self._is_building = True
             try:
+                if self._fetcher() is not fetcher:
+                    self._fetcher, self._num_free = weakref.ref(fetcher), self._num_free_of_each
                 if self._num_free > 0:
                     self._num_free -= 1
                     return fetch(fetcher, index)

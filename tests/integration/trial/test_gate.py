@@ -173,6 +173,14 @@ def test_a_first_batch_that_cannot_be_read_holds_nobody_up(ground: Ground, is_pe
     assert run.rank.is_primed
 
 
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_an_iteration_that_the_script_never_reads_holds_nobody_up(ground: Ground, is_persistent: bool) -> None:
+    job = Job(ground, "--unread")
+    run = job.trial(num_workers=2, persistent_workers=is_persistent)
+    assert {block.phase for block in run.rank.blocks} >= {"warmup", "compute", "window"}
+    assert not run.rank.is_primed
+
+
 def test_without_a_gate_the_queue_is_drained_and_the_result_marked(ground: Ground) -> None:
     sleep_s = 0.01
     job = Job(ground, "--sleep", str(sleep_s))

@@ -48,22 +48,29 @@ def own_fetchers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cls, "fetch", cls.fetch)
 
 
-def waits_before_batches(dataset: Any, worker_id: int, *, is_sharded: bool) -> list[int]:
-    """How often a worker waits before each of its first three batches."""
+def waits_before_batches(dataset: Any, worker_id: int, *, is_sharded: bool, num_iterations: int = 1) -> list[int]:
+    """How often a worker waits before each of its first three batches of each iteration."""
     event = Waits()
     context = SimpleNamespace(Event=lambda: event, RawArray=lambda code, num: [0.0] * num)
     GatedWorkerInit(Gate(context, 2, 2), None, is_sharded=is_sharded)(worker_id)
-    fetcher = torch_names.fetchers()[isinstance(dataset, IterableDataset)](dataset, True, list, False)
     waits = []
-    for first in (0, 2, 4):
-        before = event.num
-        assert fetcher.fetch([first, first + 1]) == [first, first + 1]
-        waits.append(event.num - before)
+    for _iteration in range(num_iterations):
+        fetcher = torch_names.fetchers()[isinstance(dataset, IterableDataset)](dataset, True, list, False)
+        for first in (0, 2, 4):
+            before = event.num
+            assert fetcher.fetch([first, first + 1]) == [first, first + 1]
+            waits.append(event.num - before)
     return waits
 
 
 def test_of_a_dataset_that_is_asked_by_index_the_first_worker_alone_builds_one_batch_at_once() -> None:
     assert waits_before_batches(Rows(), 0, is_sharded=False) == [0, 1, 1]
+
+
+def test_a_worker_that_goes_on_builds_one_batch_of_every_iteration_at_once() -> None:
+    """The script may never have read the iteration before, and then waits for its first batch of all."""
+    assert waits_before_batches(Rows(), 0, is_sharded=False, num_iterations=2) == [0, 1, 1] * 2
+    assert waits_before_batches(Stream(), 1, is_sharded=True, num_iterations=2) == [0, 1, 1] * 2
 
 
 def test_its_other_workers_build_nothing() -> None:

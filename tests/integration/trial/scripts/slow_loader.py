@@ -16,6 +16,7 @@ parser.add_argument("--any-order", action="store_true", help="batches come as th
 parser.add_argument(
     "--broken", type=int, default=0, help="first samples that cannot be read; such batches are left out"
 )
+parser.add_argument("--unread", action="store_true", help="an iteration is begun first, and never read")
 parser.add_argument("--no-fetchers", action="store_true", help="as if torch had moved what the gate is built on")
 args = parser.parse_args()
 if args.no_fetchers:
@@ -67,6 +68,8 @@ def main():
         num_workers=1 if args.context else 0,
         **({"in_order": False} if args.any_order else {}),
     )
+    if args.unread:
+        iter(loader)
     for _epoch in range(1000):
         for x, y in readable(iter(loader)):
             optimizer.zero_grad()
