@@ -255,7 +255,14 @@ def test_both_ranks_of_a_data_parallel_job_report_and_stop_at_the_same_step(tmp_
     script_settings = script_settings_of(facts)
     settings = replace(script_settings, num_workers=1, batch_size=4, grad_accum_steps=2)
     (job, code), reports = run(
-        command, tmp_path / "trial", mode=Mode.TRIAL, settings=settings, script_settings=script_settings, facts=facts
+        command,
+        tmp_path / "trial",
+        mode=Mode.TRIAL,
+        settings=settings,
+        script_settings=script_settings,
+        facts=facts,
+        # A restart may last as long as a window. The workers of spawned ranks are spawned too, and import torch anew.
+        window=replace(QUICK, max_window_s=30.0),
     )
     assert code == 0
     verdict = judge(job, Ending(exit_code=code, signal=None), reports)
