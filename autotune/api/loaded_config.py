@@ -170,7 +170,7 @@ class Config:
         settings = self._settings
         for setting in SETTINGS:
             if setting.group in (Group.KERNELS, Group.THREADS) and setting.name in self._applied:
-                if setting.write is not None:
+                if setting.write is not None and setting.name not in settings.inert:
                     setting.write(getattr(settings, setting.name))
                 if setting.read is not None:
                     self._in_force[setting.name] = setting.read()

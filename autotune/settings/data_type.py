@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from autotune.errors import SearchSpaceError
+from autotune.settings.matmul_precision import MatmulPrecision
 from autotune.settings.omp_wait_policy import OmpWaitPolicy
 from autotune.settings.precision import Precision
 from autotune.settings.prefetch_factor import DEFAULT_PREFETCH_FACTOR
@@ -39,6 +40,8 @@ class Settings:
     """Micro-batches per optimizer step."""
     precision: Precision = Precision.FP32
     """Number format of the forward pass."""
+    matmul_precision: MatmulPrecision = MatmulPrecision.HIGHEST
+    """Accuracy of fp32 matrix products; inert unless `precision` is fp32."""
     memory_fraction: float = 1.0
     """Largest share of the device's memory for the caching allocator, above 0, at most 1; inert on a CPU."""
     expandable_segments: bool = False
@@ -98,9 +101,7 @@ class Settings:
         inert: dict[str, Any] = {}
         if self.num_workers == 0:
             inert.update(INERT_WITHOUT_WORKERS)
-        for name, (beside, default) in _INERT_BESIDE.items():
-            if getattr(self, beside):
-                inert[name] = default
+        inert.update({name: default for name, (is_inert, default) in _INERT_TESTS.items() if is_inert(self)})
         return inert
 
     def effective_batch(self, world_size: int = 1) -> int | None:
@@ -152,7 +153,7 @@ class Settings:
 BOOLEAN_FIELDS = tuple(each.name for each in SETTINGS if isinstance(each.default, bool))
 KINDS = {each.name: type(each.default) for each in SETTINGS if isinstance(each.default, StrEnum)}
 """Settings with named values, and the type of the values."""
-_INERT_BESIDE = {each.name: (each.inert_beside, each.default) for each in SETTINGS if each.inert_beside}
+_INERT_TESTS = {each.name: (each.is_inert, each.default) for each in SETTINGS if each.is_inert is not None}
 
 
 def text_of(value: object) -> str:

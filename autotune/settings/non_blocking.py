@@ -23,7 +23,7 @@ SETTING = Setting(
     left_alone="on a CPU; beside `stream_prefetch`",
     domain=(False, True),
     needs_accelerator=True,
-    inert_beside="stream_prefetch",
+    is_inert=lambda own: own.stream_prefetch,
     usual=UsualGain(value=True, is_small=True),
     features=Features(compute=_features),
     unseen="torch keeps no record of how a copy was started; only copies that autotune starts itself are seen",

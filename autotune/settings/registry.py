@@ -20,6 +20,7 @@ NAMES = (
     "batch_size",
     "grad_accum_steps",
     "precision",
+    "matmul_precision",
     "memory_fraction",
     "expandable_segments",
     "cudnn_benchmark",

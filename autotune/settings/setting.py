@@ -136,8 +136,8 @@ class Setting(NamedTuple):
     """The setting does nothing on a CPU."""
     needs_workers: bool = False
     """The setting does nothing without workers, and torch refuses the setting without workers."""
-    inert_beside: str = ""
-    """A setting that leaves this one without effect when switched on."""
+    is_inert: Callable[[Settings], bool] | None = None
+    """Whether the setting has no effect beside the rest; None = never without effect."""
 
     # What a search tries
     own: Callable[[Any], Value | None] = lambda facts: None

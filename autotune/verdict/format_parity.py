@@ -8,10 +8,19 @@ from autotune.measure.loss_parity import LossReference, departure, matching
 from autotune.model.result import ParityGap, RankResult, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.settings import Precision
+from autotune.settings.matmul_precision import MatmulPrecision
 
-TOLERANCES: Mapping[Precision, float] = {Precision.BF16: 0.02, Precision.FP16: 0.01, Precision.TF32: 0.02}
+TOLERANCES: Mapping[str, float] = {
+    Precision.BF16: 0.02,
+    Precision.FP16: 0.01,
+    Precision.TF32: 0.02,
+    MatmulPrecision.HIGH: 0.02,
+    MatmulPrecision.MEDIUM: 0.02,
+}
 """Largest relative departure of a loss from fp32's while fp32's losses change slowly. bf16 has 8 bits of precision,
 fp16 and tf32 have 11; a tenth of the limit is usual."""
+FULL = (None, MatmulPrecision.HIGHEST.value)
+"""Readings of `matmul_precision` in a trial in fp32; trials of older versions have no reading."""
 NOT_CLAIMED: Mapping[ParityGap, str] = {
     ParityGap.UNKNOWN_START: (
         "Parity with fp32 is not claimed: the forward pass draws random numbers, or its start could not be seen."
@@ -30,7 +39,9 @@ def references_of(result: TrialResult) -> tuple[LossReference, ...]:
     return tuple(
         LossReference(start_digest=rank.start_digest, losses=rank.first_losses)
         for rank in result.ranks
-        if rank.start_digest is not None and rank.observed.get("precision") == Precision.FP32.value
+        if rank.start_digest is not None
+        and rank.observed.get("precision") == Precision.FP32.value
+        and rank.observed.get("matmul_precision") in FULL
     )
 
 
@@ -45,12 +56,12 @@ def why_no_parity(job: TrialJob, ranks: Sequence[RankResult]) -> str:
         if found is not None and found.is_at_rest:
             return (
                 f"The loss stays near {rank.first_losses[0]:.5g} while in fp32 the loss comes to "
-                f"{found.reference:.5g} in pass {found.index + 1}: the model does not train in {_precision(job)}."
+                f"{found.reference:.5g} in pass {found.index + 1}: the model does not train in {_format(job)}."
             )
         if found is not None:
             return (
                 f"The loss of pass {found.index + 1} is {found.loss:.5g} where fp32 has {found.reference:.5g}: a "
-                f"difference of {found.ratio:.1%}, where {tolerance:.0%} is usual at most for {_precision(job)}."
+                f"difference of {found.ratio:.1%}, where {tolerance:.0%} is usual at most for {_format(job)}."
             )
     return ""
 
@@ -66,17 +77,17 @@ def parity_gap(job: TrialJob, ranks: Sequence[RankResult]) -> ParityGap | None:
     return None
 
 
-def _precision(job: TrialJob) -> Precision:
-    assert job.request.settings is not None
-    return job.request.settings.precision
+def _format(job: TrialJob) -> Precision | MatmulPrecision | None:
+    """The number format of a trial, where it differs from the script's own; None for the script's own."""
+    asked, own = job.request.settings, job.script_settings
+    if asked is None or own is None:
+        return None
+    if asked.precision is not own.precision:
+        return asked.precision
+    return asked.matmul_precision if asked.matmul_precision is not own.matmul_precision else None
 
 
 def _tolerance(job: TrialJob) -> float | None:
     """None where the trial's number format is not ours to answer for."""
-    if (
-        job.request.settings is None
-        or job.script_settings is None
-        or job.request.settings.precision is job.script_settings.precision
-    ):
-        return None
-    return TOLERANCES.get(job.request.settings.precision)
+    number_format = _format(job)
+    return TOLERANCES.get(number_format) if number_format is not None else None

@@ -47,7 +47,9 @@ def _write(group: Group, asked: Settings, script_settings: Settings, roots: Root
     """Puts a group's switches of the process in force."""
     for setting in SETTINGS:
         value = getattr(asked, setting.name)
-        if setting.group is not group or setting.write is None or value == getattr(script_settings, setting.name):
+        if setting.group is not group or setting.write is None or setting.name in asked.inert:
+            continue
+        if value == getattr(script_settings, setting.name):
             continue
         setting.write(value)
         if setting.is_written_again and roots is not None:

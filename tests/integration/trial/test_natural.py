@@ -76,3 +76,13 @@ def test_tf32_is_read_whichever_way_the_script_allows_it() -> None:
             assert not torch_names.allows_tf32()
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_an_accuracy_of_products_is_put_in_force_over_the_scripts_own(ground: Ground) -> None:
+    script = ground.script(SCRIPT.replace("OWN", 'torch.set_float32_matmul_precision("high")'))
+    facts = ground.probe(script)
+    own = ground.trial(script, facts)
+    assert own.outcome == "ok" and own.rank.observed["matmul_precision"] == "high"
+    run = ground.trial(script, facts, matmul_precision="medium")
+    assert run.outcome == "ok", run.verdict
+    assert run.rank.observed["matmul_precision"] == "medium"

@@ -60,6 +60,8 @@ def test_prepare_applies_threads_kernels_format_and_compilation(monkeypatch: pyt
     assert model(torch.randn(1, 3, 8, 8)).is_contiguous(memory_format=torch.channels_last)
     assert cfg.in_force() == {
         "intra_op_threads": 2,
+        "matmul_precision": "highest",
+        "sdpa_backend": "default",
         "cudnn_benchmark": True,
         "channels_last": True,
         "compile": True,

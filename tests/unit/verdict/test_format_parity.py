@@ -63,5 +63,6 @@ def test_references_are_completed_trials_in_fp32_whose_start_is_known() -> None:
     verdict = judge(job(), ending(), [rank()])
     complete = replace(result, outcome=Outcome.OK, measurement=verdict.measurement)
     assert references_of(complete) == (REFERENCE,)
-    for changes in ({"start_digest": None}, {"observed": {"precision": "bf16"}}):
+    lower = {"precision": "fp32", "matmul_precision": "medium"}
+    for changes in ({"start_digest": None}, {"observed": {"precision": "bf16"}}, {"observed": lower}):
         assert references_of(replace(complete, ranks=(replace(seen, **changes),))) == ()
