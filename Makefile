@@ -9,7 +9,6 @@ BIN := .venv/bin
 STAMP := .venv/installed
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) --constraint constraints.txt
 FAST := "not slow and not gpu"
-MEASURING := tests/integration/trial tests/integration/search tests/integration/shapes
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
@@ -51,11 +50,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/python -m tests.style.prose autotune --limit 0.05 --worst 5
 
-## test: lint and the fast tests; what CI runs. 10 minutes. Tests that measure trials have the machine to
-## themselves, the others are run by two processes.
+## test: lint and the fast tests; what CI runs. 12 minutes. Three processes, since many tests wait; no fast test depends
+## on the speed of the machine.
 test: lint
-	$(BIN)/pytest -m $(FAST) -n 2 --dist loadscope $(MEASURING:%=--ignore=%)
-	$(BIN)/pytest -m $(FAST) $(MEASURING)
+	$(BIN)/pytest -m $(FAST) -n 3 --dist loadscope
 
 ## test-all: lint and every tier; with an NVIDIA driver the GPU tests too. It installs the frameworks that tuned configs
 ## are exported to, which only slow tests use: 200 MB of disk. Up to an hour.

@@ -173,6 +173,7 @@ def test_the_first_signal_asks_once_the_second_twice_and_the_third_leaves(capfd,
 def test_an_interrupt_while_the_command_is_loaded_is_no_traceback(folder):
     program = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores interrupts\n"
         "class Interrupts:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'typer':\n"
