@@ -11,14 +11,24 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotune import integrations
+    from autotune import integrations, storage
     from autotune.api import Config, load, micro_batches
     from autotune.model.search_result import SearchResult
     from autotune.study.public import resume, search
 
     __version__: str
 
-__all__ = ["Config", "SearchResult", "__version__", "integrations", "load", "micro_batches", "resume", "search"]
+__all__ = [
+    "Config",
+    "SearchResult",
+    "__version__",
+    "integrations",
+    "load",
+    "micro_batches",
+    "resume",
+    "search",
+    "storage",
+]
 
 DISTRIBUTION = "torch-autotune"
 _HOMES = {"SearchResult": "model.search_result", "resume": "study.public", "search": "study.public"}
@@ -45,7 +55,7 @@ def __getattr__(name: str) -> Any:
             value: Any = version(DISTRIBUTION)
         except PackageNotFoundError:
             value = "0+unknown"
-    elif name == "integrations":
+    elif name in ("integrations", "storage"):
         value = import_module(f"{__name__}.{name}")
     elif name in __all__:
         value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'api')}"), name)

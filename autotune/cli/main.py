@@ -15,6 +15,7 @@ from autotune.cli import (
     diagnose_verb,
     doctor_verb,
     export_verb,
+    pack_verb,
     record_verb,
     report_verb,
     resume_verb,
@@ -58,6 +59,7 @@ app.command("record", cls=TailCommand, epilog=record_verb.EXAMPLES)(record_verb.
 app.command("compare", epilog=compare_verb.EXAMPLES)(compare_verb.compare)
 app.command("report", epilog=report_verb.EXAMPLES)(report_verb.report)
 app.command("diagnose", cls=TailCommand, epilog=diagnose_verb.EXAMPLES)(diagnose_verb.diagnose)
+app.command("pack", epilog=pack_verb.EXAMPLES)(pack_verb.pack)
 app.command("doctor", epilog=doctor_verb.EXAMPLES)(doctor_verb.doctor)
 app.command("trust", epilog=trust_verb.EXAMPLES)(trust_verb.trust)
 app.add_typer(config_verb.app, name="config", epilog=config_verb.EXAMPLES)

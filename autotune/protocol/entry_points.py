@@ -69,3 +69,5 @@ SERVER_LAUNCH = Program("autotune.sandbox.server_launch", "main")
 """Enters layers and executes a fork server; takes the path of the server's spec, a descriptor, and the command."""
 FORK_SERVER = Program("autotune.trial.start.fork_server_loop", "main", FORK_SERVER_SOURCE)
 """Imports and forks for the script; takes the path of the server's spec and a descriptor."""
+PACK_WORKER = Program("autotune.storage.pack_worker", "main")
+"""Packs parts of a dataset; takes file, function, folder and format."""

@@ -41,7 +41,8 @@ MAY_IMPORT = {
     "study_file": BASE | {"space"},
     "verdict": BASE,
     "sandbox": {"protocol"},
-    "trial": BASE | {"sandbox", "verdict"},
+    "storage": BASE,
+    "trial": BASE | {"sandbox", "verdict", "storage"},
     "runner": BASE | {"sandbox", "verdict"},
     "search": BASE | {"space"},
     "store": BASE,
@@ -51,9 +52,9 @@ MAY_IMPORT = {
     "study": BASE | {"space", "study_file", "sandbox", "verdict", "runner", "search", "store", "emit", "__init__"},
     "diagnose": BASE | {"space", "sandbox", "verdict", "runner", "study"},
     "lab": BASE | {"space", "study_file", "sandbox", "runner", "search", "store", "study", "__init__"},
-    "cli": BASE | {"space", "study_file", "study", "diagnose", "lab", "report", "emit", "store", "__init__"},
+    "cli": BASE | {"space", "study_file", "study", "diagnose", "lab", "report", "emit", "store", "storage", "__init__"},
     "integrations": BASE | {"api", "emit"},
-    "__init__": {"api", "integrations", "model", "study"},
+    "__init__": {"api", "integrations", "model", "storage", "study"},
     "__main__": {"cli"},
 }
 """Rooms that each room may import from, beside itself."""
@@ -63,19 +64,21 @@ MAY_START = {
     "runner": {"sandbox", "trial"},
     "sandbox": {"sandbox"},
     "study": {"trial"},
+    "storage": {"storage"},
 }
 """Rooms whose programs each room may start. A program runs in a process of its own, so it may lie above the caller."""
 LIGHT = {"errors", "protocol"}
 """What the files of `protocol` import, but for the job's, which is made of plain data from other rooms."""
 THIRD_PARTY = {
-    "torch": {"settings", "trial", "api", "integrations"},
+    "torch": {"settings", "trial", "api", "integrations", "storage"},
     "transformers": {"integrations"},
     "lightning": {"integrations"},
     "psutil": {"runner"},
     "pynvml": {"runner"},
     "optuna": {"search", "store"},
     "sqlalchemy": {"store"},
-    "numpy": {"search"},
+    "numpy": {"search", "storage"},
+    "PIL": {"storage"},
     "yaml": {"emit"},
     "tomli_w": {"emit"},
     "plotly": {"report"},
