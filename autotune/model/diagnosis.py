@@ -25,6 +25,16 @@ class Sickness(StrEnum):
     """Building batches is mostly opening and reading small files."""
     DECODING = "decoding"
     """Building batches is mostly decoding."""
+    CHUNKS = "chunks"
+    """Every sample reads a whole chunk of an HDF5 file."""
+    REPEATED_WORK = "repeated_work"
+    """Every epoch repeats work with the same result."""
+    SINGLE_SAMPLES = "single_samples"
+    """Samples in memory are taken one by one, and joined again."""
+    SLOW_SAMPLES = "slow_samples"
+    """A few slow samples hold all others up."""
+    IDLE_WORKERS = "idle_workers"
+    """Workers find no shard to read."""
     EPOCH_START = "epoch_start"
     """Every epoch starts its workers anew."""
     HOST = "host"
@@ -58,6 +68,10 @@ class Advice:
     """The source of the gain, as one sentence."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of autotune with the same effect; empty when only an edit helps."""
+    disk_bytes: int | None = None
+    """Bytes of new files; None without new files, or when unknown."""
+    memory_bytes: int | None = None
+    """Memory for the promised gain, page cache included; None without a need, or when unknown."""
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for a gain that is none."""
@@ -110,6 +124,10 @@ class Diagnosis:
     profiles: tuple[str, ...] = ()
     """Profile files for a viewer."""
     notes: tuple[str, ...] = ()
+    mount: str = ""
+    """Kind and source of the file system with the dataset, such as `ext4 on /dev/sda1`; empty when unknown."""
+    io_pressure: float | None = None
+    """Share of the window in which some task waited for storage, on the whole machine; None without a figure."""
 
     @property
     def step_s(self) -> float:
@@ -171,6 +189,9 @@ class Diagnosis:
             "num_trainable": observed.num_trainable,
             "settings": self.natural.to_dict(),
             "loading": to_plain(observed.loading),
+            "storage": to_plain(observed.storage),
+            "mount": self.mount,
+            "io_pressure": self.io_pressure,
             "host_places": to_plain(observed.host_places),
             "larger_batch": to_plain(observed.larger_batch),
             "formats": to_plain(observed.formats),

@@ -63,6 +63,10 @@ class LoaderFacts:
     batches_vary: bool = False
     """True when batches differ in bytes, such as padded texts of different lengths. A smaller last batch does not
     count. The rate on one batch is then no bound of the rate on all."""
+    splits_among_workers: bool = False
+    """True for an IterableDataset that gives each worker a share of its own."""
+    num_shards: int | None = None
+    """Shards of an IterableDataset, each read by one worker; None when unknown, or when the dataset has no shards."""
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for an impossible loader."""

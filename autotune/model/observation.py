@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.model.checks import check_figures
+from autotune.model.what_if import StorageTimes
 from autotune.settings import Precision
 
 
@@ -78,6 +79,8 @@ class LoadingTimes:
     read_bytes: int
     decoder: str = ""
     """Decoder with the most time; empty when none was seen."""
+    num_building: int = 0
+    """Processes that built a batch."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""
@@ -189,6 +192,8 @@ class Observation:
     is_sampled: bool = False
     """True when shares of statements were measured; not if the script uses the timer's signal or a training thread."""
     loading: LoadingTimes | None = None
+    storage: StorageTimes | None = None
+    """None when the loader does not hold training up, or when samples cannot be built again."""
     memory: MemoryKinds | None = None
     device: DeviceTimes | None = None
     larger_batch: LargerBatch | None = None

@@ -18,6 +18,11 @@ SICKNESS_WORDS = {
     "loader": "loader-bound",
     "small_files": "small files",
     "decoding": "decoding",
+    "chunks": "HDF5 chunks",
+    "repeated_work": "repeated work",
+    "single_samples": "sample by sample",
+    "slow_samples": "slow samples",
+    "idle_workers": "idle workers",
     "epoch_start": "epoch starts",
     "host": "host-bound",
     "overhead": "overhead-bound",
@@ -91,7 +96,7 @@ def _waiting_text(diagnosis: Diagnosis) -> str:
 
 def _loading_text(loading: LoadingTimes) -> str:
     built = f"takes {_milliseconds(loading.busy_s / loading.num_batches)} to build in one process"
-    if not loading.num_files and not loading.decode_s:
+    if not loading.num_files and not loading.decode_s and not loading.read_s:
         return f"{built}; neither an opened file nor decoding was observed"
     parts = {
         "opening files": loading.open_s,

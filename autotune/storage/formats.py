@@ -246,7 +246,7 @@ class LmdbWriter:
 
 
 class LmdbReader:
-    """Reads records from one LMDB file; readers of one file share a database, since LMDB opens a file once per process."""
+    """Reads records from one LMDB file; readers of the file share a database, since LMDB opens a file once."""
 
     _opened: ClassVar[dict[tuple[str, int, int], tuple[int, Any]]] = {}
     """Process and database by path, inode and time of the file."""

@@ -1,7 +1,7 @@
 """Turns a sample into bytes and back: a structure that most samples share, and leaves with the data.
 
-A leaf has a common type of file: arrays are `.npy`, encoded images stay unchanged, numbers and texts are text. Readers of
-tar files, such as WebDataset, decode the leaves without autotune. Nothing is pickled: packed data cannot run code.
+A leaf has a common type of file: arrays are `.npy`, encoded images stay unchanged, numbers and texts are text. Readers
+of tar files, such as WebDataset, decode the leaves without autotune. Nothing is pickled: packed data cannot run code.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ THIRD_PARTY = {
     "pynvml": {"runner"},
     "optuna": {"search", "store"},
     "sqlalchemy": {"store"},
-    "numpy": {"search", "storage"},
+    "numpy": {"search", "storage", "trial"},
     "PIL": {"storage"},
     "yaml": {"emit"},
     "tomli_w": {"emit"},

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from autotune.diagnose.advice import loading_advice, training_advice
+from autotune.diagnose.advice import loading_advice, storage_advice, training_advice
 from autotune.model.diagnosis import Advice, Diagnosis
 
 RULES = (
     loading_advice.more_workers,
     loading_advice.pack_small_files,
     loading_advice.decode_elsewhere,
+    storage_advice.pack_files,
+    storage_advice.decode_faster,
+    storage_advice.cache_repeated_work,
+    storage_advice.fetch_batches_at_once,
+    storage_advice.let_fast_samples_pass,
+    storage_advice.give_workers_shards,
     loading_advice.keep_workers,
     loading_advice.share_processors,
     loading_advice.copy_while_training,

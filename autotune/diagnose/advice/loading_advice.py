@@ -27,7 +27,7 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
     """Advises more workers when the loader holds training up."""
     facts, script_settings = diagnosis.facts, diagnosis.natural
     loader = facts.loader
-    if loader is None or not _is_loader_slow(diagnosis):
+    if loader is None or not is_loader_slow(diagnosis):
         return None
     if loader.is_iterable and loader.num_workers == 0:
         return None  # Without code to shard the stream, every worker would give every sample.
@@ -56,13 +56,16 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
 
 
 def pack_small_files(diagnosis: Diagnosis) -> Advice | None:
-    """Advises one packed file instead of many small files.
+    """Advises one packed file instead of many small files, where no format could be tried in scratch.
 
     The promised gain comes from opening and reading alone. Packing may also save Python's own work per file (a loop, a
     path, a `with`), but the figures cannot separate this work from the rest.
     """
     loading = diagnosis.observation.loading
-    if loading is None or not loading.num_files or not _is_loader_slow(diagnosis):
+    if loading is None or not loading.num_files or not is_loader_slow(diagnosis):
+        return None
+    tried = diagnosis.observation.storage
+    if tried is not None and tried.packed:
         return None
     in_files_s = loading.open_s + loading.read_s
     is_small = loading.read_bytes / loading.num_files <= SMALL_FILE_BYTES
@@ -92,9 +95,12 @@ def pack_small_files(diagnosis: Diagnosis) -> Advice | None:
 
 
 def decode_elsewhere(diagnosis: Diagnosis) -> Advice | None:
-    """Advises decoding on the device, or stored samples without decoding."""
+    """Advises decoding on the device, or stored samples without decoding, where no decoder could be tried."""
     loading = diagnosis.observation.loading
-    if loading is None or not _is_loader_slow(diagnosis):
+    if loading is None or not is_loader_slow(diagnosis):
+        return None
+    tried = diagnosis.observation.storage
+    if tried is not None and len(tried.decoders) > 1:
         return None
     if loading.decode_s < LEAST_DECODE_SHARE * loading.busy_s:
         return None
@@ -181,7 +187,8 @@ def place_of_loader(diagnosis: Diagnosis) -> str:
     return loader.keys[0].partition("~")[0] if loader is not None and loader.keys else "an unknown place"
 
 
-def _is_loader_slow(diagnosis: Diagnosis) -> bool:
+def is_loader_slow(diagnosis: Diagnosis) -> bool:
+    """Whether training waits noticeably for its loader."""
     return wait_s(diagnosis) >= LOADER_NOTICEABLE_WAIT_FRACTION * diagnosis.step_s
 
 

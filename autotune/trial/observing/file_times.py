@@ -1,19 +1,21 @@
 """Times the opening, reading and decoding of files while a batch is built.
 
-Python's `open` returns a file of a subclass with timed reads. `os.open` and `os.read`, numpy's `fromfile` and the
-decoders of PIL, torchvision and OpenCV are wrapped. Reads by a library's own code count with the library's decoder, or
-as the rest.
+Python's `open` returns a file of a subclass with timed reads. `os.open` and `os.read`, numpy's `fromfile` and `load`,
+`torch.load`, reads of HDF5 datasets, and the decoders of PIL, torchvision and OpenCV are wrapped. Other reads by a
+library's own code count with the library's decoder, or as the rest.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import os
 import sys
 import threading
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from autotune.trial.observing.stopwatch import Stopwatch
@@ -41,12 +43,22 @@ _DECODER_CALLS = (
 )
 
 
+MAX_NOTES = 4096
+"""Most files and images noted for the what-if."""
+
+
 class FileTimes:
     """Times the building of batches in this process, in the building thread alone."""
 
     def __init__(self) -> None:
         self.watch = Stopwatch()
         self.num_files = 0
+        self.paths: list[str] | None = None
+        """Names of the opened files; None = names are not noted."""
+        self.images: list[Any] | None = None
+        """Names or content of the decoded images; None = images are not noted."""
+        self.chunk_reads: list[tuple[int, str]] = []
+        """Rows in a chunk, and the file, for each row read from an HDF5 dataset."""
         self.read_bytes = 0
         self.decode_s_by: dict[str, float] = dict.fromkeys(DECODERS, 0.0)
         self._thread = 0
@@ -62,6 +74,10 @@ class FileTimes:
         ]
         if "numpy" in sys.modules:
             self._restore.append(wrap(sys.modules["numpy"], "fromfile", self._timing(Part.READ, self._count_array)))
+            self._restore.append(wrap(sys.modules["numpy"], "load", self._loading(counts_file=False)))
+        self._restore.append(wrap(sys.modules["torch"], "load", self._loading(counts_file=True)))
+        if "h5py" in sys.modules:
+            self._restore.append(wrap(sys.modules["h5py"].Dataset, "__getitem__", self._reading_chunks))
         for decoder, module, owner, name in _DECODER_CALLS:
             found = sys.modules.get(module)
             found = getattr(found, owner, None) if owner else found
@@ -113,6 +129,7 @@ class FileTimes:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def decode(*args: Any, **kwargs: Any) -> Any:
                 before_s = self.watch.seconds[Part.DECODE]
+                self._note_image(args[0] if args else None)
                 try:
                     return self.timed(Part.DECODE, original, *args, **kwargs)
                 finally:
@@ -138,7 +155,7 @@ class FileTimes:
             self.watch.enter(Part.OPEN)
             try:
                 raw = original(file, "rb", 0, opener=opener)
-                self.num_files += 1
+                self._count_file(raw, file)
                 if buffering == 0 and "b" in mode:
                     return raw
                 buffered = _TimedFile(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
@@ -153,8 +170,56 @@ class FileTimes:
 
         return open_file
 
-    def _count_file(self, _: Any) -> None:
+    def _loading(self, *, counts_file: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Times a function that loads a whole file, by name or as an open file.
+
+        Args:
+            counts_file: Whether the function opens a named file out of Python's sight.
+        """
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+                if counts_file and self._is_timed and isinstance(file, (str, os.PathLike)):
+                    self._count_file(None, file)
+                    with contextlib.suppress(OSError):
+                        self.read_bytes += Path(file).stat().st_size
+                return self.timed(Part.READ, original, file, *args, **kwargs)
+
+            return load
+
+        return make
+
+    def _reading_chunks(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def read(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+            result = self.timed(Part.READ, original, dataset, *args, **kwargs)
+            if self._is_timed:
+                self.read_bytes += int(getattr(result, "nbytes", 0))
+                if len(self.chunk_reads) < MAX_NOTES and getattr(result, "ndim", 0) < dataset.ndim:
+                    self.chunk_reads.append((dataset.chunks[0] if dataset.chunks else 1, dataset.file.filename))
+            return result
+
+        return read
+
+    def _note_image(self, given: Any) -> None:
+        """Notes an image before it is decoded, by name or content."""
+        if self.images is None or not self._is_timed or len(self.images) >= MAX_NOTES:
+            return
+        if isinstance(given, (str, os.PathLike)):
+            self.images.append(os.fspath(given))
+        elif hasattr(given, "getbands"):  # an image of PIL, whose file is open until the first load
+            file: Any = getattr(given, "fp", None)
+            content = file.getvalue() if hasattr(file, "getvalue") else getattr(file, "name", None)
+            if isinstance(content, (bytes, str)):
+                self.images.append(content)
+        elif hasattr(given, "numpy"):
+            self.images.append(given.numpy().tobytes())
+        elif hasattr(given, "tobytes"):
+            self.images.append(given.tobytes())
+
+    def _count_file(self, _: Any, name: Any = None) -> None:
         self.num_files += 1
+        if self.paths is not None and isinstance(name, (str, os.PathLike)) and len(self.paths) < MAX_NOTES:
+            self.paths.append(str(Path(name).absolute()))
 
     def _count_bytes(self, data: Any) -> None:
         self.read_bytes += len(data)

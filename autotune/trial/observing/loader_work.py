@@ -69,6 +69,7 @@ class LoadingLog:
             num_files=int(total["files"]),
             read_bytes=int(total["bytes"]),
             decoder=decoder if total[decoder] > 0 else "",
+            num_building=sum(busy > 0 for busy in fields[_AT["batches"] :: len(FIELDS)]),
         )
 
 

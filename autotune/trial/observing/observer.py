@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
+from autotune.measure.bottleneck import LOADER_NOTICEABLE_WAIT_FRACTION
 from autotune.model.observation import FormatRatio, LargerBatch, MemoryKinds, Observation, OptimizerTimes
+from autotune.model.what_if import StorageTimes
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.trial.loader.batch_source import BatchSource
@@ -25,6 +27,7 @@ from autotune.trial.observing.memory_kinds import memory_kinds, total_bytes
 from autotune.trial.observing.stages import DeviceStage, LineStage, MemoryStage, RecordingStage, Stage
 from autotune.trial.observing.timed_copies import LayerUses, format_ratios, optimizer_times
 from autotune.trial.observing.user_code import shown_place, users_stack
+from autotune.trial.observing.what_if import WhatIf
 from autotune.trial.step.roots import Roots, weights_of
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch import torch_names
@@ -68,6 +71,8 @@ class Observer:
         self._job, self._paths, self._steps, self._roots, self._batch_source = job, paths, steps, roots, batch_source
         self._at_begin = at_begin
         self._loading = LoadingWatch()
+        self._what_if = WhatIf()
+        self._storage: StorageTimes | None = None
         self._lines = LineStage()
         self._calls = CallStage(steps, roots, self._loading, job.device)
         self._larger: LargerBatchStage | None = None
@@ -101,6 +106,7 @@ class Observer:
     def after_gate(self, loader: Any) -> None:
         """Adds the timing to the training loader's workers, after the gate has prepared the loader."""
         self._loading.iteration_begins(loader)
+        self._what_if.iteration_begins(loader)
 
     def _keep_batch(self, batch: Any) -> None:
         self._first_batch = clone_batch(batch)
@@ -159,6 +165,7 @@ class Observer:
             host_places=host_places(self._loop_samples()),
             is_sampled=self._lines.is_sampled,
             loading=self._calls.loading_times,
+            storage=self._storage,
             memory=self._memory_kinds(),
             device=self._device_stage.times if self._device_stage is not None else None,
             larger_batch=self._larger_batch(),
@@ -199,6 +206,10 @@ class Observer:
                 FunctionRecording(self._paths.profiles), least_steps=FUNCTION_STEPS, least_s=FUNCTION_S
             )
         self._time_copies()
+        times = self._calls.times
+        if times is not None and times.data_wait_s >= LOADER_NOTICEABLE_WAIT_FRACTION * times.wall_s:
+            # Ranks would disturb each other, and one rank's samples are a share of the dataset.
+            self._storage = self._what_if.measure(is_cuda=torch_names.is_cuda_on()) if self._is_alone else None
         larger = self._larger_batch_stage()
         if larger is not None:
             self._larger = larger
@@ -247,7 +258,7 @@ class Observer:
 
     def _larger_batch_stage(self) -> LargerBatchStage | None:
         times = self._calls.times
-        if self._first_batch is None or times is None or self._job.world_size > 1 or self._batch_source.is_read_ahead:
+        if self._first_batch is None or times is None or not self._is_alone or self._batch_source.is_read_ahead:
             return None
         step_s = (times.wall_s - times.data_wait_s) / times.num_steps
         held = self._memory_stage.activations_bytes if self._memory_stage is not None else None
@@ -265,6 +276,10 @@ class Observer:
         return LargerBatchStage(
             self._batch_source.give, self._first_batch, batch, clock.finish, lambda: self._batch_source.substitute_s
         )
+
+    @property
+    def _is_alone(self) -> bool:
+        return self._job.world_size == 1
 
     def _larger_batch(self) -> LargerBatch | None:
         timed = self._larger.step_s if self._larger is not None else None

@@ -1,0 +1,125 @@
+"""Times the installed image decoders on recorded images of the dataset, to RGB arrays in one thread."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+
+from autotune.model.what_if import DecoderTime
+
+LIMIT_S = 0.4
+"""Seconds for each decoder."""
+LEAST_ROUNDS = 2
+
+Decode = Callable[[bytes], Any]
+
+
+def decoder_times(images: Sequence[bytes]) -> tuple[DecoderTime, ...]:
+    """The time of each installed decoder on the CPU; decoders that cannot read the images are left out."""
+    found: list[DecoderTime] = []
+    for name, decode in _decoders():
+        with contextlib.suppress(Exception):  # a format unknown to the decoder
+            decode(images[0])
+            seconds = _image_s(functools.partial(_all, decode, images)) / len(images)
+            found.append(DecoderTime(name=name, image_s=seconds))
+
+    return tuple(found)
+
+
+def device_decoder_times(images: Sequence[bytes]) -> tuple[DecoderTime, ...]:
+    """The time of nvJPEG by torchvision, and of DALI, on lists of images; decoders that are missing are left out."""
+    found: list[DecoderTime] = []
+    for name, make in (("nvJPEG", _by_nvjpeg), ("DALI", _by_dali)):
+        with contextlib.suppress(Exception):  # not installed, without nvJPEG, or no JPEG
+            run = make(images)
+            run()
+            found.append(DecoderTime(name=name, image_s=_image_s(run) / len(images), is_on_device=True))
+    return tuple(found)
+
+
+def own_name(decoder: str) -> str:
+    """Name of a decoder of the script, as in the times: PIL may be Pillow-SIMD."""
+    return _pil_name() if decoder == "PIL" else decoder
+
+
+def _by_nvjpeg(images: Sequence[bytes]) -> Callable[[], None]:
+    decode_jpeg: Any = import_module("torchvision.io").decode_jpeg
+    encoded = [torch.frombuffer(bytearray(image), dtype=torch.uint8) for image in images]
+
+    def run() -> None:
+        decode_jpeg(encoded, device="cuda")
+        torch.cuda.synchronize()
+
+    return run
+
+
+def _by_dali(images: Sequence[bytes]) -> Callable[[], None]:
+    dali: Any = import_module("nvidia.dali")
+    fn: Any = import_module("nvidia.dali.fn")
+    encoded = [np.frombuffer(image, np.uint8) for image in images]
+
+    pipeline: Any = dali.Pipeline(batch_size=len(images), num_threads=2, device_id=torch.cuda.current_device())
+    with pipeline:
+        pipeline.set_outputs(fn.decoders.image(fn.external_source(source=lambda: encoded, batch=True), device="mixed"))
+    pipeline.build()
+
+    def run() -> None:
+        pipeline.run()
+        torch.cuda.synchronize()
+
+    return run
+
+
+def _all(decode: Decode, images: Sequence[bytes]) -> None:
+    for image in images:
+        decode(image)
+
+
+def _image_s(run: Callable[[], None]) -> float:
+    """Seconds of the shortest of several runs; a disturbance only lengthens a run."""
+    times: list[float] = []
+    began = time.perf_counter()
+    while len(times) < LEAST_ROUNDS or time.perf_counter() - began < LIMIT_S:
+        start = time.perf_counter()
+        run()
+        times.append(max(time.perf_counter() - start, 1e-9))
+    return min(times)
+
+
+def _pil_name() -> str:
+    with contextlib.suppress(ImportError):
+        return "Pillow-SIMD" if "post" in import_module("PIL").__version__ else "PIL"
+    return "PIL"
+
+
+def _decoders() -> list[tuple[str, Decode]]:
+    """Name and function of each installed decoder."""
+    found: list[tuple[str, Decode]] = []
+    with contextlib.suppress(ImportError):
+        image: Any = import_module("PIL.Image")
+        found.append((_pil_name(), lambda data: np.asarray(image.open(io.BytesIO(data)).convert("RGB"))))
+    with contextlib.suppress(ImportError):
+        found.append(("OpenCV", _by_opencv(import_module("cv2"))))
+    for name, module in (("torchvision", "torchvision.io"), ("torchcodec", "torchcodec.decoders")):
+        with contextlib.suppress(ImportError, RuntimeError):
+            decode: Any = getattr(import_module(module), "decode_image", None)
+            if decode is not None:
+                found.append((name, _by_tensor(decode)))
+    return found
+
+
+def _by_opencv(cv2: Any) -> Decode:
+    cv2.setNumThreads(1)  # one thread for every decoder; this process ends after the measurement
+    return lambda data: cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+
+
+def _by_tensor(decode: Any) -> Decode:
+    return lambda data: decode(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode="RGB")

@@ -1,0 +1,213 @@
+"""Tries other formats, decoders and caches on the user's samples, in scratch and within seconds.
+
+Everything runs in a forked child: a crash of a library, or a state changed by a dataset, ends with the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import tempfile
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
+
+from autotune.model.what_if import PackedRead, RepeatedWork, StorageTimes
+from autotune.protocol.codec import decode, encode
+from autotune.sandbox.mounts import mounted
+from autotune.trial.observing.decoder_times import decoder_times, device_decoder_times, own_name
+from autotune.trial.observing.packed_reads import IN_MEMORY, MAX_BYTES, bytes_of, packed_reads
+from autotune.trial.observing.repeated_work import are_equal, repeated_work
+from autotune.trial.observing.sample_run import (
+    MAX_SAMPLES,
+    SampleRun,
+    indices_of,
+    limited,
+    run_samples,
+    whole_reads,
+)
+from autotune.trial.torch.patching import unwrap_all
+
+LIMIT_S = 30.0
+"""Seconds after which the child is ended, and nothing is known."""
+LEAST_READ_SHARE, LEAST_DECODE_SHARE = 0.15, 0.2
+"""Shares of a sample's time from which other formats and decoders are tried."""
+LEAST_REPEATED_SHARE = 0.2
+MOST_SINGLE_S = 500e-6
+"""Longest sample in memory for which an index with a whole batch is tried."""
+IMAGES = "images"
+
+
+class WhatIf:
+    """Tries alternatives for the training loader. The reference is weak: the script decides how long a loader lives."""
+
+    def __init__(self) -> None:
+        self._loader: Callable[[], Any] = lambda: None
+
+    def iteration_begins(self, loader: Any) -> None:
+        """Notes the loader of the running iteration."""
+        self._loader = weakref.ref(loader)
+
+    def measure(self, *, is_cuda: bool) -> StorageTimes | None:
+        """All measured times; None for a stream, or after a failure of the child.
+
+        Args:
+            is_cuda: Whether images may be decoded on the current CUDA device too.
+        """
+        loader = self._loader()
+        if loader is None or isinstance(loader.dataset, IterableDataset) or not hasattr(os, "fork"):
+            return None
+        scratch = Path(tempfile.mkdtemp(prefix="autotune-what-if-"))
+        try:
+            answer = _in_child(lambda: encode(_measured(loader, scratch)))
+            if answer is None:
+                return None
+            found = decode(StorageTimes, answer)
+            images = [path.read_bytes() for path in sorted((scratch / IMAGES).glob("*"))]
+            if is_cuda and images:
+                found = replace(found, decoders=(*found.decoders, *device_decoder_times(images)))
+            return found
+        except (OSError, ValueError):
+            return None
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _in_child(run: Callable[[], str]) -> str | None:
+    """The result of a function run in a forked child; None when the child fails, or takes too long."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads; loaders fork as well.
+        child = context.Process(target=_child, args=(run, theirs), daemon=False)
+        child.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(LIMIT_S) else None
+    except EOFError:
+        return None
+    finally:
+        child.kill()
+        child.join()
+        ours.close()
+
+
+def _child(run: Callable[[], str], answer: Any) -> None:
+    unwrap_all()
+    torch.set_num_threads(1)  # as in a worker of a loader; the parent's threads do not exist here
+    with contextlib.suppress(Exception):  # an error of the user's dataset outside of a worker
+        answer.send(run())
+
+
+def _measured(loader: Any, scratch: Path) -> StorageTimes:
+    """All times on the CPU, from this process and its children."""
+    dataset = loader.dataset
+    indices = indices_of(loader, MAX_SAMPLES)
+    batch_size = loader.batch_size or len(next(iter(loader.batch_sampler), [0])) if loader.batch_sampler else 1
+    run = run_samples(dataset, indices, loader.collate_fn, max(1, batch_size))
+    count = len(run.indices)
+    processes = max(1, loader.num_workers)
+    is_on_disk = _kind_of_mount(scratch) not in IN_MEMORY
+
+    def pack(values: list[Any]) -> tuple[PackedRead, ...]:
+        return packed_reads(list(limited(values, bytes_of, MAX_BYTES)), scratch, processes, is_on_disk=is_on_disk)
+
+    total_s = run.sample_s * count
+    cold_rate = None
+    if run.paths and not run.is_hdf5:
+        cold_s, warm_s, size = whole_reads(run.paths)
+        cold_rate = size / cold_s if size else None
+        if run.cold_share > 0:
+            extra_s = run.cold_share * max(0.0, cold_s - warm_s) * run.num_reads / max(1, len(run.paths))
+            run.times_s = [seconds + extra_s / count for seconds in run.times_s]
+            run.read_s += extra_s
+    packed: tuple[PackedRead, ...] = ()
+    if run.num_reads and run.read_s >= LEAST_READ_SHARE * total_s:
+        generator = np.random.default_rng(0)
+        packed = pack([generator.bytes(max(1, size)) for size in run.sizes])
+    if run.images:
+        (scratch / IMAGES).mkdir()
+        for number, image in enumerate(run.images):
+            (scratch / IMAGES / f"{number:03d}").write_bytes(image)
+    is_decoding = run.images and run.decode_s >= LEAST_DECODE_SHARE * total_s
+    return StorageTimes(
+        num_samples=count,
+        sample_s=run.sample_s,
+        read_s=run.read_s / count,
+        decode_s=run.decode_s / count,
+        num_reads=run.num_reads / count,
+        read_bytes=run.read_bytes // count,
+        reader="HDF5" if run.is_hdf5 else "files" if run.num_reads else "",
+        chunk_samples=run.chunk_rows,
+        cold_share=run.cold_share,
+        cold_read_bytes_per_s=cold_rate,
+        example=run.paths[0] if run.paths else "",
+        scratch_free_bytes=shutil.disk_usage(scratch).free,
+        memory_available_bytes=_available_bytes(),
+        packed=packed,
+        decoder=own_name(run.decoder) if run.decoder else "",
+        images_per_sample=run.num_images / count,
+        decoders=decoder_times(run.images) if is_decoding else (),
+        repeated=_repeated(dataset, run, pack),
+        batched_s=_batched_s(dataset, run, loader.collate_fn, max(1, batch_size)),
+        sample_times_s=tuple(run.times_s),
+    )
+
+
+def _repeated(dataset: Any, run: SampleRun, pack: Callable[[list[Any]], tuple[PackedRead, ...]]) -> RepeatedWork | None:
+    """The repeated part of building a sample; None without one worth its disk."""
+    cut = repeated_work(dataset, run.indices[: max(16, int(len(run.indices) / 2))])
+    seconds_s = cut.share * sum(run.times_s) / len(run.times_s) if cut is not None else 0.0
+    if cut is None or seconds_s < LEAST_REPEATED_SHARE * run.sample_s or seconds_s < MOST_SINGLE_S / 10:
+        return None
+    packed = pack(cut.values)
+    if not packed:
+        return None
+    return RepeatedWork(where=cut.where, first_random=cut.first_random, seconds_s=seconds_s, packed=packed)
+
+
+def _batched_s(dataset: Any, run: SampleRun, collate: Callable[[list[Any]], Any], batch_size: int) -> float | None:
+    """Seconds of a sample when the dataset is indexed with a whole batch; None when the result differs."""
+    if run.num_reads or run.sample_s > MOST_SINGLE_S or batch_size < 2 or hasattr(dataset, "__getitems__"):
+        return None
+    indices = run.indices[:batch_size]
+    try:
+        if not are_equal(_as_list(collate([dataset[index] for index in indices])), _as_list(dataset[indices])):
+            return None
+        times: list[float] = []
+        for _ in range(20):
+            began = time.perf_counter()
+            dataset[indices]
+            times.append(time.perf_counter() - began)
+    except Exception:  # a dataset that takes numbers alone
+        return None
+    return float(np.median(times)) / len(indices)
+
+
+def _as_list(batch: Any) -> Any:
+    """A batch with a list in place of a tuple, as torch joins samples."""
+    return list(batch) if isinstance(batch, tuple) else batch
+
+
+def _kind_of_mount(path: Path) -> str:
+    """Kind of the file system of a path."""
+    around = [mount for mount in mounted() if path.is_relative_to(mount.point)]
+    return max(around, key=lambda mount: len(mount.point)).kind if around else ""
+
+
+def _available_bytes() -> int:
+    """Memory that the kernel can use for pages of files; 0 without a figure."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    return 0
