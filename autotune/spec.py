@@ -11,6 +11,8 @@ DEFAULT_STORAGE = "sqlite:///studies/autotune.db"
 DEFAULT_CONFIG = "autotune.yaml"
 
 
+STARTS = ("auto", "live", "fresh")
+"""Values of `SearchSpec.start`."""
 PREFIX = "AUTOTUNE_"
 KNOB_PREFIX = f"{PREFIX}KNOB_"
 
@@ -67,6 +69,9 @@ class SearchSpec:
     device: str = "auto"
     """`auto`, `cpu`, `cuda` or `cuda:N`."""
     num_processes_per_node: int = 1
+    start: str = "auto"
+    """`live` measures several settings in one process, `fresh` starts a process for each trial, `auto` is live on a
+    GPU."""
     require_gain: bool = False
     share_gpu: bool = False
     allow_batchnorm_accumulation: bool = False

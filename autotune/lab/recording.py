@@ -120,7 +120,12 @@ def record(
             recorder = Recorder(
                 file,
                 repeats=options.repeats,
-                jobs=Jobs(spec=spec, target=target, facts=header.facts, script_settings=header.natural),
+                jobs=Jobs(
+                    spec=replace(spec, start="fresh"),
+                    target=target,
+                    facts=header.facts,
+                    script_settings=header.natural,
+                ),
                 runner=stack.enter_context(closing(open_runner(workspace, target.device, header.facts))),
                 deadline=began + options.limit_s,
                 stop=stop,

@@ -25,6 +25,8 @@ class StartKind(StrEnum):
     """A fork of a process with the script's imports."""
     PREPARED = "prepared"
     """A fork of a process that has run the script's beginning as well."""
+    LIVE = "live"
+    """A process that had measured other settings before."""
     REPLAYED = "replayed"
     """A recording."""
     FUNCTION = "function"
@@ -236,7 +238,8 @@ class TrialResult:
     start: StartKind = StartKind.COLD
     start_reason: str = ""
     """Reason against a faster start: for a cold start, against forking; for a forked start, against a prepared start;
-    for a prepared start, the place where settings begin to matter. Empty when nothing faster was tried."""
+    for a prepared start, the place where settings begin to matter. For a start in place of a live measurement, the
+    reason comes first. Empty when nothing faster was tried."""
     saved_s: float = 0.0
     """Seconds of imports, and of a prepared beginning, spent once by the parent process and not by this trial."""
     surroundings: Surroundings | None = None

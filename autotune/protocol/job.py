@@ -88,6 +88,8 @@ class TrialJob:
     """File of the tuned config, in real training."""
     diagnoses: bool = False
     """Whether the script goes on after the window for some seconds of observation."""
+    serves: bool = False
+    """Whether the process waits for another request after the measurement."""
     profiles: bool = False
     """Whether the observation writes profiles for people."""
     start_limit_s: float

@@ -14,6 +14,10 @@ class TrialPaths(NamedTuple):
 
     folder: Path
 
+    def window(self, number: int) -> TrialPaths:
+        """Files of a later measurement in the trial's process, counted from 1."""
+        return TrialPaths(self.folder / "windows" / str(number))
+
     @property
     def job(self) -> Path:
         """The TrialJob as JSON."""

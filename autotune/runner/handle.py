@@ -6,13 +6,14 @@ import os
 import select
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.host import DeviceInfo
 from autotune.model.gauges import Gauges, TrialPhase
 from autotune.model.outcome import Outcome
-from autotune.model.result import ProbeResult, RankResult, TrialResult
-from autotune.protocol.codec import decode
+from autotune.model.result import ProbeResult, RankResult, StartKind, TrialResult
+from autotune.protocol.codec import decode, encode
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.supervision import Order, SupervisorReport
@@ -58,6 +59,7 @@ class Handle:
         scan: The user's folder before the run; None with layers.
         start: The way in which the run was started.
         began: Moment of the request, in seconds of `time.monotonic`.
+        home: Files of the process; None = `paths`, for the first measurement of a process.
     """
 
     def __init__(
@@ -70,10 +72,14 @@ class Handle:
         scan: Scan | None,
         start: Start,
         began: float,
+        home: TrialPaths | None = None,
     ) -> None:
         self._job, self._paths, self._supervisor = job, paths, supervisor
         self._workspace, self._device, self._scan, self._start = workspace, device, scan, start
         self._began = began
+        self._home = home or paths
+        self._may_await, self._awaits = job.serves, False
+        """Whether the process may wait for another request after the measurement, and whether it waits."""
         self._ended_at: float | None = None
         self._stopped_at: float | None = None
         self._ending_since: float | None = None
@@ -105,6 +111,10 @@ class Handle:
                 self._supervisor.kill()
             return False
         self._progress = progress = read_progress(self._paths)
+        if self._may_await and progress.awaits:
+            self._awaits, self._ended_at = True, self._ended_at or now
+        if self._awaits:
+            return True
         if self._job.diagnoses and progress.phase is TrialPhase.ENDING:
             self.memory.looking_begins()
         overrun = self._overrun(is_quiet=progress.in_window)
@@ -170,7 +180,7 @@ class Handle:
         if verdict.outcome is Outcome.CRASHED:
             reason += self._refusal(ranks)
         surroundings = self._surroundings.found(num_strangers=self.memory.device.num_newcomers)
-        log_tail = read_log_tail(self._paths)
+        log_tail = read_log_tail(self._home)
         result = TrialResult(
             outcome=verdict.outcome,
             reason=self._advised(reason, log_tail) if verdict.outcome.is_failed else reason,
@@ -202,9 +212,51 @@ class Handle:
             if profiles_to is not None:
                 copy_profiles(self._paths, profiles_to)
         finally:
-            self._workspace.remove_trial(self._paths.folder)
+            if not self._awaits:
+                self._workspace.remove_trial(self._home.folder)
         self._start.judged(result)
         return result
+
+    @property
+    def serving(self) -> Handle | None:
+        """This handle while its process waits for another request; to be asked after `result`."""
+        return self if self._awaits and self._supervisor.poll() is None else None
+
+    def next(self, job: TrialJob, number: int) -> Handle:
+        """Asks the waiting process for another measurement; returns the handle of that measurement.
+
+        Args:
+            job: The job; differs from the process's first job in nothing that only a fresh process can change.
+            number: The number of the measurement in the process, from 1.
+
+        Raises:
+            OSError: The request cannot be written.
+        """
+        paths = self._home.window(number)
+        paths.folder.mkdir(parents=True, exist_ok=True)
+        start = replace(self._start, kind=StartKind.LIVE, reason="", server_s=0.0, judged=lambda result: None)
+        handle = Handle(
+            job,
+            paths,
+            self._supervisor,
+            self._workspace,
+            self._device,
+            self._scan,
+            start,
+            time.monotonic(),
+            home=self._home,
+        )
+        aside = paths.job.with_suffix(".part")
+        aside.write_text(encode(job))
+        aside.replace(paths.job)
+        return handle
+
+    def end(self) -> None:
+        """Ends the waiting process, and removes the process's folder."""
+        self._may_await = self._awaits = False
+        self.cancel()
+        self._collect()
+        self._workspace.remove_trial(self._home.folder)
 
     def probe_result(self) -> ProbeResult:
         """Waits for the probe, removes the probe's folder, and returns the result."""
@@ -241,7 +293,7 @@ class Handle:
     def _refusal(self, ranks: Sequence[RankResult]) -> str:
         """A sentence on a write that Landlock refused; empty without signs of a refusal."""
         errors = (f"{rank.error.kind}: {rank.error.message}" for rank in ranks if rank.error is not None)
-        return refused_by_landlock(self._workspace.protection, *errors, read_log_tail(self._paths))
+        return refused_by_landlock(self._workspace.protection, *errors, read_log_tail(self._home))
 
     def _advised(self, reason: str, printed: str) -> str:
         """The reason for a failure, with advice on a write that layers refused."""
@@ -275,11 +327,11 @@ class Handle:
 
     def _collect(self) -> tuple[Ending, tuple[RankResult, ...], str]:
         self.wait()
-        report = self._read_report()
-        if report is None:
+        report = None if self._awaits else self._read_report()
+        if report is None and not self._awaits:
             self._shared_files.note(self._tree.pids())
             self._tree.end()
-            end_strays(self._start.stray_folder or self._paths.folder, self._shared_files.note)
+            end_strays(self._start.stray_folder or self._home.folder, self._shared_files.note)
             self._shared_files.remove()
         ranks, unreadable = read_ranks(self._paths)
         status = report.status if report is not None else None
@@ -290,7 +342,7 @@ class Handle:
             exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
             signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) and not is_stopped else None,
             launch_error="" if is_stopped or report is None else report.error,
-            is_supervisor_killed=report is None,
+            is_supervisor_killed=report is None and not self._awaits,
             num_killed_by_kernel=(killed_now or 0) - (self._killed_before or 0),
             peak_memory_bytes=peaks.memory_bytes,
             peak_host_bytes=peaks.host_bytes,

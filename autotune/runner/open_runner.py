@@ -8,6 +8,7 @@ from autotune.host import DeviceInfo
 from autotune.model.facts import ScriptFacts
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_runner import ForkRunner
+from autotune.runner.live_runner import LiveRunner
 from autotune.runner.runner import Runner
 from autotune.sandbox.workspace import Workspace
 
@@ -25,7 +26,8 @@ def open_runner(workspace: Workspace, device: DeviceInfo, facts: ScriptFacts | N
     Args:
         workspace: Folder written by the runs.
         device: Device that trains.
-        facts: Facts of the probe, after which trials are forked; None = start every run cold.
+        facts: Facts of the probe, after which trials are forked, and measured live where the jobs say so; None = start
+            every run cold.
     """
     cold = ColdRunner(workspace, device)
-    return ForkRunner(cold, facts) if facts is not None else cold
+    return LiveRunner(ForkRunner(cold, facts)) if facts is not None else cold

@@ -210,6 +210,11 @@ class PreparingRun:
         """Readings of the trial's last `poll`; before the trial's start, of the preparation's."""
         return (self._handle or self._preparation.handle).gauges()
 
+    @property
+    def serving(self) -> Handle | None:
+        """The trial's handle while its process waits for another request; to be asked after `result`."""
+        return self._handle.serving if self._handle is not None else None
+
     def wait(self) -> None:
         """Waits for the end of the run, and enforces the limits."""
         while self._handle is None:

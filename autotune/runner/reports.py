@@ -48,6 +48,8 @@ class Progress:
     """Seconds of waiting for data since the start; 0 if unknown."""
     has_reported: bool = False
     """Whether a process that trained has written its last report."""
+    awaits: bool = False
+    """Whether the measurement is over, and the process waits for another request."""
 
 
 def read_progress(paths: TrialPaths) -> Progress:
@@ -74,6 +76,7 @@ def read_progress(paths: TrialPaths) -> Progress:
         num_samples=marks[Mark.SAMPLES],
         waited_s=marks[Mark.WAIT_US] / 1e6,
         has_reported=marks[Mark.REPORTED] != 0,
+        awaits=marks[Mark.AWAITS] != 0,
     )
 
 

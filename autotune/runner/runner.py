@@ -52,6 +52,32 @@ class Runner(Protocol):
         """Ends the processes kept for later runs; a later `start` makes new ones."""
 
 
+class Server(Protocol):
+    """A process that has measured, and waits for another request."""
+
+    def next(self, job: TrialJob, number: int) -> ServedRun:
+        """Asks for another measurement.
+
+        Args:
+            job: The job.
+            number: The number of the measurement in the process, from 1.
+
+        Raises:
+            OSError: The request cannot be written.
+        """
+
+    def end(self) -> None:
+        """Ends the process."""
+
+
+class ServedRun(Run, Protocol):
+    """A run whose process may go on with other settings."""
+
+    @property
+    def serving(self) -> Server | None:
+        """The process, if it waits for another request; to be asked after `result`."""
+
+
 class Supervisor(Protocol):
     """A process that runs a trial, takes orders on standard input, and reports the end on standard output."""
 

@@ -83,6 +83,7 @@ SETTING = Setting(
     moves_batch=True,
     environment=_environment,
     is_set_before_start=True,
+    not_live="the allocator reads it at the start of the process",
     read=_read,
     own_lines=(OwnLine.PREPARE,),
     by_hand="add expandable_segments:True to PYTORCH_CUDA_ALLOC_CONF before Python starts",

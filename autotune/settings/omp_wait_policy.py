@@ -61,6 +61,7 @@ SETTING = Setting(
     features=Features(compute=_features, loader=_features),
     environment=_environment,
     is_set_before_start=True,
+    not_live="the OpenMP runtime reads it at the start of the process",
     read=lambda: wait_policy_in_force().value,
     own_lines=(OwnLine.PREPARE,),
     by_hand=f"set {VARIABLE}=PASSIVE before Python starts",

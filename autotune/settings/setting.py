@@ -181,6 +181,8 @@ class Setting(NamedTuple):
     """Variables for a value before Python starts, given the variables of the user."""
     is_set_before_start: bool = False
     """Nothing but the environment puts the setting in force."""
+    not_live: str = ""
+    """Why no running process can change the setting; empty when every step's end suffices."""
     write: Callable[[Any], None] | None = None
     """Puts a value in force in this process."""
     is_written_again: bool = False

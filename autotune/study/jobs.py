@@ -45,6 +45,13 @@ class Jobs:
         """Settings set through the script's own arguments."""
         return all_maps(self.spec.maps, self.facts)
 
+    @property
+    def _is_live(self) -> bool:
+        """Whether a process goes on with other settings after a trial."""
+        if self.spec.start == "auto":
+            return not self.target.device.is_cpu
+        return self.spec.start == "live"
+
     def probe(self) -> TrialJob:
         """The job of the unchanged script."""
         start_limit_s = min(PROBE_START_LIMIT_S, self.spec.budget_s)
@@ -60,7 +67,7 @@ class Jobs:
         """The job of one step with the batch in parts, for a loss with a mean."""
         assert self.facts is not None
         facts = replace(self.facts, loss_reduction=LossReduction.MEAN)
-        return replace(self.trial(settings), mode=Mode.SPLIT_PROBE, facts=facts)
+        return replace(self.trial(settings), mode=Mode.SPLIT_PROBE, facts=facts, serves=False)
 
     def trial(
         self,
@@ -83,6 +90,7 @@ class Jobs:
             incumbent=None if is_final else incumbent,
             start_limit_s=start_limit_s,
             total_limit_s=start_limit_s + TOTAL_SLACK_S + STEPS_IN_TRIAL * self.facts.step_s,
+            serves=self._is_live and not is_final,
         )
 
     def batch_probe(self, settings: Settings, factor: int) -> TrialJob:
@@ -119,6 +127,7 @@ class Jobs:
         settings: Settings | None,
         start_limit_s: float,
         total_limit_s: float,
+        serves: bool = False,
         environment: tuple[tuple[str, str], ...] = (),
         window: WindowRule | None = None,
         incumbent: float | None = None,
@@ -148,4 +157,5 @@ class Jobs:
             samples_per_step=self.spec.samples_per_step,
             start_limit_s=start_limit_s,
             total_limit_s=total_limit_s,
+            serves=serves,
         )

@@ -43,6 +43,7 @@ def search(
     force: bool = False,
     seed: int | None = None,
     device: str | None = None,
+    start: str | None = None,
     share_gpu: bool = False,
     protection: str | None = None,
     unprotected: bool = False,
@@ -53,11 +54,11 @@ def search(
 ) -> SearchResult:
     """The result of a search for the fastest settings of a training script, under a memory cap.
 
-    The script runs many times for a few seconds, each time in a new process; files that the script writes are thrown
-    away. The best settings go into a tuned config at the path `result.config`. `result.document()` is the document of
-    `autotune search --json`. Options without an argument come from AUTOTUNE_* variables, then from `study.toml`, then
-    from the defaults. An interrupt (KeyboardInterrupt) ends the running trial; finished trials are stored, and `resume`
-    goes on.
+    The script is measured many times for a few seconds, in new processes or live under other settings; files that the
+    script writes are thrown away. The best settings go into a tuned config at the path `result.config`.
+    `result.document()` is the document of `autotune search --json`. Options without an argument come from AUTOTUNE_*
+    variables, then from `study.toml`, then from the defaults. An interrupt (KeyboardInterrupt) ends the running trial;
+    finished trials are stored, and `resume` goes on.
 
     Args:
         script: The training script; relative to `cwd`.
@@ -83,6 +84,8 @@ def search(
         force: Overwrite whatever is at `out`.
         seed: Of the search, 0 to 4294967295.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        start: `live` to measure several settings in one process of the script, `fresh` for one process for each, `auto`
+            (live on a GPU).
         share_gpu: Measure although other processes use the device.
         protection: Protection of the user's files from trials: `auto` (the best permitted by the system), `layers`,
             `landlock` or `none`.

@@ -39,6 +39,7 @@ class Kind(Enum):
     EFFECTIVE_BATCH = auto()
     DEVICE = auto()
     PROTECTION = auto()
+    START = auto()
     TABLE = auto()
     SWITCH = auto()
 
@@ -317,6 +318,15 @@ OPTIONS = (
         metavar="auto|cpu|cuda[:N]",
         verbs=STARTING,
         spec_field="device",
+    ),
+    SearchOption(
+        name="start",
+        kind=Kind.START,
+        help="How settings are measured: live, several in one process of the script, or each in a fresh process.",
+        default="auto, live on a GPU",
+        metavar="auto|live|fresh",
+        verbs=SEARCH,
+        spec_field="start",
     ),
     SearchOption(
         name="require_gain",

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from autotune.errors import AutotuneError, UsageError
 from autotune.protocol.protection import BEST, Protection
 from autotune.space.ranges import parse_range
+from autotune.spec import STARTS
 from autotune.study_file.search_options import BY_NAME, KEYS, Kind
 from autotune.units import parse_memory_cap, parse_seconds
 
@@ -94,6 +95,13 @@ def _protection(value: str) -> str:
     return value
 
 
+def _start(value: str) -> str:
+    if value not in STARTS:
+        words = f"{value!r} is none of {', '.join(STARTS)}."
+        raise _refuse(UsageError(words, "Leave it away to have what suits the device."))
+    return value
+
+
 def _text(value: object) -> object:
     """A setting's value in the words of the command line; lists become `a,b,c`."""
     if isinstance(value, bool):
@@ -139,6 +147,7 @@ TYPES: dict[Kind, Any] = {
     Kind.EFFECTIVE_BATCH: Annotated[str, AfterValidator(_effective_batch)],
     Kind.DEVICE: Annotated[str, AfterValidator(_device)],
     Kind.PROTECTION: Annotated[str, AfterValidator(_protection)],
+    Kind.START: Annotated[str, AfterValidator(_start)],
     Kind.TABLE: dict[Name, SettingText],
     Kind.SWITCH: bool,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +17,9 @@ from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
 from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
+from autotune.trial.live.windows import Windows
 from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
-from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
+from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord, SwitchedError
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
@@ -28,9 +30,11 @@ from autotune.trial.report.trial_report import TrialReport
 from autotune.trial.start import forked_heap
 from autotune.trial.start.early_seams import Prelude
 from autotune.trial.step.losses import LossWatch
+from autotune.trial.step.memory_format import align_states
 from autotune.trial.torch.allocator import AllocatorWatch
 from autotune.trial.torch.batch_structure import length_of
 from autotune.trial.torch.device_clock import clock_for
+from autotune.trial.torch.patching import Restore, recorded, unwrap
 
 if TYPE_CHECKING:
     from autotune.trial.observing.observer import Observer
@@ -58,17 +62,34 @@ class MeasuredSession:
         paths: The trial's files.
         times: Times of the trial's parts so far.
         prelude: The seams attached before the settings were known.
+        windows: The measurements of this process; None to end the process after the report.
+        before: The measurement before in this process, after its `remove`; None for the first.
     """
 
-    def __init__(self, job: TrialJob, paths: TrialPaths, times: PartTimes, prelude: Prelude) -> None:
+    def __init__(
+        self,
+        job: TrialJob,
+        paths: TrialPaths,
+        times: PartTimes,
+        prelude: Prelude,
+        *,
+        windows: Windows[MeasuredSession] | None = None,
+        before: MeasuredSession | None = None,
+    ) -> None:
+        self._batch_source: BatchSource
+        self._report: TrialReport
         self._job, self._paths, self._times = job, paths, times
         self._prelude = prelude
-        self._applied = AppliedSettings(job, prelude.steps)
+        self._windows = windows
+        self._seams: list[Restore] = []
+        self._epoch_before = before._batch_source.epoch if before is not None else None
+        """The running iteration under the settings before; None in the first measurement."""
+        self._applied = AppliedSettings(job, prelude.steps, prelude.loaders)
         self._steps = self._applied.steps
         self._allocator = AllocatorWatch()
         loader = job.facts.loader if job.facts is not None else None
         self._has_loader = loader is not None
-        num_passes = loader.num_passes_before_training if loader is not None else 0
+        num_passes = loader.num_passes_before_training if loader is not None and before is None else 0
         self._batch_source = BatchSource(self._steps, self._start_meter, num_passes_before_training=num_passes)
         self._batch_source.batch_factor = job.request.batch_probe_factor
         self._observer: Observer | None = None
@@ -91,9 +112,29 @@ class MeasuredSession:
             paths, times, self._applied, self._batch_source, self._losses, self._allocator, has_loader=self._has_loader
         )
         self._report.observer = self._observer
+        if before is not None:
+            self._report.set_by_script = before._report.set_by_script
 
     def install(self) -> None:
         """Attaches to torch, and puts the settings in force."""
+        with recorded() as self._seams:
+            self._install()
+
+    def remove(self) -> bool:
+        """Detaches from torch, and takes the settings back; False when some settings stay in force."""
+        is_clean = self._applied.remove()
+        is_clean = unwrap(self._seams) and is_clean
+        self._applied.loaders.retire()
+        self._steps.begin_anew()
+        self._meter = None
+        return is_clean
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self._report.world_size
+
+    def _install(self) -> None:
         self._times.install()
         self._allocator.install()
         self._applied.install()
@@ -105,6 +146,9 @@ class MeasuredSession:
         loaders.built = self._built
         loaders.iterates = self._iterates
         loaders.iterated = self._iterated
+        loaders.goes_on = self._goes_on
+        if self._epoch_before is not None:
+            self._applied.roots.prepare.append(lambda _: align_states(self._steps.optimizers))
         self._batch_source.before_next(*self._applied.before_batch)
         self._batch_source.at_epoch_end(self._applied.epoch_ends)
         self._losses.install()
@@ -170,6 +214,12 @@ class MeasuredSession:
             self._batch_source.iterated(record, loader, iterator)
             if loader.num_workers > 0:
                 self._prelude.loader_has_workers()
+
+    def _goes_on(self, before: Any, iterator: Any) -> None:
+        """Lets an epoch of the script go on under these settings."""
+        epoch = self._batch_source.epoch
+        if self._epoch_before is not None and self._epoch_before.is_of(before) and epoch.is_of(iterator):
+            epoch.goes_on(self._epoch_before)
 
     def _start_meter(self, num_workers: int, num_queued: int) -> Meter:
         forked_heap.settle()  # Only now: the first step does not wait for it.
@@ -244,7 +294,8 @@ class MeasuredSession:
             self._report.has_unseen_queue = may_read_ahead()
             self._start_meter(0, UNSEEN_QUEUE if self._report.has_unseen_queue else 0)
         else:
-            self._meter.arrive()
+            with suppress(SwitchedError):
+                self._meter.arrive()
 
     # The end ---------------------------------------------------------------------------------------------------
 
@@ -263,6 +314,8 @@ class MeasuredSession:
     def _finish(self, reason: StopReason) -> None:
         status = RankStatus.RACED_OUT if reason is StopReason.RACED_OUT else RankStatus.MEASURED
         self._report.write(status, is_converged=reason is StopReason.CONVERGED)
+        if self._windows is not None and not self._batch_source.is_read_ahead and self._applied.loaders.may_switch:
+            self._windows.go_on(self)
         self._end_process()
 
     def _end_process(self) -> None:

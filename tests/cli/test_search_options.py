@@ -45,6 +45,7 @@ EXAMPLES = {
     "force": True,
     "seed": 7,
     "device": "cuda:1",
+    "start": "live",
     "require_gain": True,
     "share_gpu": True,
     "protection": "landlock",
@@ -69,6 +70,7 @@ PYTHON_TYPES = {
     Kind.EFFECTIVE_BATCH: str | None,
     Kind.DEVICE: str | None,
     Kind.PROTECTION: str | None,
+    Kind.START: str | None,
     Kind.SWITCH: bool,
 }
 TABLE_TYPES = {

@@ -40,11 +40,12 @@ class AppliedSettings:
     Args:
         job: A job with settings.
         steps: The watch over the optimizers, if the caller has installed the watch already.
+        loaders: The watch over the loaders, if earlier settings of this process have used the watch already.
     """
 
-    def __init__(self, job: TrialJob, steps: Steps | None = None) -> None:
+    def __init__(self, job: TrialJob, steps: Steps | None = None, loaders: Loaders | None = None) -> None:
         assert job.request.settings is not None and job.script_settings is not None and job.facts is not None
-        self.loaders, self.roots = Loaders(), Roots()
+        self.loaders, self.roots = loaders if loaders is not None else Loaders(), Roots()
         self.steps = steps if steps is not None else Steps()
         self.claims: set[Group] = set(job.facts.claims)
         self._loader_settings: dict[str, Value] = {}
@@ -58,6 +59,8 @@ class AppliedSettings:
         self._changes_format = False
         self._region: AutocastRegion | None = None
         self._gradients: Gradients | None = None
+        self._ways_back: list[Callable[[], None]] = []
+        """Functions that take back settings of the process without an entry in the registry's `write`."""
 
     def install(self) -> None:
         """Attaches the seams of all settings that differ from the script's own."""
@@ -72,8 +75,24 @@ class AppliedSettings:
         if Group.THREADS not in self.claims:
             environment_seams.apply_threads(self._asked, self._script_settings)
         if Group.KERNELS not in self.claims:
-            environment_seams.apply_kernels(self._asked, self._script_settings, self.roots)
+            environment_seams.apply_kernels(
+                self._asked, self._script_settings, self.roots, keeps_graphs=self._job.serves
+            )
         self.roots.install()
+
+    def remove(self) -> bool:
+        """Takes back all settings except wrapped functions of torch; False when a root cannot be unwrapped."""
+        if self._region is not None:
+            self._region.close()
+        models = self.roots.modules
+        is_clean = self.roots.remove()
+        if Group.KERNELS not in self.claims:
+            environment_seams.take_back_kernels(self._asked, self._script_settings, models)
+        if Group.THREADS not in self.claims:
+            environment_seams.take_back_threads(self._asked, self._script_settings)
+        for way_back in self._ways_back:
+            way_back()
+        return is_clean
 
     def is_training(self, key: str) -> bool:
         """Whether a loader built at this place is the training loader."""
@@ -142,7 +161,9 @@ class AppliedSettings:
 
     def _limit_memory(self) -> None:
         if not self._is_cpu:
-            environment_seams.apply_memory(self._asked, self._job.cap_fraction)
+            way_back = environment_seams.apply_memory(self._asked, self._job.cap_fraction)
+            if way_back is not None:
+                self._ways_back.append(way_back)
 
     def _copy_without_waiting(self) -> None:
         if not self._is_cpu and Group.TRANSFER not in self.claims:
@@ -166,7 +187,7 @@ class AppliedSettings:
             )
             self._gradients.install()
         if precision is Precision.TF32:
-            use_tf32()
+            self._ways_back.append(use_tf32())
         elif precision in (Precision.BF16, Precision.FP16):
             self._region = AutocastRegion(self._job.device, precision)
             self._region.install(self.roots)

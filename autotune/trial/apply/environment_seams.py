@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -30,17 +30,47 @@ def settle_threads() -> None:
     torch.get_num_threads()
 
 
-def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots) -> None:
-    """Sets torch's switches for kernels, and prepares every root."""
+def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots, *, keeps_graphs: bool = False) -> None:
+    """Sets torch's switches for kernels, and prepares every root.
+
+    Args:
+        asked: The settings to put in force.
+        script_settings: The script's own settings.
+        roots: Find the models.
+        keeps_graphs: Whether compiled models are kept for later measurements of this process.
+    """
     _write(Group.KERNELS, asked, script_settings, roots)
     for name, seam in MODEL_SEAMS.items():
         is_on, was_on = getattr(asked, name), getattr(script_settings, name)
-        action = seam.apply if is_on else seam.undo
+        action: Callable[..., None] | None = seam.apply if is_on else seam.undo
         if is_on == was_on or action is None:
             continue
+        if is_on and keeps_graphs and seam.has_graph:
+            action = partial(action, kind=_graph_kind(asked))
         roots.prepare.append(action)
         roots.convert_inputs = (seam.input_on if is_on else seam.input_off) or roots.convert_inputs
         roots.stops_at_first = roots.stops_at_first or seam.is_for_one_root
+
+
+def take_back_kernels(asked: Settings, script_settings: Settings, models: Iterable[torch.nn.Module]) -> None:
+    """Returns the process and the models to the script's own settings, after `apply_kernels`."""
+    _write(Group.KERNELS, script_settings, asked)
+    for model in models:
+        for name, seam in MODEL_SEAMS.items():
+            is_on, was_on = getattr(asked, name), getattr(script_settings, name)
+            action = (seam.undo or seam.forget) if is_on else seam.apply
+            if is_on != was_on and action is not None:
+                action(model)
+
+
+def take_back_threads(asked: Settings, script_settings: Settings) -> None:
+    """Returns torch to the script's own threads, after `apply_threads`."""
+    _write(Group.THREADS, script_settings, asked)
+
+
+def _graph_kind(settings: Settings) -> tuple[Any, ...]:
+    """The values of all settings that change the model's graph."""
+    return tuple(getattr(settings, setting.name) for setting in SETTINGS if setting.changes_graph)
 
 
 def _write(group: Group, asked: Settings, script_settings: Settings, roots: Roots | None = None) -> None:
@@ -61,11 +91,14 @@ def _write_again(write: Callable[[Any], None], value: Any, _: torch.nn.Module) -
     write(value)
 
 
-def apply_memory(asked: Settings, cap_fraction: float) -> None:
-    """Limits the caching allocator to the smaller of the setting's and the cap's share, when CUDA starts."""
+def apply_memory(asked: Settings, cap_fraction: float) -> Callable[[], None] | None:
+    """Limits the caching allocator to the smaller of the setting's and the cap's share, when CUDA starts.
+
+    Returns:
+        The way back; None without a limit.
+    """
     fraction = min(asked.memory_fraction, cap_fraction)
-    if fraction < 1.0:
-        allocator.limit_share(fraction)
+    return allocator.limit_share(fraction) if fraction < 1.0 else None
 
 
 def apply_transfer(asked: Settings, script_settings: Settings) -> CopyCount | None:

@@ -22,7 +22,7 @@ from autotune.trial.torch import torch_names
 class ModelSeam:
     """How a setting changes a model, and how the change is read back."""
 
-    apply: Callable[[torch.nn.Module], None]
+    apply: Callable[..., None]
     """Switches the setting on in a model."""
     observe: Callable[[Sequence[torch.nn.Module]], Value | None]
     """The value in force in the training models; None = unknown."""
@@ -34,6 +34,10 @@ class ModelSeam:
     """Conversion of every argument of a model with the setting switched off."""
     is_for_one_root: bool = False
     """True when the seam takes the first root module only, and ends the search for root modules."""
+    has_graph: bool = False
+    """True when `apply` also takes a `kind`: the values of all settings that change the model's graph."""
+    forget: Callable[[torch.nn.Module], None] | None = None
+    """Notes between two measurements of a process that the setting is off again, for a seam without `undo`."""
 
 
 def _undo_channels_last(model: torch.nn.Module) -> None:
@@ -62,6 +66,8 @@ MODEL_SEAMS: Mapping[str, ModelSeam] = MappingProxyType(
             apply=torch_names.compile_in_place,
             observe=_observe_compile,
             is_for_one_root=True,
+            has_graph=True,
+            forget=torch_names.forget_compiled,
         ),
     }
 )

@@ -6,9 +6,11 @@ where the script built this loader. Later trials override the arguments of the l
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from autotune.settings import INERT_WITHOUT_WORKERS
+from autotune.settings import DEFAULT_PREFETCH_FACTOR, INERT_WITHOUT_WORKERS
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import LongBatchSampler, length_of
 from autotune.trial.torch.patching import unwrap_all, wrap
@@ -33,6 +35,13 @@ _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 _STANDARD_LIBRARY = str(Path(inspect.__file__).resolve().parent) + os.sep
 
 
+class SwitchedError(BaseException):
+    """Unwinds a call of the old settings after a switch; the seams then call the new settings.
+
+    No `except Exception` of a script catches the error, and the seams catch every single one.
+    """
+
+
 NextBatch = Callable[[Any, Callable[[Any], Any]], Any]
 """Gives the next batch, called with the iterator and the original `__next__`."""
 
@@ -40,10 +49,12 @@ NextBatch = Callable[[Any, Callable[[Any], Any]], Any]
 class LoaderRecord:
     """The construction site of a DataLoader, without a reference to the loader, which a script may drop at any time."""
 
-    __slots__ = ("_place", "is_iterated", "key")
+    __slots__ = ("_place", "is_iterated", "key", "num_switches")
 
-    def __init__(self, key: str, place: _Place) -> None:
+    def __init__(self, key: str, place: _Place, num_switches: int = 0) -> None:
         self.key = key
+        self.num_switches = num_switches
+        """Switches of settings in this process before the loader got its arguments."""
         self.is_iterated = False
         """Whether the script has begun to iterate over the loader."""
         self._place = place
@@ -82,6 +93,11 @@ class Loaders:
         """Called once per iteration; returns a replacement of `__next__`, or None to keep the original."""
         self.length_asked: Callable[[LoaderRecord], None] | None = None
         """Called when code asks for a loader's length."""
+        self.goes_on: Callable[[Any, Any], None] | None = None
+        """Called with an iterator of earlier settings, and with the new iterator in the same loop of the script."""
+        self._num_switches = 0
+        self._running: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Iterators with batches by `taker`."""
         self._places: dict[str, list[_Place]] = {}
         self._num_built = 0
         self._signature = inspect.signature(DataLoader.__init__)
@@ -97,17 +113,54 @@ class Loaders:
         if torch_names.WORKER_MODULE is not None:
             wrap(torch_names.WORKER_MODULE, torch_names.WORKER_LOOP, _without_seams)
 
+    @property
+    def may_switch(self) -> bool:
+        """Whether every running iteration can go on under other settings: False after the script drops a loader."""
+        return all(iterator._autotune_loader() is not None for iterator in self._running)
+
+    def retire(self) -> None:
+        """Ends the workers of the running iterations; their next batch comes from a new iteration."""
+        self._num_switches += 1
+        for iterator in tuple(self._running):
+            loader = iterator._autotune_loader()
+            if hasattr(iterator, torch_names.SHUTDOWN_WORKERS):
+                getattr(iterator, torch_names.SHUTDOWN_WORKERS)()
+            if getattr(loader, torch_names.PERSISTENT_ITERATOR, None) is iterator:
+                setattr(loader, torch_names.PERSISTENT_ITERATOR, None)
+            iterator._autotune_take = functools.partial(self._begin_anew, loader)
+        self._running.clear()
+
+    def _begin_anew(self, loader: Any, iterator: Any, _: Callable[[Any], Any]) -> Any:
+        """The first batch of a new iteration under new settings, in the place of an iterator of the script."""
+        # A framework's own `__iter__` may do more than start an iteration.
+        successor = DataLoader.__iter__(loader)
+        iterator._autotune_successor = successor
+        iterator._autotune_take = _from_successor
+        if self.goes_on is not None:
+            self.goes_on(iterator, successor)
+        return next(successor)
+
+    def _rearrange(self, record: LoaderRecord, loader: Any) -> None:
+        """Gives a loader from before a switch the arguments of the present settings."""
+        arguments = dict(loader._autotune_arguments)
+        rearrange(loader, self.override(record.key, arguments) if self.override is not None else arguments)
+        record.is_iterated = False
+        record.num_switches = self._num_switches
+        if self.built is not None:
+            self.built(record, loader)
+
     def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
             bound = self._signature.bind(loader, *args, **kwargs)
             arguments = dict(bound.arguments)
             arguments.pop("self")
             key, place = self._key(arguments.get("dataset"))
+            own = arguments
             if self.override is not None:
                 arguments = self.override(key, arguments)
             original(loader, **arguments)
-            record = LoaderRecord(key, place)
-            loader._autotune_record = record
+            record = LoaderRecord(key, place, self._num_switches)
+            loader._autotune_record, loader._autotune_arguments = record, own
             if self.built is not None:
                 self.built(record, loader)
 
@@ -118,10 +171,18 @@ class Loaders:
             record = getattr(loader, "_autotune_record", None)
             if record is None:
                 return original(loader)
+            take = self.taker(record) if self.taker is not None else None
+            if take is not None and record.num_switches != self._num_switches:
+                self._rearrange(record, loader)
             if self.iterates is not None:
-                self.iterates(record, loader)
+                try:
+                    self.iterates(record, loader)
+                except SwitchedError:
+                    return iterate(loader)
             iterator = original(loader)
-            iterator._autotune_take = self.taker(record) if self.taker is not None else None
+            iterator._autotune_take = take
+            if take is not None:
+                self._running.add(iterator)
             record.iterated()
             if self.iterated is not None:
                 self.iterated(record, loader, iterator)
@@ -132,7 +193,12 @@ class Loaders:
     def _wrap_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def next_batch(iterator: Any) -> Any:
             take = getattr(iterator, "_autotune_take", None)
-            return original(iterator) if take is None else take(iterator, original)
+            if take is None:
+                return original(iterator)
+            try:
+                return take(iterator, original)
+            except SwitchedError:
+                return next_batch(iterator)
 
         return next_batch
 
@@ -226,6 +292,43 @@ def override_arguments(arguments: dict[str, Any], changes: dict[str, Any]) -> di
         for name in (*INERT_WITHOUT_WORKERS, "timeout", "multiprocessing_context"):
             result.pop(name, None)
     return result
+
+
+def rearrange(loader: Any, arguments: dict[str, Any]) -> None:
+    """Gives a built loader other arguments, in place: the script and its framework hold the loader.
+
+    Args:
+        loader: The loader, without a running iteration.
+        arguments: Arguments of `DataLoader.__init__`, by name, as `override_arguments` returns them.
+    """
+    num_workers = arguments.get("num_workers", 0)
+    queue = arguments.get("prefetch_factor") or DEFAULT_PREFETCH_FACTOR
+    # The loader's setter refuses changes.
+    vars(loader).update(
+        num_workers=num_workers,
+        prefetch_factor=queue if num_workers else None,
+        persistent_workers=bool(arguments.get("persistent_workers", False)),
+        pin_memory=bool(arguments.get("pin_memory", False)),
+        timeout=arguments.get("timeout", 0),
+    )
+    if num_workers:
+        loader.multiprocessing_context = arguments.get("multiprocessing_context")
+    asked = arguments.get("batch_sampler")
+    size = arguments.get("batch_size", 1) if asked is None else getattr(asked, "batch_size", None)
+    sampler = vars(loader).get("batch_sampler")
+    if size is not None and sampler is not None and getattr(sampler, "batch_size", None) != size:
+        vars(loader)["batch_sampler"] = resized_batch_sampler(sampler, size)
+        if asked is None:
+            vars(loader)["batch_size"] = size
+
+
+def _from_successor(iterator: Any, _: Callable[[Any], Any]) -> Any:
+    """The next batch of the latest iteration in the place of an iterator."""
+    latest = iterator._autotune_successor
+    while (later := getattr(latest, "_autotune_successor", None)) is not None:
+        latest = later
+    iterator._autotune_successor = latest
+    return next(latest)
 
 
 def resized_batch_sampler(sampler: Any, batch_size: int) -> Any:

@@ -131,6 +131,15 @@ class RunningEpoch:
             except Exception:  # an unreadable batch: the script might leave it out
                 return None
 
+    def goes_on(self, before: RunningEpoch) -> None:
+        """Notes that the script sees this iteration and an earlier iteration as a single epoch.
+
+        Args:
+            before: The iteration under the settings before a switch.
+        """
+        self.num_given = self._num_before = before.num_given
+        self._shown_length = self.num_until_end = before._shown_length
+
     def begin_next(self) -> None:
         """Begins the next epoch, and lets the script's iterator go on in the next epoch."""
         _, loader = self._alive()

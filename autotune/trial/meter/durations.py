@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -27,6 +27,13 @@ class PartTimes:
     def __init__(self, *, asked_at: float, ready_at: float, attached_at: float) -> None:
         self._began = {"start": asked_at, "imports": ready_at, "preparation": attached_at}
         self._device: tuple[float, float] | None = None
+
+    @classmethod
+    def after_switch(cls, asked_at: float) -> Self:
+        """Times of a measurement in a process that has measured before; the first part is the switch."""
+        times = cls(asked_at=asked_at, ready_at=asked_at, attached_at=asked_at)
+        times._began = {"switch": asked_at}
+        return times
 
     def install(self) -> None:
         """Attaches to the first use of CUDA, when the process registers with the driver."""

@@ -20,6 +20,7 @@ from autotune.trial.run_session import RunSession
 from autotune.trial.start import active_session
 from autotune.trial.start.early_seams import Prelude
 from autotune.trial.start.prepared_start import PreparedSession
+from autotune.trial.start.serving import first_session
 from autotune.trial.trial_session import MeasuredSession
 
 
@@ -53,6 +54,6 @@ def install(ready_at: float | None = None) -> None:
         else:
             ready_at = attached_at if ready_at is None else ready_at
             times = PartTimes(asked_at=started_at, ready_at=ready_at, attached_at=attached_at)
-            session = MeasuredSession(job, paths, times, prelude)
+            session = first_session(job, paths, times, prelude)
     session.install()
     active_session.session = session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from autotune.trial.loader.loaders import Loaders
 from autotune.trial.report import rank_report
 from autotune.trial.step import schedulers
 from autotune.trial.step.steps import Steps
@@ -20,10 +21,11 @@ class Endings(Protocol):
 
 
 class Prelude:
-    """Watches the script's optimizers, schedulers and end."""
+    """Watches the script's optimizers, schedulers and end; keeps the watches of all measurements of this process."""
 
     def __init__(self) -> None:
         self.steps = Steps()
+        self.loaders = Loaders()
         self.session: Endings | None = None
         """Receiver of the script's end; None before the settings are known, when only the tuner watches for the end."""
         self._end_watch = rank_report.EndWatch(self._error, self._end)

@@ -26,25 +26,12 @@ from autotune.protocol.supervision import SupervisorSpec
 from autotune.sandbox import redirect
 from autotune.trial.start import fork_hazards, forked_heap
 from autotune.trial.start.forked_environment import change_environment, renew_redirection
-from autotune.trial.torch.patching import rebindable
+from autotune.trial.torch.patching import make_rebindable
 
 INTERRUPTED = 256
 """Status of a script that ended by an interrupt; no script can exit with this number."""
 LAZY_PACKAGES = ("torch._inductor", "triton")
 """Packages for compilation: the first compilation imports them, and the import may start processes."""
-IMPORTED_BY_NAME = (
-    ("torch.autograd", "backward"),
-    ("torch.cuda", "is_available"),
-    ("torch.cuda", "device_count"),
-    ("torch.cuda", "set_device"),
-    ("torch.cuda", "reset_peak_memory_stats"),
-    ("torch.nn.utils", "clip_grad_norm_"),
-    ("torch.nn.utils", "clip_grad_value_"),
-    ("torch.nn.utils", "clip_grads_with_norm_"),
-    ("torch.nn.utils.clip_grad", "clip_grad_norm_"),
-    ("torch.nn.utils.clip_grad", "clip_grad_value_"),
-)
-"""Functions that trials wrap after the imports; modules may have imported the functions by name by now."""
 
 
 def preload(names: Sequence[str]) -> None:
@@ -56,9 +43,7 @@ def preload(names: Sequence[str]) -> None:
     torch = importlib.import_module("torch")
     if REDIRECT in os.environ:
         redirect.install_torch(torch)
-    for module, function in IMPORTED_BY_NAME:
-        if hasattr(importlib.import_module(module), function):
-            rebindable(sys.modules[module], function)
+    make_rebindable()
     for name in names:
         if not name.startswith(LAZY_PACKAGES):
             try:

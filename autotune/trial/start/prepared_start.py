@@ -31,6 +31,7 @@ from autotune.trial.start.early_seams import Prelude
 from autotune.trial.start.fork_state import ForkState, Standard, is_known, why_not_restorable
 from autotune.trial.start.known_devices import KnownDevices
 from autotune.trial.start.prelude_end import Seam
+from autotune.trial.start.serving import first_session
 from autotune.trial.trial_session import MeasuredSession
 
 WHO = "the script's beginning"
@@ -126,7 +127,7 @@ class PreparedSession:
         job = decode(TrialJob, paths.job.read_text())
         times = PartTimes(asked_at=float(os.environ[STARTED_AT]), ready_at=now, attached_at=now)
         self._prelude.steps.policy = None
-        self._session = active_session.session = MeasuredSession(job, paths, times, self._prelude)
+        self._session = active_session.session = first_session(job, paths, times, self._prelude)
         self._session.install()
         self._devices.catch_up()
 

@@ -61,7 +61,14 @@ class AutocastRegion:
         return backward
 
 
-def use_tf32() -> None:
-    """Lets fp32 matrix products and convolutions run on TF32 units, for the whole process."""
+def use_tf32() -> Callable[[], None]:
+    """Lets fp32 matrix products and convolutions run on TF32 units, for the whole process; returns the way back."""
+    before = torch_names.matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
+
+    def undo() -> None:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+    return undo

@@ -25,6 +25,24 @@ def convert_weights(root: torch.nn.Module, memory_format: torch.memory_format = 
             tensor.data = tensor.data.contiguous(memory_format=memory_format)
 
 
+def align_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Puts gradients and the state of optimizers in the memory formats of their parameters.
+
+    A fresh process builds both after the conversion of the weights, and in the same format.
+    """
+    for optimizer in optimizers:
+        for parameter, state in optimizer.state.items():
+            if not isinstance(parameter, torch.Tensor) or not _is_convertible(parameter.data):
+                continue
+            is_last = parameter.is_contiguous(memory_format=torch.channels_last)
+            layout = torch.channels_last if is_last else torch.contiguous_format
+            if parameter.grad is not None and _is_convertible(parameter.grad):
+                parameter.grad = parameter.grad.contiguous(memory_format=layout)
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor) and _is_convertible(value) and value.shape == parameter.shape:
+                    state[name] = value.contiguous(memory_format=layout)
+
+
 def convert_input(value: Any, memory_format: torch.memory_format = torch.channels_last) -> Any:
     """An argument of a model with all images in a memory format, nested images included.
 

@@ -40,6 +40,8 @@ class Roots:
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._is_inside = False
         self._restore: Callable[[], None] | None = None
+        self._before: weakref.WeakKeyDictionary[torch.nn.Module, tuple[Any, Any]] = weakref.WeakKeyDictionary()
+        """For each wrapped root, the content of the slot before and after all changes; without a slot, the hook."""
 
     @property
     def modules(self) -> tuple[torch.nn.Module, ...]:
@@ -55,6 +57,20 @@ class Roots:
         if self._restore is not None:
             self._restore()
             self._restore = None
+
+    def remove(self) -> bool:
+        """Ends the search and unwraps all roots; False when a root was wrapped again by somebody else."""
+        self.stop()
+        is_clean = True
+        for module, (before, ours) in list(self._before.items()):
+            if not torch_names.HAS_CALL_SLOT:
+                ours.remove()
+            elif torch_names.own_call(module) is ours:
+                torch_names.set_outer_call(module, before)
+            else:
+                is_clean = False
+        self._before.clear()
+        return is_clean
 
     def _wrap_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -83,18 +99,19 @@ class Roots:
         self._modules.add(module)
         if self.stops_at_first:
             self.stop()
+        before = torch_names.own_call(module) if torch_names.HAS_CALL_SLOT else None
         for action in self.prepare:
             action(module)
-        if not self.before_call and self.convert_inputs is None:
-            return
         if torch_names.HAS_CALL_SLOT:
-            torch_names.set_outer_call(module, self._outer(torch_names.outer_call(module)))
-        else:
-            module.register_forward_pre_hook(self._hook, with_kwargs=True)
+            if self.before_call or self.convert_inputs is not None:
+                torch_names.set_outer_call(module, self._outer(torch_names.outer_call(module)))
+            self._before[module] = before, torch_names.own_call(module)
+        elif self.before_call or self.convert_inputs is not None:
+            self._before[module] = None, module.register_forward_pre_hook(self._hook, with_kwargs=True)
 
     def _outer(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def outer(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = self._before(args, kwargs)
+            args, kwargs = self._prepared(args, kwargs)
             if self.around_again is not None and torch_names.is_in_backward():
                 with self.around_again():
                     return inner(*args, **kwargs)
@@ -103,9 +120,9 @@ class Roots:
         return outer
 
     def _hook(self, _: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        return self._before(args, kwargs)
+        return self._prepared(args, kwargs)
 
-    def _before(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _prepared(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         if torch.is_grad_enabled():
             for action in self.before_call:
                 action()

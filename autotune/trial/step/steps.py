@@ -84,6 +84,11 @@ class Steps:
         """The optimizer whose steps are counted."""
         return self._primary()
 
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The script's optimizers."""
+        return self._alive()
+
     def parameters(self) -> list[torch.Tensor]:
         """All parameters of the script's optimizers, each once."""
         return list({id(p): p for optimizer in self._alive() for p in parameters_of(optimizer)}.values())
@@ -131,6 +136,14 @@ class Steps:
     def forget(self, listener: Callable[[torch.optim.Optimizer | None], None]) -> None:
         """Removes a listener of `on_step`, to keep the path of a step short."""
         self.on_step = [other for other in self.on_step if other != listener]
+
+    def begin_anew(self) -> None:
+        """Forgets all counts and listeners, for another measurement; the known optimizers stay known."""
+        self.num_backwards = self.num_steps = self.num_skipped = self.num_updates = 0
+        self._listens_at = self._num_updates_before = 0
+        self._num_of_others.clear()
+        self.policy, self.expects_update = None, lambda: True
+        self.on_backward, self.on_step = [], []
 
     def watch_optimizers(self) -> None:
         """Attaches to `step` of every optimizer built from now on; a second call does nothing."""

@@ -71,6 +71,15 @@ class AllocatorWatch:
         return reset
 
 
+def forget_peaks() -> None:
+    """Frees cached memory and begins all figures anew, so that the next window's peaks are that window's own."""
+    if torch_names.is_cuda_on():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_accumulated_memory_stats()
+
+
 class ValidationWatch:
     """Measures the peak memory of calls without gradients, since trials end before the script's validation.
 
@@ -101,10 +110,13 @@ class ValidationWatch:
         return self._peak_bytes or None
 
 
-def limit_share(fraction: float) -> None:
+def limit_share(fraction: float) -> Callable[[], None]:
     """Limits the allocator of the process's first CUDA device, and of each device that becomes current later.
 
     A rank may choose its device after CUDA has started, and each device has a separate allocator.
+
+    Returns:
+        The way back to no limit.
     """
     limited: set[int] = set()
     set_fraction = torch.cuda.set_per_process_memory_fraction  # Taken before a probe wraps the function.
@@ -124,6 +136,12 @@ def limit_share(fraction: float) -> None:
 
     torch_names.call_when_cuda_starts(lambda: limit(_first_device()))
     wrap(torch.cuda, "set_device", and_limit)
+
+    def undo() -> None:
+        while limited:
+            set_fraction(1.0, limited.pop())
+
+    return undo
 
 
 def _first_device() -> int:

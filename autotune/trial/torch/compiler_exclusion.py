@@ -16,7 +16,7 @@ _ROOM = __name__.removesuffix("torch.compiler_exclusion")
 
 
 def keep_out_compiler() -> None:
-    """Excludes all imported functions of `trial/` from compilation, except the function that compiles a model.
+    """Excludes all imported functions of `trial/` from compilation, except the function that calls a compiled model.
 
     When the compiler inlines an excluded function into a function of the script, the graph holds both as before.
     """
@@ -33,7 +33,7 @@ def _codes_of(owner: ModuleType | type) -> Iterator[CodeType]:
             value = value.fget
         elif isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
-        if getattr(value, "__module__", None) != name or value is torch_names.compile_in_place:
+        if getattr(value, "__module__", None) != name or value is torch_names.function_to_compile:
             continue
         if isinstance(value, FunctionType):
             yield from _with_inner(value.__code__)

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 _REBOUND = "_autotune_rebound"
 """Attribute of a function made by `rebindable`: a list with the function to call."""
-_wrapped: dict[Callable[[], None], None] = {}
-"""Functions that restore the originals of this process, in the order of wrapping."""
+Restore = Callable[[], None]
+_wrapped: dict[Restore, Callable[[], bool]] = {}
+"""Functions that restore the originals of this process, in the order of wrapping; each with a function that says
+whether the wrapper is the outermost."""
+IMPORTED_BY_NAME = (
+    ("torch.autograd", "backward"),
+    ("torch.cuda", "is_available"),
+    ("torch.cuda", "device_count"),
+    ("torch.cuda", "set_device"),
+    ("torch.cuda", "reset_peak_memory_stats"),
+    ("torch.nn.utils", "clip_grad_norm_"),
+    ("torch.nn.utils", "clip_grad_value_"),
+    ("torch.nn.utils", "clip_grads_with_norm_"),
+    ("torch.nn.utils.clip_grad", "clip_grad_norm_"),
+    ("torch.nn.utils.clip_grad", "clip_grad_value_"),
+)
+"""Functions that trials wrap after the script's imports; modules may have imported the functions by name by then."""
 
 
-def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
+def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Restore:
     """Replaces `owner.name` by `make(original)`; returns a function that restores the original.
 
     The returned function does nothing once somebody has replaced the wrapper: a later wrapper stays in place.
@@ -25,16 +42,37 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
     else:
         rebound[0] = replacement
 
+    def is_outermost() -> bool:
+        return (rebound[0] if rebound is not None else getattr(owner, name)) is replacement
+
     def restore() -> None:
         _wrapped.pop(restore, None)
+        if not is_outermost():
+            return
         if rebound is not None:
-            if rebound[0] is replacement:
-                rebound[0] = original
-        elif getattr(owner, name) is replacement:
+            rebound[0] = original
+        else:
             setattr(owner, name, original)
 
-    _wrapped[restore] = None
+    _wrapped[restore] = is_outermost
     return restore
+
+
+@contextmanager
+def recorded() -> Iterator[list[Restore]]:
+    """Fills a list with the restoring functions of all calls of `wrap` within the context, in order."""
+    before, made = set(_wrapped), list[Restore]()
+    yield made
+    made.extend(restore for restore in _wrapped if restore not in before)
+
+
+def unwrap(restores: Sequence[Restore]) -> bool:
+    """Restores the originals of several calls of `wrap`, the latest first; False when another's wrapper stays."""
+    is_clean = True
+    for restore in reversed(restores):
+        is_clean = _wrapped.get(restore, lambda: True)() and is_clean
+        restore()
+    return is_clean
 
 
 def unwrap_all() -> None:
@@ -59,3 +97,11 @@ def rebindable(owner: Any, name: str) -> None:
 
     setattr(call, _REBOUND, rebound)
     setattr(owner, name, call)
+
+
+def make_rebindable() -> None:
+    """Lets wrappers of later sessions reach modules that import torch's functions by name."""
+    for module, name in IMPORTED_BY_NAME:
+        owner = importlib.import_module(module)
+        if hasattr(owner, name):
+            rebindable(owner, name)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Hashable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,6 +24,9 @@ _WORKERS_ITERATOR: Any = getattr(dataloader, "_MultiProcessingDataLoaderIter", N
 WORKERS_ITERATOR: Any = _WORKERS_ITERATOR if hasattr(_WORKERS_ITERATOR, SHUTDOWN_WORKERS) else None
 """The iterator with workers; its method SHUTDOWN_WORKERS ends the workers. Without the name there is no gate, since
 workers that wait at a gate would have to be killed, and the measurement is marked `primed`."""
+
+PERSISTENT_ITERATOR = "_iterator"
+"""Attribute of a loader with the iterator whose workers live on between epochs; None before the first epoch."""
 
 _WORKER: Any = getattr(_utils, "worker", None)
 WORKER_LOOP = "_worker_loop"
@@ -78,24 +83,51 @@ def set_outer_call(module: Any, call: Any) -> None:
 
 
 _compiled_roots: weakref.WeakSet[Any] = weakref.WeakSet()
+_compiled_calls: weakref.WeakKeyDictionary[Any, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
+"""Compiled calls of each root by the graph's kind, kept for a return to earlier settings."""
 
 
-def compile_in_place(module: Any) -> None:
+def compile_in_place(module: Any, kind: Hashable = None) -> None:
     """Compiles a module of any class in place, as `module.compile()` does, and remembers the module.
 
     torch's compiler skips frames in the files of torch.nn, so `compile()` silently leaves a root such as a Sequential
     uncompiled. The compiler does enter a root that is called from a function outside torch.
+
+    Args:
+        module: The root.
+        kind: Everything that changes the graph. A kind met before gets the earlier compiled call; None keeps no call,
+            and the process may free the module.
     """
     if not HAS_CALL_SLOT:
         module.compile()
         return
-    inner = module._call_impl
+    calls = _compiled_calls.get(module, {})
+    compiled = calls.get(kind)
+    if compiled is None:
+        compiled = calls[kind] = torch.compile(function_to_compile(module._call_impl, num_before=len(calls)))
+    if kind is not None:
+        _compiled_calls[module] = calls
+    module._compiled_call_impl = compiled
+    _compiled_roots.add(module)
+
+
+def function_to_compile(inner: Any, num_before: int) -> Any:
+    """A function that calls `inner`, for the compiler to enter.
+
+    The compiler counts graphs, and learns varying sizes, by a function's code and name. Without a code of its own for
+    each kind, a second batch size would be compiled for any size, and the ninth kind not at all.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return inner(*args, **kwargs)
 
-    module._compiled_call_impl = torch.compile(call)
-    _compiled_roots.add(module)
+    code = call.__code__.replace(co_name=f"call_{num_before}")
+    return FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
+
+
+def forget_compiled(module: Any) -> None:
+    """Notes that a module runs uncompiled again; the compiled call is kept."""
+    _compiled_roots.discard(module)
 
 
 def leave_uncompiled(code: Any) -> None:
@@ -180,6 +212,14 @@ def allows_tf32() -> bool:
     """
     precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
     return precision == "tf32" if precision is not None else torch.get_float32_matmul_precision() != "highest"
+
+
+def matmul_precision() -> str:
+    """The older switch for fp32 matrix products; torch's default once the script has set the newer switch itself."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "highest"
 
 
 BATCH_NORM: Any = getattr(torch.nn.modules.batchnorm, "_BatchNorm", torch.nn.BatchNorm2d)

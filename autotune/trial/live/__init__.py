@@ -1,0 +1,1 @@
+"""Measures several settings, one after another, in a single process of the script."""
