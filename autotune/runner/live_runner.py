@@ -146,7 +146,7 @@ class _LiveRun:
             return self._result is not None
         result = self._run.result()
         self._runner.measured(self._job, self._run, result, self._process)
-        if result.is_inconclusive and not self._is_cancelled:
+        if result.has_ended_early and not self._is_cancelled:
             self._fresh = self._runner.start_afresh(self._job, "the script ended in the process before")
             return False
         self._result = result
