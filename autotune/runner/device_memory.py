@@ -38,6 +38,10 @@ class DeviceMemory:
         self._others_growth = dict.fromkeys(self._before, 0)
         self._listed_at = -PROCESSES_EVERY_S
 
+    def begin_anew(self) -> None:
+        """Forgets the peak, for another measurement of the same processes; the growth still counts from their start."""
+        self.peak_bytes, self.last_bytes, self.num_newcomers = 0, None, 0
+
     def check(self, pids: Sequence[int]) -> int:
         """Reads the devices and returns the highest growth so far.
 

@@ -60,6 +60,7 @@ class Handle:
         start: The way in which the run was started.
         began: Moment of the request, in seconds of `time.monotonic`.
         home: Files of the process; None = `paths`, for the first measurement of a process.
+        memory: Watch over the memory of the process; None = a new watch, for the first measurement.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Handle:
         start: Start,
         began: float,
         home: TrialPaths | None = None,
+        memory: TrialMemory | None = None,
     ) -> None:
         self._job, self._paths, self._supervisor = job, paths, supervisor
         self._workspace, self._device, self._scan, self._start = workspace, device, scan, start
@@ -84,7 +86,7 @@ class Handle:
         self._stopped_at: float | None = None
         self._ending_since: float | None = None
         self._tree = Tree(supervisor.pid)
-        self.memory = TrialMemory(job, device, start.server_pids)
+        self.memory = memory if memory is not None else TrialMemory(job, device, start.server_pids)
         """Memory of the run, seen from outside."""
         self._shared_files = SharedFiles(present())
         self._surroundings = SurroundingsWatch(device)
@@ -245,6 +247,7 @@ class Handle:
             start,
             time.monotonic(),
             home=self._home,
+            memory=self.memory.begin_anew(job),
         )
         aside = paths.job.with_suffix(".part")
         aside.write_text(encode(job))

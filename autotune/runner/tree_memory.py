@@ -85,6 +85,11 @@ class TreeMemory:
         self._proc = proc
         self._costly_at = -COSTLY_EVERY_S
 
+    def begin_anew(self) -> None:
+        """Forgets the peak, for another measurement of the same tree."""
+        self.peak_bytes, self.last_bytes, self.is_shared_memory_full = 0, None, False
+        self._costly_at = -COSTLY_EVERY_S
+
     def check(self, pids: Sequence[int], *, is_quiet: bool, servers: Sequence[int] = ()) -> bool:
         """Reads the tree; True when the tree is over the cap.
 

@@ -73,6 +73,17 @@ class TrialMemory:
         self._job, self._is_cpu, self._servers = job, trains_on.is_cpu, servers
         self._before_looking: _Seen | None = None
 
+    def begin_anew(self, job: TrialJob) -> TrialMemory:
+        """This watch without its peaks, for another measurement in the trial's processes.
+
+        Args:
+            job: The job of the other measurement.
+        """
+        self._job = job
+        self.host.begin_anew()
+        self.device.begin_anew()
+        return self
+
     @property
     def last_bytes(self) -> int | None:
         """Memory under the cap at the last look, in bytes; None before the first look, or if unknown."""

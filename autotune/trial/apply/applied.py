@@ -55,7 +55,11 @@ class AppliedSettings:
         self._script_settings = job.script_settings.canonical(device_is_cpu=self._is_cpu)
         self._asked = self._without_mapped(job.request.settings.canonical(device_is_cpu=self._is_cpu))
         self.steps.is_by_hand = job.facts.num_optimizers == 0
-        self._operands = OperandDetector(lambda: self._asked.compile or self._script_settings.compile)
+        is_kept = job.serves and self._asked.compile
+        self._operands = OperandDetector(
+            lambda: self._asked.compile or self._script_settings.compile,
+            graph=environment_seams.graph_kind(self._asked) if is_kept else None,
+        )
         self._changes_format = False
         self._region: AutocastRegion | None = None
         self._gradients: Gradients | None = None
@@ -84,6 +88,7 @@ class AppliedSettings:
         """Takes back all settings except wrapped functions of torch; False when a root cannot be unwrapped."""
         if self._region is not None:
             self._region.close()
+        self._operands.keep()
         models = self.roots.modules
         is_clean = self.roots.remove()
         if Group.KERNELS not in self.claims:

@@ -46,7 +46,7 @@ def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots, *, k
         if is_on == was_on or action is None:
             continue
         if is_on and keeps_graphs and seam.has_graph:
-            action = partial(action, kind=_graph_kind(asked))
+            action = partial(action, kind=graph_kind(asked))
         roots.prepare.append(action)
         roots.convert_inputs = (seam.input_on if is_on else seam.input_off) or roots.convert_inputs
         roots.stops_at_first = roots.stops_at_first or seam.is_for_one_root
@@ -68,7 +68,7 @@ def take_back_threads(asked: Settings, script_settings: Settings) -> None:
     _write(Group.THREADS, script_settings, asked)
 
 
-def _graph_kind(settings: Settings) -> tuple[Any, ...]:
+def graph_kind(settings: Settings) -> tuple[Any, ...]:
     """The values of all settings that change the model's graph."""
     return tuple(getattr(settings, setting.name) for setting in SETTINGS if setting.changes_graph)
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from autotune.settings import DEFAULT_PREFETCH_FACTOR, INERT_WITHOUT_WORKERS
+from autotune.settings import BY_NAME, INERT_WITHOUT_WORKERS, LOADER_FIELDS
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import LongBatchSampler, length_of
 from autotune.trial.torch.patching import unwrap_all, wrap
@@ -301,17 +301,11 @@ def rearrange(loader: Any, arguments: dict[str, Any]) -> None:
         loader: The loader, without a running iteration.
         arguments: Arguments of `DataLoader.__init__`, by name, as `override_arguments` returns them.
     """
-    num_workers = arguments.get("num_workers", 0)
-    queue = arguments.get("prefetch_factor") or DEFAULT_PREFETCH_FACTOR
+    given = {name: arguments.get(name) for name in LOADER_FIELDS}
     # The loader's setter refuses changes.
-    vars(loader).update(
-        num_workers=num_workers,
-        prefetch_factor=queue if num_workers else None,
-        persistent_workers=bool(arguments.get("persistent_workers", False)),
-        pin_memory=bool(arguments.get("pin_memory", False)),
-        timeout=arguments.get("timeout", 0),
-    )
-    if num_workers:
+    vars(loader).update({name: BY_NAME[name].default if value is None else value for name, value in given.items()})
+    vars(loader)["timeout"] = arguments.get("timeout", 0)
+    if loader.num_workers:
         loader.multiprocessing_context = arguments.get("multiprocessing_context")
     asked = arguments.get("batch_sampler")
     size = arguments.get("batch_size", 1) if asked is None else getattr(asked, "batch_size", None)

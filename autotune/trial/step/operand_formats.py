@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -49,10 +49,13 @@ class OperandDetector:
     Args:
         is_compiled: True when torch's compiler runs the model. The detector then watches one layer within the graph,
             because watching every operation would keep the compiler out.
+        graph: The kind of the graph, for compiled calls that are kept. A graph tells the detector of its first use
+            alone, so later detectors of the same kind take over the reading.
     """
 
-    def __init__(self, is_compiled: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, is_compiled: Callable[[], bool] = lambda: False, graph: Hashable = None) -> None:
         self._is_compiled = is_compiled
+        self._graph = graph
         self._trained, self._frozen = Counter[torch.dtype](), Counter[torch.dtype]()
         """Multiplications by the format of their operands."""
         self.has_fused_attention = False
@@ -66,9 +69,16 @@ class OperandDetector:
         # Replicas compute in separate threads, out of sight of a context in this thread.
         if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and num_replicas(root) == 1:
             return _every_product(self._note)
-        if self._hook is None:
+        if self._graph is not None and _formats.get(self._graph):
+            self._trained = _formats[self._graph]
+        elif self._hook is None:
             self._look_at_a_layer(root)
         return nullcontext()
+
+    def keep(self) -> None:
+        """Keeps the reading for later detectors of the same graph."""
+        if self._graph is not None and self._trained:
+            _formats[self._graph] = self._trained
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -108,6 +118,10 @@ class OperandDetector:
                 # A hook within a graph stays: removing the hook there would break the graph and silently leave a root
                 # of torch's own classes uncompiled; removing it later would build the graph anew. A note is free.
                 self._hook.remove()
+
+
+_formats: dict[Hashable, Counter[torch.dtype]] = {}
+"""Formats of compiled models by the kind of their graph."""
 
 
 def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
