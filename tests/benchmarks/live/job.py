@@ -1,9 +1,10 @@
 """A small training job for the comparison of live and fresh measurements; trains for ever."""
 
 import argparse
+import os
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=("cnn", "gpt"), default="cnn")
@@ -12,7 +13,8 @@ parser.add_argument("--size", type=int, default=16, help="of an image's side, or
 parser.add_argument("--width", type=int, default=8)
 parser.add_argument("--work", type=int, default=4, help="passes over a sample in its making")
 options = parser.parse_args()
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+world_size, local_rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+device = torch.device(f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu")
 
 
 class Samples(Dataset):
@@ -64,8 +66,14 @@ def main():
         torch.nn.Linear(4 * width, 10),
     )
     model = (Text() if options.model == "gpt" else images).to(device)
+    data, sampler = Samples(), None
+    if world_size > 1:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        model, sampler = torch.nn.parallel.DistributedDataParallel(model), DistributedSampler(data)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    loader = DataLoader(Samples(), batch_size=options.batch_size, shuffle=True)
+    loader = DataLoader(data, batch_size=options.batch_size, shuffle=sampler is None, sampler=sampler)
     while True:
         for given, wanted in loader:
             loss = torch.nn.functional.cross_entropy(model(given.to(device)), wanted.to(device))

@@ -24,6 +24,8 @@ class Ended(Handle):
         self._ranks = ranks
         self._job, self._paths, self._scan = job(), TrialPaths(folder), None
         parts: dict[str, Any] = {
+            "_home": TrialPaths(folder),
+            "_awaits": False,
             "_device": SimpleNamespace(is_cpu=False),
             "memory": SimpleNamespace(device=SimpleNamespace(num_newcomers=2)),
             "_surroundings": SimpleNamespace(found=lambda *, num_strangers: surroundings),

@@ -1,6 +1,5 @@
-"""Trains on made-up images for ever, and says what is in force whenever that changes; the argument names what is odd."""
+"""Trains on made-up images for ever, and says what is in force when that changes; the argument names what is odd."""
 
-import itertools
 import sys
 import threading
 import time
@@ -61,7 +60,7 @@ def main():
     loader = DataLoader(Images(), batch_size=16, shuffle=True)
     if HOW == "wraps":
         wrapped_backward()
-    for epoch in itertools.count():
+    while True:
         for x, y in read_ahead(loader) if HOW == "reads_ahead" else loader:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x), y).backward()
