@@ -130,13 +130,23 @@ def _tables(view: StudyView) -> Iterator[Element]:
         yield _table(("round", "trial", unit, "memory", "waits", "ending"), finals)
     if view.trials:
         yield element("h2", "All trials")
-        header = ("trial", "ending", unit, "ratio", "memory", "waits", "took", "settings that differ from yours")
+        header = (
+            "trial",
+            "ending",
+            unit,
+            "ratio",
+            "memory",
+            "waits",
+            "took",
+            "start",
+            "settings that differ from yours",
+        )
         rows = [_trial_row(view, trial) for trial in view.trials]
         yield _scrolled(header, rows, "wide")
 
 
 def _trial_row(view: StudyView, trial: TrialRecord) -> Element:
-    number, ending, *figures, changes = trial_cells(view, trial)
+    number, ending, *figures, start, changes = trial_cells(view, trial)
     kind = kind_of(trial.result.outcome)
     last = element("td", changes, class_="wide")
     if trial.result.reason:
@@ -147,6 +157,7 @@ def _trial_row(view: StudyView, trial: TrialRecord) -> Element:
         element("td", number, class_="number"),
         element("td", ending, class_=f"outcome {kind}"),
         *(element("td", figure, class_="number") for figure in figures),
+        element("td", start, title=trial.result.start_reason),
         last,
     ]
     return element("tr", *cells, class_="best" if trial.number == view.best_number else "")

@@ -44,7 +44,8 @@ def _lines(view: StudyView) -> Iterator[str]:
     unit = f"{view.result.samples_unit}/s"
     if finals:
         yield from _table("Finals", ("round", "trial", unit, "memory", "waits", "ending"), finals)
-    header = ("trial", "ending", unit, "ratio", "memory", "waits", "took", "settings that differ from yours", "reason")
+    figures = (unit, "ratio", "memory", "waits", "took", "start")
+    header = ("trial", "ending", *figures, "settings that differ from yours", "reason")
     rows = [(*trial_cells(view, trial), trial.result.why) for trial in view.trials]
     if rows:
         yield from _table("All trials", header, rows)

@@ -70,7 +70,7 @@ def machine_rows(view: StudyView) -> Iterator[tuple[str, str]]:
 
 
 def trial_cells(view: StudyView, trial: TrialRecord) -> tuple[str, ...]:
-    """Number, outcome, rate, ratio, memory, wait for data, time, and the settings that differ from the baseline's."""
+    """Number, outcome, rate, ratio, memory, wait for data, time, start, and the differences from the baseline."""
     result, rate, ratio = trial.result, "-", "-"
     per_second = result.rate_or_bound
     if per_second is not None:
@@ -86,6 +86,7 @@ def trial_cells(view: StudyView, trial: TrialRecord) -> tuple[str, ...]:
         _memory(result),
         _waits(result),
         format_seconds(result.wall_s),
+        result.start.value,
         changes_text(trial.settings, baseline) or "your settings",
     )
 

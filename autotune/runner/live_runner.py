@@ -6,16 +6,25 @@ every request after a failure, gets a new process by another runner. So does a f
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.gauges import Gauges
+from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, TrialResult
 from autotune.protocol.job import MeasurementRequest, TrialJob
 from autotune.runner.runner import Run, ServedRun, Server
 from autotune.settings import BY_NAME, GROUP_OF_FIELD, SETTINGS, Settings
+
+CHECK_EVERY = 8
+"""Measurements of a process between two of the process's first settings."""
+MOST_DRIFT = 0.03
+"""Change of a rate, as a logarithm, that leaves the ranking of settings as it is."""
+POLL_S = 0.01
 
 
 class Starter(Protocol):
@@ -35,7 +44,36 @@ class _Process:
     server: Server
     job: TrialJob
     """The job that the process was started for."""
-    num_measured: int
+    reference: tuple[TrialJob, TrialResult] | None = None
+    """The first whole measurement of the process; None before."""
+    num_measured: int = 1
+    num_unchecked: int = 0
+    """Measurements since the settings of the reference were measured."""
+
+    def ask(self, job: TrialJob) -> ServedRun:
+        """Asks for another measurement.
+
+        Raises:
+            OSError: The request cannot be written.
+        """
+        number, self.num_measured = self.num_measured, self.num_measured + 1
+        return self.server.next(job, number)
+
+    def note(self, job: TrialJob, result: TrialResult) -> None:
+        """Notes a measurement."""
+        self.num_unchecked += 1
+        if self.reference is None and result.outcome is Outcome.OK:
+            self.reference = job, result
+        if self.reference is not None and self.reference[0].request.settings == job.request.settings:
+            self.num_unchecked = 0
+
+    @property
+    def due_check(self) -> TrialJob | None:
+        """The job that measures the settings of the reference again, to its end; None before a check is due."""
+        if self.reference is None or self.num_unchecked < CHECK_EVERY:
+            return None
+        job = self.reference[0]
+        return replace(job, request=replace(job.request, incumbent_samples_per_second=None))
 
 
 class LiveRunner:
@@ -51,15 +89,11 @@ class LiveRunner:
 
     def start(self, job: TrialJob) -> Run:
         """Starts to answer the job's request."""
-        process, reason = self._process, ""
-        if process is not None and job.serves:
-            reason = why_fresh(process.job, job)
-            if not reason:
-                try:
-                    return _LiveRun(self, process, process.server.next(job, process.num_measured), job)
-                except OSError as error:
-                    reason = f"the running process cannot be asked: {error}"
-        return self.start_afresh(job, reason)
+        process = self._process
+        if process is None or not job.serves:
+            return self.start_afresh(job, "")
+        reason = why_fresh(process.job, job)
+        return self.start_afresh(job, reason) if reason else _LiveRun(self, process, job)
 
     def start_afresh(self, job: TrialJob, reason: str) -> _FreshRun:
         """Starts a new process for a job, after the end of the running process.
@@ -76,16 +110,18 @@ class LiveRunner:
         self._end()
         self._starter.close()
 
-    def measured(self, job: TrialJob, run: ServedRun, result: TrialResult, before: _Process | None) -> None:
-        """Keeps the process of a finished run for the next request, unless the run failed."""
-        server = run.serving
-        if server is None:
-            self._process = None
-        elif before is not None:
-            before.server, before.num_measured = server, before.num_measured + 1
-        else:
-            self._process = _Process(server=server, job=job, num_measured=1)
-        if result.outcome.is_failed:
+    def began(self, server: Server | None, job: TrialJob, result: TrialResult) -> None:
+        """Keeps a new process after the first measurement, if the process waits."""
+        if server is not None:
+            self.went_on(_Process(server=server, job=job), server, job, result)
+
+    def went_on(self, process: _Process, server: Server | None, job: TrialJob, result: TrialResult) -> None:
+        """Keeps a process after a measurement, if the process waits, unless the measurement failed."""
+        self._process = None
+        if server is not None:
+            self._process, process.server = process, server
+            process.note(job, result)
+        if not result.outcome.is_complete:
             self._end()
 
     def _end(self) -> None:
@@ -115,7 +151,7 @@ class _FreshRun:
     def result(self, *, profiles_to: Path | None = None) -> TrialResult:
         """The judged result, with the reason for the new process."""
         result = self._run.result(profiles_to=profiles_to)
-        self._runner.measured(self._job, self._run, result, None)
+        self._runner.began(self._run.serving, self._job, result)
         if not self._reason:
             return result
         reasons = (self._reason, result.start_reason)
@@ -127,48 +163,59 @@ class _FreshRun:
 
 
 class _LiveRun:
-    """A run in a process that has measured before; goes to a new process when the script comes to its own end.
+    """A run in a process that has measured before; goes to a new process when the old process is of no use.
 
-    The steps of a script are limited, and earlier measurements in the process have used some of them.
+    That is the case when the first settings of the process no longer have their first rate, and when the script comes
+    to its own end: earlier measurements in the process have used some of the script's steps.
     """
 
-    def __init__(self, runner: LiveRunner, process: _Process, run: ServedRun, job: TrialJob) -> None:
-        self._runner, self._process, self._run, self._job = runner, process, run, job
+    def __init__(self, runner: LiveRunner, process: _Process, job: TrialJob) -> None:
+        self._runner, self._process, self._job = runner, process, job
+        self._check = process.due_check
+        self._check_s: float | None = None
+        self._run: ServedRun | None = None
         self._fresh: _FreshRun | None = None
         self._result: TrialResult | None = None
         self._is_cancelled = False
+        self._ask(self._check or job)
 
     def poll(self) -> bool:
         """Checks limits and memory once; True when the run is over."""
+        if self._result is not None:
+            return True
         if self._fresh is not None:
             return self._fresh.poll()
-        if self._result is not None or not self._run.poll():
-            return self._result is not None
-        result = self._run.result()
-        self._runner.measured(self._job, self._run, result, self._process)
-        if result.has_ended_early and not self._is_cancelled:
-            self._fresh = self._runner.start_afresh(self._job, "the script ended in the process before")
-            return False
-        self._result = result
-        return True
+        assert self._run is not None
+        if self._run.poll():
+            result = self._run.result()
+            self._runner.went_on(self._process, self._run.serving, self._check or self._job, result)
+            self._measured(result)
+        return self._result is not None
 
     def gauges(self) -> Gauges | None:
         """Readings of the last `poll`."""
-        return self._fresh.gauges() if self._fresh is not None else self._run.gauges()
+        run = self._fresh or self._run
+        return run.gauges() if run is not None else None
 
     def cancel(self) -> None:
         """Ends the run and its process."""
         self._is_cancelled = True
-        (self._fresh or self._run).cancel()
+        run = self._fresh or self._run
+        if run is not None:
+            run.cancel()
 
     def result(self, *, profiles_to: Path | None = None) -> TrialResult:
-        """The judged result."""
+        """The judged result; the time of a check is a part of the run's time."""
         while not self.poll():
-            continue
-        if self._fresh is not None:
-            return self._fresh.result(profiles_to=profiles_to)
-        assert self._result is not None
-        return self._result
+            time.sleep(POLL_S)
+        result = self._result
+        if result is None:
+            assert self._fresh is not None
+            result = self._fresh.result(profiles_to=profiles_to)
+        if self._check_s is None:
+            return result
+        durations_s = {"check": self._check_s, **result.durations_s}
+        return replace(result, wall_s=result.wall_s + self._check_s, durations_s=durations_s)
 
     def probe_result(self) -> ProbeResult:
         """Never called: probes get a new process.
@@ -177,6 +224,44 @@ class _LiveRun:
             TypeError: Always.
         """
         raise TypeError("a probe needs a new process")
+
+    def _ask(self, job: TrialJob) -> None:
+        try:
+            self._run = self._process.ask(job)
+        except OSError as error:
+            self._begin_afresh(f"the running process cannot be asked: {error}")
+
+    def _begin_afresh(self, reason: str) -> None:
+        self._fresh = self._runner.start_afresh(self._job, reason)
+
+    def _measured(self, result: TrialResult) -> None:
+        """Takes a result as this run's, or goes on after a check or after the script's own end."""
+        if self._is_cancelled or result.outcome is Outcome.INTERRUPTED:
+            self._result = result
+        elif self._check is not None:
+            self._check, self._check_s = None, result.wall_s
+            assert self._process.reference is not None
+            moved = why_moved(self._process.reference[1], result)
+            if moved:
+                self._begin_afresh(moved)
+            else:
+                self._ask(self._job)
+        elif result.has_ended_early:
+            self._begin_afresh("the script ended in the process before")
+        else:
+            self._result = result
+
+
+def why_moved(first: TrialResult, again: TrialResult) -> str:
+    """How the rate of a process's first settings has moved, beyond its noise; empty when the rate is the same."""
+    before, now = first.measurement, again.measurement
+    if again.outcome is not Outcome.OK or before is None or now is None:
+        return f"the first settings of the process before ended {again.outcome}"
+    ratio = now.steady_samples_per_second / before.steady_samples_per_second
+    is_apart = now.low > before.high or now.high < before.low
+    if not is_apart or abs(math.log(ratio)) <= MOST_DRIFT:
+        return ""
+    return f"the rate of the first settings of the process before had moved to {ratio:.2f} of what it was"
 
 
 def why_fresh(before: TrialJob, job: TrialJob) -> str:
