@@ -1,4 +1,4 @@
-"""Measures several settings in one process of the script, and starts a new process where that is not possible.
+"""Measures several settings in one process of the script, and starts new processes where necessary.
 
 A process that has measured waits for the next request. A request for settings that no running process can change, and
 every request after a failure, gets a new process by another runner. So does a final.
@@ -23,7 +23,7 @@ from autotune.settings import BY_NAME, GROUP_OF_FIELD, SETTINGS, Settings
 CHECK_EVERY = 8
 """Measurements of a process between two of the process's first settings."""
 MOST_DRIFT = 0.03
-"""Change of a rate, as a logarithm, that leaves the ranking of settings as it is."""
+"""Change of a rate, as a logarithm, without consequences for the ranking of settings."""
 POLL_S = 0.01
 
 
@@ -69,7 +69,7 @@ class _Process:
 
     @property
     def due_check(self) -> TrialJob | None:
-        """The job that measures the settings of the reference again, to its end; None before a check is due."""
+        """The job of the reference again, measured to the end; None before a check is due."""
         if self.reference is None or self.num_unchecked < CHECK_EVERY:
             return None
         job = self.reference[0]
@@ -163,10 +163,10 @@ class _FreshRun:
 
 
 class _LiveRun:
-    """A run in a process that has measured before; goes to a new process when the old process is of no use.
+    """A run in a process with earlier measurements; goes to a new process when the old process is of no use.
 
-    That is the case when the first settings of the process no longer have their first rate, and when the script comes
-    to its own end: earlier measurements in the process have used some of the script's steps.
+    A process is of no use once the first settings have lost their first rate. A process whose script comes to its own
+    end has spent the script's steps on earlier measurements, and the settings get a new process too.
     """
 
     def __init__(self, runner: LiveRunner, process: _Process, job: TrialJob) -> None:
@@ -253,7 +253,7 @@ class _LiveRun:
 
 
 def why_moved(first: TrialResult, again: TrialResult) -> str:
-    """How the rate of a process's first settings has moved, beyond its noise; empty when the rate is the same."""
+    """How the rate of a process's first settings has moved beyond the noise; empty when the rate is the same."""
     before, now = first.measurement, again.measurement
     if again.outcome is not Outcome.OK or before is None or now is None:
         return f"the first settings of the process before ended {again.outcome}"

@@ -1,4 +1,4 @@
-"""Builds the sessions of a process: one for each measurement, with the watches of the process handed on."""
+"""Builds a session for each measurement of a process, and hands on the watches of the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.trial.trial_session import MeasuredSession
 
 
 def first_session(job: TrialJob, paths: TrialPaths, times: PartTimes, prelude: Prelude) -> MeasuredSession:
-    """The session of a process's first measurement; later sessions follow if the job says so."""
+    """The session of a process's first measurement. Later sessions follow in a process that serves."""
     if not job.serves:
         return MeasuredSession(job, paths, times, prelude)
     make_rebindable()

@@ -63,7 +63,7 @@ class AutocastRegion:
 
 def use_tf32() -> Callable[[], None]:
     """Lets fp32 matrix products and convolutions run on TF32 units, for the whole process; returns the way back."""
-    before = torch_names.matmul_precision(), torch.backends.cudnn.allow_tf32
+    before = torch_names.accuracy_of_products(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
 

@@ -214,7 +214,7 @@ def allows_tf32() -> bool:
     return precision == "tf32" if precision is not None else torch.get_float32_matmul_precision() != "highest"
 
 
-def matmul_precision() -> str:
+def accuracy_of_products() -> str:
     """The older switch for fp32 matrix products; torch's default once the script has set the newer switch itself."""
     try:
         return torch.get_float32_matmul_precision()
