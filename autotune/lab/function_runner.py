@@ -116,6 +116,8 @@ def imagined_probe(job: TrialJob, facts: ScriptFacts) -> ProbeResult:
     """The probe of an imagined script: the facts, and for a batch in parts the losses of a script with these facts."""
     if job.mode is Mode.PROBE or facts.first_loss is None or job.request.settings is None:
         return ProbeResult(facts=facts)
+    if facts.loss_reduction in (LossReduction.NO_TIME, LossReduction.FAILED):
+        return ProbeResult(facts=None, is_time_spent=facts.loss_reduction is LossReduction.NO_TIME)
     num_parts = job.request.settings.grad_accum_steps
     if facts.loss_reduction in (LossReduction.MEAN, LossReduction.TOKEN_MEAN):
         return ProbeResult(facts=facts, first_losses=(facts.first_loss,) * num_parts)

@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,15 +10,18 @@ from autotune.measure.pair_interval import pair_half_width
 
 TIE_RATIO = 0.99
 """Candidates within 1 % of the best rate tie: three rounds cannot resolve 1 %, and less memory is worth more."""
+LEAST_TIE_RATIO = 0.97
+"""Share of the best rate below which no candidate ties, however noisy the rounds. Above, candidates tie within one
+standard error of their difference."""
 
-COMPARISON_CONFIDENCE = 0.98
-"""Two-sided level of one look at a comparison. The finals look after three rounds and, while the best candidate seems
-faster but not beyond doubt, after each of three more rounds. Over noise of a run from 0.5 to 30 %, with and without
-disturbed runs and drifting rounds, the interval held the truth in 94 to 100 of 100 simulated finals. A setting was
-called faster than itself in at most 4 of 100 finals, and one of three such settings in at most 9. With noise of 3 % and
-no disturbed runs, half of the finals found a gain of 5 % (a t-interval: 47 of 100), and all a gain of 50 %.
+FALSE_GAINS_OF_TWO, FALSE_GAINS_OF_THREE, FALSE_GAINS_LATER = 0.02, 0.014, 0.0035
+"""Two-sided error of one look at the comparisons of all candidates, by the number of rounds. Each candidate gets its
+share of the error. The finals look after three rounds, and again after further rounds while the answer is open or wide;
+finals of two rounds have a single look.
 
-`python -m tests.benchmarks.measure.finals` simulates these figures."""
+`python -m tests.benchmarks.measure.finals` simulates how often the interval holds the truth, and how often one of three
+settings is called faster than itself: over noise of a run from 0.5 to 30 %, with and without disturbed runs and rounds
+that drift."""
 
 MIN_COMMON_ROUNDS = 2
 """A comparison needs two common rounds: one pair has no spread, so its error is unknown."""
@@ -73,7 +77,13 @@ class Comparison:
         return self.low > 1.0
 
 
-def compare(finals: Sequence[Final], candidate: int, against: int) -> Comparison:
+def confidence_of(num_rounds: int, num_candidates: int) -> float:
+    """Two-sided confidence of a comparison after so many rounds, for one of several candidates; both at least 1."""
+    by_rounds = {2: FALSE_GAINS_OF_TWO, 3: FALSE_GAINS_OF_THREE}
+    return 1 - by_rounds.get(num_rounds, FALSE_GAINS_LATER) / num_candidates
+
+
+def compare(finals: Sequence[Final], candidate: int, against: int, *, num_candidates: int = 1) -> Comparison:
     """How many times faster `candidate` is than `against`, by the mean of the log-ratios of common rounds.
 
     The interval knows more than the few ratios: `autotune.measure.pair_interval`.
@@ -82,6 +92,7 @@ def compare(finals: Sequence[Final], candidate: int, against: int) -> Comparison
         finals: Finals of any candidates. A round with a rate above 0 for both candidates makes a pair.
         candidate: Candidate in the numerator.
         against: Candidate in the denominator.
+        num_candidates: Number of candidates, beside the baseline, of which any may be called faster.
 
     Raises:
         ValueError: When the two share fewer than 2 rounds, or a candidate occurs twice in a round.
@@ -96,7 +107,9 @@ def compare(finals: Sequence[Final], candidate: int, against: int) -> Comparison
         )
     mean = math.fsum(log_ratios) / num
     half_width = pair_half_width(
-        [ours[number] for number in common], [theirs[number] for number in common], COMPARISON_CONFIDENCE
+        [ours[number] for number in common],
+        [theirs[number] for number in common],
+        confidence_of(num, num_candidates),
     )
     return Comparison(
         ratio=math.exp(mean), low=math.exp(mean - half_width), high=math.exp(mean + half_width), num_rounds=num
@@ -104,19 +117,24 @@ def compare(finals: Sequence[Final], candidate: int, against: int) -> Comparison
 
 
 def choose_winner(
-    finals: Sequence[Final], baseline: int, tie_key: Callable[[int], tuple[float, ...]]
+    finals: Sequence[Final],
+    baseline: int,
+    tie_key: Callable[[int], tuple[float, ...]],
+    *,
+    num_candidates: int | None = None,
 ) -> tuple[int, dict[int, Comparison]]:
     """The winner of the finals, and how each feasible candidate compares with the baseline.
 
     With a feasible baseline, only gains over the baseline can win, and without a gain the baseline wins. With an
     infeasible baseline, every feasible candidate can win. The best contender has the highest mean log rate. Contenders
-    within 1 % of the best tie with it, and the smallest key wins the tie. Rates are averaged over the rounds shared by
-    all contenders; without a shared round, each contender is averaged over its own rounds.
+    within 1 to 3 % of the best, by the noise, tie with the best, and the smallest key wins the tie. Rates are averaged
+    over the rounds shared by all contenders; without a shared round, each contender is averaged over its own rounds.
 
     Args:
         finals: All finals, including the baseline's. A candidate with an infeasible final cannot win.
         baseline: Candidate with the user's own settings.
         tie_key: Preference at equal rates, smaller first, e.g. (memory, workers).
+        num_candidates: Number of candidates that any of the finals had, without the baseline; None = all of `finals`.
 
     Returns:
         The winner, and the comparisons with the baseline by candidate. The baseline itself, and a candidate with fewer
@@ -133,7 +151,8 @@ def choose_winner(
         raise ValueError("no candidate of the finals is feasible")
     if baseline not in feasible:
         return _best(finals, feasible, tie_key), {}
-    comparisons = _compare_with_baseline(finals, feasible, baseline)
+    num = max(1, len(candidates) - 1) if num_candidates is None else num_candidates
+    comparisons = _compare_with_baseline(finals, feasible, baseline, num)
     gains = [candidate for candidate, comparison in comparisons.items() if comparison.is_gain]
     if not gains:
         return baseline, comparisons
@@ -151,13 +170,15 @@ def round_order(candidates: Sequence[int], round_index: int, seed: int) -> list[
     return order
 
 
-def _compare_with_baseline(finals: Sequence[Final], candidates: Sequence[int], baseline: int) -> dict[int, Comparison]:
+def _compare_with_baseline(
+    finals: Sequence[Final], candidates: Sequence[int], baseline: int, num_candidates: int
+) -> dict[int, Comparison]:
     baseline_rounds = _log_rate_by_round(finals, baseline).keys()
     comparisons = {}
     for candidate in candidates:
         num_common = len(_log_rate_by_round(finals, candidate).keys() & baseline_rounds)
         if candidate != baseline and num_common >= MIN_COMMON_ROUNDS:
-            comparisons[candidate] = compare(finals, candidate, baseline)
+            comparisons[candidate] = compare(finals, candidate, baseline, num_candidates=num_candidates)
     return comparisons
 
 
@@ -168,9 +189,19 @@ def _best(finals: Sequence[Final], contenders: Sequence[int], tie_key: Callable[
     for contender, by_round in log_rates.items():
         rounds = common or by_round.keys()
         mean_log_rate[contender] = sum(by_round[number] for number in rounds) / len(rounds)
-    threshold = max(mean_log_rate.values()) + math.log(TIE_RATIO)
-    tied = [contender for contender in contenders if mean_log_rate[contender] >= threshold]
+    best = max(contenders, key=lambda contender: mean_log_rate[contender])
+    tied = []
+    for contender in contenders:
+        allowed = _standard_error([log_rates[best][number] - log_rates[contender][number] for number in sorted(common)])
+        allowed = max(-math.log(TIE_RATIO), min(-math.log(LEAST_TIE_RATIO), allowed))
+        if mean_log_rate[contender] >= mean_log_rate[best] - allowed:
+            tied.append(contender)
     return min(tied, key=lambda contender: (tie_key(contender), -mean_log_rate[contender]))
+
+
+def _standard_error(differences: Sequence[float]) -> float:
+    """Standard error of the mean; 0 for fewer than 2 differences."""
+    return statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
 
 
 def _log_rate_by_round(finals: Sequence[Final], candidate: int) -> dict[int, float]:

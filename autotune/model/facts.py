@@ -17,6 +17,11 @@ class LossReduction(StrEnum):
     """A mean over targets, whose number differs by batch: the mean of partial means is not the whole mean."""
     SUM = "sum"
     UNKNOWN = "unknown"
+    """Neither a mean nor a sum, by a step with the batch in parts; or not looked at."""
+    NO_TIME = "no_time"
+    """The time of the search did not suffice for a step with the batch in parts."""
+    FAILED = "failed"
+    """The script failed in a step with the batch in parts."""
 
 
 class BatchSamplerKind(StrEnum):

@@ -1,4 +1,4 @@
-"""Trials after the plan: the largest expected gain among TPE's suggestions and the neighbours of the best."""
+"""Trials after the plan: the largest expected gain per second among TPE's suggestions and neighbours of the best."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from autotune.search.history import History
 from autotune.search.memory_model import MemoryModel
 from autotune.search.peak_forecast import PeakForecast
 from autotune.search.plan_state import Candidate, PlanLimits
+from autotune.search.prices import FREE, Prices
 from autotune.search.sampler import TpeSampler
 from autotune.search.search_stopping import NEIGHBOUR_STAGE, SAMPLED_STAGE
 from autotune.search.study_trials import StudySnapshot, StudyTrials
@@ -70,8 +71,14 @@ class AfterPlan:
     def __init__(self, trials: StudyTrials, sampler: TpeSampler, space: SearchSpace, limits: PlanLimits) -> None:
         self._trials, self._sampler, self._space, self._limits = trials, sampler, space, limits
 
-    def outlook(self, snapshot: StudySnapshot, history: History) -> Candidate | None:
-        """The trial with the largest expected gain; None when every allowed setting was tried."""
+    def outlook(self, snapshot: StudySnapshot, history: History, prices: Prices = FREE) -> Candidate | None:
+        """The trial with the largest expected gain per second; None when every allowed setting was tried.
+
+        Args:
+            snapshot: The study's trials.
+            history: Finished trials.
+            prices: Time of trials; settings without time for a trial come last.
+        """
         memory = MemoryModel(history, self._space, self._limits.cap_bytes, self._limits.fixed_bytes)
         known = {trial.settings for trial in snapshot.finished} | {*snapshot.running}
         suggested = self._suggested(snapshot, history, memory, known | {*snapshot.gated.values()})
@@ -79,7 +86,7 @@ class AfterPlan:
             return self._nearest_to_best(suggested, history, memory, known)
         prospects = _Prospects(history, memory, self._space, self._limits)
         worths = self._worths(suggested, history, prospects, known)
-        best = max(worths, key=lambda one: worths[one], default=None)
+        best = max(worths, key=lambda one: _order(one, worths[one], prices), default=None)
         if best is None:
             return None
         stage = SAMPLED_STAGE if best in suggested else NEIGHBOUR_STAGE
@@ -204,6 +211,11 @@ class _Prospects:
     def _is_limited(self, settings: Settings) -> bool:
         """True when the loader of these settings is known to be too slow for any gain."""
         return (self._bounds.loader_rate(settings) or math.inf) < self._least_rate
+
+
+def _order(settings: Settings, worth: float, prices: Prices) -> tuple[bool, float]:
+    """Sorts by worth per second, settings without time for a trial first; a loss is a loss at any price."""
+    return prices.affords(settings), prices.per_second(worth, settings) if worth > 0 else worth
 
 
 def _why_not(memory: MemoryModel, settings: Settings) -> str | None:

@@ -8,6 +8,7 @@ search leaves guilty settings out and tries the rest. A resumed search learns th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -25,6 +26,11 @@ BATCH = "batch_size"
 """Change of the micro-batch and of gradient accumulation as one, because their product is held fixed."""
 
 KNOB = "knobs."
+
+FORMAT = re.compile(r"\b(?:c10::|torch\.)?(?:bfloat16|float16|half|bf16|fp16)\b", re.IGNORECASE)
+"""Names of number formats in torch's error messages."""
+PLACE = re.compile(r"\S:\d+|line \d+")
+"""A file with a line."""
 
 Changes = Mapping[str, Any]
 """Values that differ from the script's own, by name; the value of `batch_size` is the pair with the accumulation."""
@@ -117,6 +123,17 @@ def changes_of(settings: Settings, script_settings: Settings) -> dict[str, Any]:
     return dict(sorted(changes.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order)))
 
 
+def with_changes(changes: Changes, script_settings: Settings, *, device_is_cpu: bool) -> Settings:
+    """The script's own settings with these changes, canonical: the inverse of `changes_of`."""
+    values = {name: value for name, value in changes.items() if name != BATCH and not name.startswith(KNOB)}
+    if BATCH in changes:
+        values["batch_size"], values["grad_accum_steps"] = changes[BATCH]
+    knobs = dict(script_settings.knobs)
+    knobs.update({name.removeprefix(KNOB): value for name, value in changes.items() if name.startswith(KNOB)})
+    settings = replace(script_settings, **values, knobs=tuple(knobs.items()))
+    return settings.canonical(device_is_cpu=device_is_cpu)
+
+
 def values_of(settings: Settings) -> dict[str, Any]:
     """The values of everything a search can change, under the names of `changes_of`."""
     values = {name: getattr(settings, name) for name in GROUP_OF_FIELD if name != "grad_accum_steps"}
@@ -165,12 +182,25 @@ class _Investigator:
         changes = changes_of(trial.settings, self._history.script_settings)
         not_in_force = {BATCH if name == "grad_accum_steps" else name for name in trial.missed}
         missed = [name for name in changes if name in not_in_force]
-        core = {name: changes[name] for name in missed[:1]} or self._core(trial, self._ordered(changes, trial.number))
+        core = {name: changes[name] for name in missed[:1]} or self._known_core(trial, changes)
+        core = core or self._core(trial, self._ordered(changes, trial.number))
         shown = self._history.get(self._settings(core))
         is_shown = shown is not None and _has_failed(shown)
         self.combinations.append(
             FailingCombination(changes=tuple(core.items()), trial=shown if shown and is_shown else trial)
         )
+
+    def _known_core(self, trial: FinishedTrial, changes: Changes) -> dict[str, Any]:
+        """The changes of settings guilty with other values for the same reason; empty without such settings.
+
+        A model that fails in one number format often fails in another, at the same place.
+        """
+        reason = _without_formats(trial.reason)
+        for guilt in self.guilts if _has_place(reason) else ():
+            names = [name for name, _ in guilt.changes]
+            if all(name in changes for name in names) and _without_formats(guilt.trial.reason) == reason:
+                return {name: changes[name] for name in names}
+        return {}
 
     def _core(self, trial: FinishedTrial, changes: dict[str, Any]) -> dict[str, Any]:
         """The smallest failing part of the changes, as far as halving can tell."""
@@ -239,14 +269,17 @@ class _Investigator:
         raise _Untried(settings)
 
     def _settings(self, changes: Changes) -> Settings:
-        script_settings = self._history.script_settings
-        values = {name: value for name, value in changes.items() if name != BATCH and not name.startswith(KNOB)}
-        if BATCH in changes:
-            values["batch_size"], values["grad_accum_steps"] = changes[BATCH]
-        knobs = dict(script_settings.knobs)
-        knobs.update({name.removeprefix(KNOB): value for name, value in changes.items() if name.startswith(KNOB)})
-        settings = replace(script_settings, **values, knobs=tuple(knobs.items()))
-        return settings.canonical(device_is_cpu=self._device_is_cpu)
+        return with_changes(changes, self._history.script_settings, device_is_cpu=self._device_is_cpu)
+
+
+def _without_formats(reason: str) -> str:
+    """The reason with one word for all number formats."""
+    return FORMAT.sub("FORMAT", reason)
+
+
+def _has_place(reason: str) -> bool:
+    """Whether a reason names a line of code; without one, equal words may have several causes."""
+    return PLACE.search(reason) is not None
 
 
 def _has_failed(trial: FinishedTrial) -> bool:

@@ -94,7 +94,10 @@ class Forecast:
 
     def rates(self, trials: Sequence[FinishedTrial]) -> dict[Settings, float]:
         """Expected samples per second of trials in a second measurement, by their settings."""
-        settings = [trial.settings for trial in trials]
+        return self.rates_of([trial.settings for trial in trials])
+
+    def rates_of(self, settings: Sequence[Settings]) -> dict[Settings, float]:
+        """Expected samples per second of settings, tried or not."""
         return dict(zip(settings, np.exp(self._log_rates(settings)).tolist(), strict=True)) if settings else {}
 
     def lead_over(self, trial: FinishedTrial) -> float:

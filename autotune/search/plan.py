@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, PlanState, ordered
-from autotune.search.worker_stages import feed, share_cores, waits_for_data, workers_for_usual_gains
+from autotune.search.worker_stages import (
+    USUAL_STAGE,
+    feed,
+    share_cores,
+    try_shares_of_cores,
+    waits_for_data,
+    workers_for_usual_gains,
+)
 from autotune.settings import SETTINGS, Settings, Value
 from autotune.settings.setting import Effect
 from autotune.space.search_space import KNOB_PREFIX, SearchSpace
@@ -91,6 +98,7 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
 def _on_accelerator(state: PlanState) -> None:
     """Tries the usual gains and grows the micro-batch; `after_plan` forecasts the rest from these trials."""
     _usual_gains(state)
+    try_shares_of_cores(state)
     if _is_loader_limited(state):
         feed(state)
     grow_micro_batch(state)
@@ -128,11 +136,11 @@ def _usual_gains(state: PlanState) -> None:
         # A script with its own number format and no loader: only a compiled model can still gain much.
         settings = state.changed({**compute, **loader, "compile": True})
     if state.is_open(settings):
-        state.measured(settings, "usual", favour=state.limits.noise_ratio)
+        state.measured(settings, USUAL_STAGE, favour=state.limits.noise_ratio)
     trial = state.visited.get(settings)
     if trial is not None and not trial.outcome.is_complete:
         # One change does harm here, rarely a loader change. The plan tries the rest one by one from here on.
-        state.consider(loader, "usual")
+        state.consider(loader, "usual_loader")
 
 
 def _usual_compute_again(state: PlanState) -> bool:
@@ -149,7 +157,7 @@ def _usual_compute_again(state: PlanState) -> bool:
     is_sound = any(trial.settings.precision is settings.precision for trial in state.visited.sound)
     if not (has_grown and is_sound) or _is_loader_limited(state) or not state.is_open(settings):
         return False
-    state.measured(settings, "usual")
+    state.measured(settings, "usual_again")
     return state.lead == settings
 
 

@@ -36,7 +36,7 @@ class PlanLimits:
     """The machine, as far as the plan needs it."""
 
     usable_cpus: float
-    """Cores available to the job, quotas included; above 0."""
+    """Cores available to each process of the job, quotas included; above 0."""
     cap_bytes: int
     """Largest peak memory allowed for a trial."""
     fixed_bytes: float = 0.0

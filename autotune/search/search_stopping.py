@@ -10,7 +10,8 @@ from autotune.search.bounds import Bounds
 from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import MEMORY_FRACTION_STAGE
-from autotune.search.plan_state import AT_CEILING_RATIO
+from autotune.search.plan_state import AT_CEILING_RATIO, Candidate
+from autotune.search.prices import Prices
 from autotune.settings import GROUP_OF_FIELD, Settings
 
 SAMPLED_STAGE = "sampled"
@@ -34,6 +35,12 @@ LITTLE_GAIN = 0.1
 """Least expected gain worth a trial, as a share of the noise. An expected gain is an average: a tenth of the noise is
 one chance in fifty of gaining five times the noise, for every trial left. A larger share ends searches sooner, and more
 of them before they reach the best."""
+
+LEAST_GAIN_OF_A_MINUTE = 0.01
+"""Least expected gain of the next minute worth going on, as a share of the best rate."""
+
+NUM_IN_A_MINUTE = 2
+"""Number of last expectations, including the next trial's, behind the expected gain of a minute."""
 
 PATIENCE = 24
 """Number of trials after the plan without a gain that ends a search, however large the promised gains. Gains inside the
@@ -106,6 +113,27 @@ def why_patience_ends(history: History, gain_ratio: float | None, *, noise_ratio
     if not history.feasible or _rate(history.feasible[0]) > before * (1 + noise_ratio):
         return None
     return f"The last {PATIENCE} trials after the plan brought no more than the noise."
+
+
+def why_a_minute_ends(history: History, candidate: Candidate, prices: Prices) -> str | None:
+    """The reason against another minute of trials, as one sentence; None while the minute is worth it, or unknown."""
+    gain_ratio = gain_of_a_minute(history, candidate, prices)
+    if gain_ratio is None or gain_ratio >= LEAST_GAIN_OF_A_MINUTE:
+        return None
+    return f"The next minute is expected to gain {max(gain_ratio, 0.0):.1%}, less than {LEAST_GAIN_OF_A_MINUTE:.0%}."
+
+
+def gain_of_a_minute(history: History, candidate: Candidate, prices: Prices) -> float | None:
+    """Expected gain of the next minute of trials, as a share of the best rate; None when unknown.
+
+    A mean over the last trials and the candidate: a single expectation follows the noise of the last rate.
+    """
+    sampled = [trial for trial in history.trials if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE)]
+    outlooks = [*(trial.expected_gain_ratio for trial in sampled), candidate.expected_gain_ratio]
+    gains = [gain for gain in outlooks[-NUM_IN_A_MINUTE:] if gain is not None]
+    if candidate.expected_gain_ratio is None or len(gains) < NUM_IN_A_MINUTE:
+        return None
+    return prices.per_minute(fmean(gains), candidate.settings)
 
 
 def finalists(

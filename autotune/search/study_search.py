@@ -19,14 +19,29 @@ from autotune.search.memory_model import MemoryModel
 from autotune.search.optuna_values import verdict
 from autotune.search.plan import PlanFinished, plan, smallest_memory_fraction
 from autotune.search.plan_state import Candidate, PlanLimits
+from autotune.search.prices import FREE, Prices
 from autotune.search.sampler import TpeSampler
-from autotune.search.search_stopping import budget_spent, finalists, why_nothing_to_gain, why_patience_ends
+from autotune.search.search_stopping import (
+    budget_spent,
+    finalists,
+    why_a_minute_ends,
+    why_nothing_to_gain,
+    why_patience_ends,
+)
+from autotune.search.simpler import simplest, without_useless_changes
 from autotune.search.study_trials import SETTINGS_ATTR, StudySnapshot, StudyTrials
+from autotune.search.worker_stages import USUAL_STAGE
 from autotune.settings import Settings
 from autotune.space.search_space import SearchSpace
 
 NUM_LAST = 4
-"""Last trials of a budget, used to find the smallest memory of the fastest settings if the space varies it."""
+"""Last trials of a budget, used to find the smallest memory of the fastest settings if the space varies it, and to take
+back changes without a gain."""
+
+LEAST_BEFORE_LAST = 8
+"""Fewest trials before the last: a search with fewer spends its trials on gains."""
+
+TIME_SPENT = "The time is spent, but for the finals."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,13 +118,15 @@ class Search:
         """Restarts with another baseline in a study without a trial; call only when `can_begin_anew`."""
         self._open(space)
 
-    def ask(self, attrs: Mapping[str, Any] | None = None) -> Proposal | SearchExhausted:
+    def ask(self, attrs: Mapping[str, Any] | None = None, prices: Prices = FREE) -> Proposal | SearchExhausted:
         """The next trial, started in the database.
 
-        Queued settings come first, then trials to explain failed trials, then the plan, then the largest expected gain.
+        Queued settings come first, then trials to explain failed trials, then the plan, then the largest expected gain
+        per second.
 
         Args:
             attrs: Further user attributes of the trial: its owner and lease.
+            prices: Time of trials, and time left.
         """
         attrs = attrs or {}
         while True:
@@ -121,7 +138,7 @@ class Search:
             if queued is not None:
                 number, candidate = queued
                 return Proposal(number=number, settings=candidate.settings, stage=candidate.stage)
-            next_candidate = investigation.next_trial or self._next(snapshot)
+            next_candidate = investigation.next_trial or self._next(snapshot, prices)
             if isinstance(next_candidate, SearchExhausted):
                 return next_candidate
             started = self._trials.start(next_candidate, attrs, self._max_trials)
@@ -202,14 +219,26 @@ class Search:
         return (model.ruled_out(settings) or model.unlikely(settings)) is None
 
     def finalists(self, num: int) -> tuple[FinishedTrial, ...]:
-        """At most `num` trials that may be the fastest, the fastest first, without the baseline."""
+        """At most `num` trials that may be the fastest, the fastest first, without the baseline.
+
+        Beside the fastest stand the simplest settings of nearly its rate, and the settings of an expert: usual gains,
+        tried first and chosen among none.
+        """
         history = self.history
         if history.best is None:
             return ()
         expected = forecast(history).rates(history.feasible)
-        found = finalists(history, expected, noise_ratio=self._limits.noise_ratio)
+        noise_ratio = self._limits.noise_ratio
+        found = finalists(history, expected, noise_ratio=noise_ratio)
+        simple = simplest(found[0], history, noise_ratio=noise_ratio) if found else None
+        usual = next((trial for trial in history.feasible if trial.stage == USUAL_STAGE), None)
+        ordered = dict.fromkeys(trial for trial in (*found[:1], simple, usual, *found[1:]) if trial is not None)
         # Anyone may have written into Optuna's tables: only settings in the space are run.
-        return tuple(trial for trial in found if self._space.why_not(trial.settings) is None)[:num]
+        return tuple(
+            trial
+            for trial in ordered
+            if self._space.why_not(trial.settings) is None and trial.settings != history.script_settings
+        )[:num]
 
     def _investigate(self, snapshot: StudySnapshot) -> Investigation:
         """Explains the failed trials, and takes the guilty settings out of the space."""
@@ -245,31 +274,52 @@ class Search:
             return step
         return self._finished_plan
 
-    def _next(self, snapshot: StudySnapshot) -> Candidate | SearchExhausted:
+    def _next(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | SearchExhausted:
         """The next candidate after these trials, or the reason to stop."""
         history = self._history(snapshot)
         device_is_cpu, noise_ratio = self._space.device_is_cpu, self._limits.noise_ratio
-        outlook = cache(lambda: self._after_plan.outlook(snapshot, history.informative))
+        outlook = cache(lambda: self._after_plan.outlook(snapshot, history.informative, prices))
         if not self._spend_all:
             reason = why_nothing_to_gain(
                 history, lambda: _expected_gain(outlook()), device_is_cpu=device_is_cpu, noise_ratio=noise_ratio
             )
             if reason is not None:
                 return SearchExhausted(reason=reason)
+        num_left = self._num_left(snapshot)
+        if history.best is not None:
+            num_left = min(num_left, int(min(num_left, prices.num_affordable(history.best.settings))))
+        is_last = num_left <= NUM_LAST and len(history) >= LEAST_BEFORE_LAST
+        last = self._last(snapshot, prices) if is_last else None
+        if last is not None:
+            return last
         planned = self._planned(snapshot)
-        if isinstance(planned, Candidate):
+        if isinstance(planned, Candidate) and (len(history) < 2 or prices.affords(planned.settings)):
             return planned
         candidate = outlook()
-        gain_ratio = _expected_gain(candidate)
-        is_ending = gain_ratio is not None and gain_ratio < noise_ratio
-        if is_ending or self._num_left(snapshot) <= NUM_LAST:
-            memory = smallest_memory_fraction(self._with_running(snapshot), self._space, self._limits)
-            if memory is not None:
-                return memory
+        ending = self._why_to_end(history, candidate, prices)
+        if ending is None and candidate is not None:
+            return candidate
+        return self._last(snapshot, prices) or ending or SearchExhausted(reason="Every setting that fits was tried.")
+
+    def _why_to_end(self, history: History, candidate: Candidate | None, prices: Prices) -> SearchExhausted | None:
+        """The reason to end before the candidate with the largest expected gain; None while the gain is worth it."""
         if candidate is None:
             return SearchExhausted(reason="Every setting that fits was tried.")
-        reason = None if self._spend_all else why_patience_ends(history, gain_ratio, noise_ratio=noise_ratio)
-        return candidate if reason is None else SearchExhausted(reason=reason)
+        if not prices.affords(candidate.settings):
+            return SearchExhausted(reason=TIME_SPENT, is_limit=True)
+        if self._spend_all:
+            return None
+        gain_ratio = candidate.expected_gain_ratio
+        reason = why_patience_ends(history, gain_ratio, noise_ratio=self._limits.noise_ratio)
+        reason = reason or why_a_minute_ends(history, candidate, prices)
+        return SearchExhausted(reason=reason) if reason is not None else None
+
+    def _last(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | None:
+        """The next trial before the finals: the smallest memory, and the winner without changes of no use."""
+        history = self._with_running(snapshot)
+        memory = smallest_memory_fraction(history, self._space, self._limits)
+        candidate = memory or without_useless_changes(history, self._space, self._limits)
+        return candidate if candidate is not None and prices.affords(candidate.settings) else None
 
     def _num_left(self, snapshot: StudySnapshot) -> int:
         return self._max_trials - len(snapshot.running) - _num_finished(snapshot)

@@ -10,6 +10,12 @@ from autotune.search.history import FinishedTrial
 from autotune.search.plan_state import PlanState
 from autotune.settings import OmpWaitPolicy, Value
 
+USUAL_STAGE = "usual"
+"""Stage of the first jump: the settings of an expert, from what the probe and the baseline show."""
+
+WORKERS_STAGE = "workers"
+"""Stage of trials with other workers, and on a CPU with other threads."""
+
 HEADROOM = 1.1
 """Factor of extra workers, because workers are uneven."""
 
@@ -48,6 +54,18 @@ def waits_for_data(state: PlanState) -> bool:
     return baseline is not None and (baseline.data_wait_fraction or 0.0) > LOADER_BOUND_WAIT
 
 
+def try_shares_of_cores(state: PlanState) -> None:
+    """On an accelerator with a loader too slow: tries a worker on every core, on every second core, then between."""
+    cpus = _cpus(state)
+    for workers in (cpus, cpus // 2):
+        if workers and not state.is_fed():
+            state.consider({"num_workers": state.at_most("num_workers", workers)}, WORKERS_STAGE)
+    own, tried = state.best.num_workers, {trial.settings.num_workers for trial in state.visited.feasible}
+    for other in sorted(tried - {own}, key=lambda number: abs(number - own))[:1]:
+        if own and not state.is_fed():
+            state.consider({"num_workers": state.at_most("num_workers", (own + other) // 2)}, WORKERS_STAGE)
+
+
 def feed(state: PlanState) -> None:
     """On an accelerator: raises the workers to the number needed by the fastest compute."""
     while (centre := _starved_trial(state)) is not None:
@@ -56,11 +74,11 @@ def feed(state: PlanState) -> None:
         settings = state.changed(changes, centre.settings)
         if not state.is_open(settings) or state.is_pointless(settings):
             break
-        trial = state.measured(settings, "workers")
+        trial = state.measured(settings, WORKERS_STAGE)
         if (trial.samples_per_second or 0.0) <= (centre.samples_per_second or 0.0):
             break
     if not state.is_fed():
-        state.climb("num_workers", "workers", steps=(-1,))
+        state.climb("num_workers", WORKERS_STAGE, steps=(-1,))
 
 
 def _starved_trial(state: PlanState) -> FinishedTrial | None:
@@ -86,14 +104,15 @@ def _workers_needed(state: PlanState, centre: FinishedTrial) -> int:
 
 
 def share_cores(state: PlanState) -> None:
-    """On a CPU: tries workers and threads together, first balanced, then a worker per core, then next to the best.
+    """On a CPU: tries workers and threads together, balanced, on half of the cores, on all, then next to the best.
 
     Another worker is useless while the training's threads hold its core: on two cores, two workers gave 594 samples/s
     with two threads and 938 with one.
     """
     if not state.is_fed():
-        for workers in dict.fromkeys((_balanced_workers(state), _cpus(state))):
-            _consider_share(state, workers, _cpus(state) - workers)
+        shares = dict.fromkeys((_balanced_workers(state), max(1, _cpus(state) // 2), _cpus(state)))
+        for index, workers in enumerate(shares):
+            _consider_share(state, workers, _cpus(state) - workers, WORKERS_STAGE if index else USUAL_STAGE)
     while any(_consider_share(state, workers, threads) for workers, threads in _nearby_shares(state)):
         pass
     if state.best.num_workers and state.best.intra_op_threads > 1:
@@ -129,7 +148,7 @@ def _nearby_shares(state: PlanState) -> list[tuple[int, int]]:
     return [(int(w), int(t)) for w, t in pairs if w is not None and t is not None and int(w) <= most]
 
 
-def _consider_share(state: PlanState, workers: int, threads: int) -> bool:
+def _consider_share(state: PlanState, workers: int, threads: int, stage: str = WORKERS_STAGE) -> bool:
     workers, threads = state.at_most("num_workers", workers), state.at_most("intra_op_threads", max(1, threads))
     is_crowded = threads > 1 and workers > 0 and workers + threads > state.limits.usable_cpus
     changes: dict[str, Value] = {
@@ -138,7 +157,7 @@ def _consider_share(state: PlanState, workers: int, threads: int) -> bool:
         "omp_wait_policy": (OmpWaitPolicy.PASSIVE if is_crowded else OmpWaitPolicy.DEFAULT).value,
         "persistent_workers": True,
     }
-    return state.consider(with_fitting_batch(state, changes), "workers")
+    return state.consider(with_fitting_batch(state, changes), stage)
 
 
 def _cpus(state: PlanState) -> int:

@@ -62,6 +62,10 @@ def _why_no_sum(loss_reduction: str) -> str:
     """Why the losses of micro-batches do not add up to the loss of the batch; empty when the sum is right."""
     if loss_reduction == "unknown":
         return "the split loss did not add up to the whole one, neither as a mean nor as a sum"
+    if loss_reduction == "no_time":
+        return "the search's time does not suffice for a first step with the batch in parts (--time)"
+    if loss_reduction == "failed":
+        return "the script failed in a first step with the batch in parts"
     if loss_reduction == "token_mean":
         return "the loss is a mean over targets of which micro-batches have different numbers"
     return ""

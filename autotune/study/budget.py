@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Collection
 from statistics import median
 
+from autotune.settings import Settings
+
 NUM_ROUNDS = 3
 """Usual number of rounds in the finals. When time is short, contenders are dropped first, then windows are shortened,
 then rounds are left out: the limit of the search holds."""
@@ -16,12 +18,16 @@ ROUNDS_ALONE = 2
 """Rounds of a single contender: the rate needs an interval but no comparison."""
 OVERRUN_SHARE = 0.1
 """Share of the given time by which the finals may pass the limit, in order to complete a round."""
-MAX_ROUNDS = 6
-"""Most rounds of the finals; rounds beyond the usual number only decide whether a gain is real, while there is time."""
+MAX_ROUNDS = 40
+"""Most rounds of the finals; rounds beyond the usual number come while the answer is open or wide, and time is left."""
 NUM_FINALISTS = 3
 """Most trials in the finals beside the baseline: re-measuring more than three gains little (measured)."""
 TRIALS_PER_FINALIST = 4
 """Trials that a search should have for every finalist: a short search spends its time on trials."""
+FINALS_SHARE = 0.35
+"""Largest share of the given time kept for more than the fewest rounds of two contenders."""
+COMPILATION_S = 35.0
+"""Expected time of a first compilation, in seconds: nanoGPT took 37 s beside 6 s on an H100."""
 FINAL_WINDOW_S = 5.0
 """Usual length of a final's window, in seconds; when time is short, windows are shorter."""
 LEAST_FINAL_WINDOW_S = 3.0
@@ -48,11 +54,14 @@ class Budget:
         self._now = now
         self._began = now() - spent_s
         self._saved_at = now()
-        self._trial_s: list[float] = []
-        self._around_s: list[float] = []
+        self._trial_s: dict[bool, list[float]] = {False: [], True: []}
+        """Wall time of trials in seconds, by whether the model was compiled."""
+        self._around_s: dict[bool, list[float]] = {False: [], True: []}
+        """Time of fresh processes beside their windows in seconds, by whether the model was compiled."""
         self._around_of: dict[int, float] = {}
-        """Latest time beside the window by the trial's number, in seconds."""
+        """Latest time of a fresh process beside the window by the trial's number, in seconds."""
         self._window_s: list[float] = []
+        self._kept_for: tuple[int, ...] = ()
 
     @property
     def total_s(self) -> float:
@@ -70,14 +79,18 @@ class Budget:
         return max(0.0, self._total_s - self.spent_s)
 
     @property
+    def left_to_finals_s(self) -> float:
+        """Wall time left until a running final is ended, in seconds, with the tolerated overrun; never negative."""
+        return max(0.0, self._tolerated_s)
+
+    @property
     def left_to_trials_s(self) -> float:
         """Wall time left until a running trial is ended, in seconds, with the tolerated overrun; never negative.
 
         After two measured trials the fewest rounds of two contenders are kept for the finals. A trial that takes far
         longer than the trials before, as a first compilation does, is ended rather than left to spend that time.
         """
-        kept_s = LEAST_ROUNDS * 2 * self.least_final_s if len(self._window_s) > 1 else 0.0
-        return max(0.0, self._tolerated_s - kept_s)
+        return max(0.0, self._tolerated_s - (self._verified_s if len(self._window_s) > 1 else 0.0))
 
     def unsaved_s(self) -> float:
         """Wall time since the last call, in seconds: the amount to add to the database."""
@@ -85,7 +98,19 @@ class Budget:
         elapsed_s, self._saved_at = now - self._saved_at, now
         return elapsed_s
 
-    def trial_took(self, wall_s: float, *, window_s: float | None = None, number: int | None = None) -> None:
+    def keep_for(self, contenders: Collection[int]) -> None:
+        """Keeps the time for the fewest rounds of these trials, by number: the baseline and the fastest other trial."""
+        self._kept_for = tuple(contenders)
+
+    def trial_took(
+        self,
+        wall_s: float,
+        *,
+        window_s: float | None = None,
+        number: int | None = None,
+        settings: Settings | None = None,
+        is_fresh: bool = True,
+    ) -> None:
         """Learns how long a trial takes.
 
         Args:
@@ -93,32 +118,78 @@ class Budget:
             window_s: Length of the window in seconds, for a trial measured in full; None for a trial that raced out or
                 failed, because a trial that ended early does not tell how long a final takes.
             number: Number of the trial; None where no final will run it again.
+            settings: Settings of the trial; None = a model that was not compiled.
+            is_fresh: Whether the trial had a process of its own, as finals have.
         """
-        self._trial_s.append(wall_s)
+        is_compiled = settings is not None and settings.compile
+        self._trial_s[is_compiled].append(wall_s)
         if window_s is not None:
-            self._note_around(wall_s - window_s, number)
             self._window_s.append(window_s)
+            if is_fresh:
+                self._note_around(wall_s - window_s, number, is_compiled=is_compiled)
 
-    def final_took(self, wall_s: float, *, window_s: float, number: int | None = None) -> None:
+    def final_took(
+        self, wall_s: float, *, window_s: float, number: int | None = None, settings: Settings | None = None
+    ) -> None:
         """Learns from a final how long a run takes beside the window.
 
         Args:
             wall_s: Time from the start to the end of the final, in seconds.
             window_s: Length of the window, in seconds.
             number: Number of the trial that ran again.
+            settings: Settings of the trial; None = a model that was not compiled.
         """
-        self._note_around(wall_s - window_s, number)
+        self._note_around(wall_s - window_s, number, is_compiled=settings is not None and settings.compile)
 
-    def _note_around(self, around_s: float, number: int | None) -> None:
-        self._around_s.append(max(0.0, around_s))
+    def _note_around(self, around_s: float, number: int | None, *, is_compiled: bool) -> None:
+        self._around_s[is_compiled].append(max(0.0, around_s))
         if number is not None:
             self._around_of[number] = max(0.0, around_s)
 
     @property
     def around_s(self) -> float:
-        """Median time of a measured trial beside the window, in seconds: start, warm-up, end."""
-        recent = self._around_s[-NUM_RECENT:] or self._trial_s[-NUM_RECENT:]
-        return median(recent) if recent else 0.0
+        """Median time of a fresh process beside the window, in seconds: start, warm-up, end."""
+        return self._start_s(is_compiled=False)
+
+    def _start_s(self, *, is_compiled: bool) -> float:
+        """Expected time of a fresh process beside its window, in seconds."""
+        recent = self._around_s[is_compiled][-NUM_RECENT:]
+        if recent:
+            return median(recent)
+        if is_compiled:
+            return self._start_s(is_compiled=False) + COMPILATION_S
+        others = self._around_s[True] or self._trial_s[False] or self._trial_s[True]
+        return median(others[-NUM_RECENT:]) if others else 0.0
+
+    def trial_s(self, settings: Settings | None = None) -> float:
+        """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled."""
+        is_compiled = settings is not None and settings.compile
+        recent = sorted(self._trial_s[is_compiled][-NUM_RECENT:])
+        if recent:
+            return recent[math.ceil(SLOW_SHARE * len(recent)) - 1]
+        others = self._trial_s[not is_compiled]
+        if not others:
+            return 0.0
+        return median(others) + (COMPILATION_S if is_compiled else 0.0)
+
+    def spare_s(self, settings: Settings | None = None) -> float:
+        """Time for further trials in seconds, beside the finals; negative when the finals need more than is left.
+
+        The second trial may take the time of the finals, and a tenth more than the given time, because with a single
+        trial the finals would have nothing to compare.
+
+        Args:
+            settings: Settings of the next trial. When they turn out fastest, the finals run them: their compilations
+                are kept time too.
+        """
+        if len(self._window_s) <= 1:
+            return self._tolerated_s
+        kept_s = self.reserve_s
+        if settings is not None:
+            start_s = self._start_s(is_compiled=settings.compile)
+            own_s = [self._around_of.get(number, self.around_s) for number in self._kept_for[:1]] or [self.around_s]
+            kept_s = max(kept_s, LEAST_ROUNDS * (start_s + own_s[0] + 2 * self._least_window_s))
+        return self.left_s - kept_s
 
     @property
     def final_s(self) -> float:
@@ -131,24 +202,24 @@ class Budget:
         return self.around_s + self._least_window_s
 
     def allows_trial(self) -> bool:
-        """Whether the time suffices for another trial and for the finals afterwards.
+        """Whether the time suffices for another trial and for the finals afterwards; the first is always allowed."""
+        return self._num_trials == 0 or self.spare_s() >= self.trial_s()
 
-        The first trial is always allowed. The second trial may take the time of the finals, because with a single trial
-        the finals would have nothing to compare.
-        """
-        if not self._trial_s:
-            return True
-        if len(self._window_s) <= 1:
-            return self._tolerated_s >= self._next_trial_s
-        return self.left_s >= self.reserve_s + self._next_trial_s
+    @property
+    def _num_trials(self) -> int:
+        return sum(map(len, self._trial_s.values()))
 
     @property
     def reserve_s(self) -> float:
-        """Time kept for the finals, in seconds; early in a search, only the least time that finals need."""
-        num_finalists = min(NUM_FINALISTS, len(self._trial_s) // TRIALS_PER_FINALIST)
-        if num_finalists == 0:
-            return LEAST_ROUNDS * 2 * self.least_final_s
-        return NUM_ROUNDS * (1 + num_finalists) * self.final_s
+        """Time kept for the finals, in seconds; in a short search, only the least time that finals need."""
+        num_finalists = min(NUM_FINALISTS, self._num_trials // TRIALS_PER_FINALIST)
+        usual_s = NUM_ROUNDS * (1 + num_finalists) * self.final_s if num_finalists else 0.0
+        return max(self._verified_s, min(usual_s, FINALS_SHARE * self._total_s))
+
+    @property
+    def _verified_s(self) -> float:
+        """Time of the fewest rounds of the contenders kept for, in seconds, with the shortest windows."""
+        return LEAST_ROUNDS * (self._round_s(self._kept_for) or 2 * self.least_final_s)
 
     def affordable_finalists(self) -> int:
         """Number of best trials with time for all rounds beside the baseline, at least 1."""
@@ -173,7 +244,7 @@ class Budget:
         Args:
             has_rival: A trial of other settings was measured, so that only rounds of the finals are missing.
         """
-        missing_s = LEAST_ROUNDS * 2 * self.least_final_s if has_rival else self._next_trial_s + 2 * self.least_final_s
+        missing_s = LEAST_ROUNDS * 2 * self.least_final_s if has_rival else self.trial_s() + 2 * self.least_final_s
         return self.spent_s + missing_s
 
     def _round_s(self, contenders: Collection[int]) -> float:
@@ -198,8 +269,3 @@ class Budget:
     def _least_window_s(self) -> float:
         """Shortest useful window of a final, in seconds: slow steps need long windows, as the trials' windows show."""
         return max(LEAST_FINAL_WINDOW_S, LEAST_SHARE * self._usual_window_s)
-
-    @property
-    def _next_trial_s(self) -> float:
-        recent = sorted(self._trial_s[-NUM_RECENT:]) or [0.0]
-        return recent[math.ceil(SLOW_SHARE * len(recent)) - 1]

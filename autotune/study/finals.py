@@ -19,7 +19,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
-from autotune.settings import Precision
+from autotune.settings import Precision, Settings
 from autotune.store.repository import Repository
 from autotune.study.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
 from autotune.study.stop import StopRequest
@@ -28,10 +28,18 @@ from autotune.units import format_seconds
 if TYPE_CHECKING:  # commands that only report import this module too, and must not load Optuna
     from autotune.study.trial_loop import TrialLoop
 
+LATE_LOOKS = 6
+"""Rounds after which the finals look at the comparisons less often: each look is a chance to find a gain by luck."""
+UNSTEADY = 0.1
+"""Spread of a finalist's rounds from which a steadier finalist wins a tie."""
 TOLD_OVERRUN_SHARE = 0.02
 """Share of the given time above which an overrun is told to the user."""
 CONFIDENCE = 0.95
 """Confidence of the interval of a published rate."""
+WORTH_A_ROUND = 0.05
+"""Share of the rate left open by the finals from which further rounds are worth their time."""
+WIDE_SHARE = 0.1
+"""Half the width of a gain's interval as a share of the gain, from which further rounds are worth their time."""
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
 
 
@@ -66,6 +74,8 @@ class Finals:
     ) -> None:
         self._study, self._loop, self._repository = study, loop, repository
         self._budget, self._stop, self._on_event, self._seed = budget, stop, on_event, seed
+        self._num_rivals = 1
+        """Contenders at the start of the finals, without the baseline."""
 
     def run(
         self,
@@ -86,6 +96,7 @@ class Finals:
             None when the search was asked to stop before the winner was known, or no contender can be measured.
         """
         contenders = self._contenders(finalists, baseline, is_chosen=not unselected)
+        self._num_rivals = max(1, sum(baseline is None or number != baseline.number for number in contenders))
         if not contenders:
             return None
         self._count_trials_as_round(contenders, unselected or {})
@@ -95,8 +106,11 @@ class Finals:
             self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_left))
         running, num_late, num_whole = dict(contenders), 0, 0
         for round_index in range(MAX_ROUNDS):
-            if round_index >= num_rounds and not self._needs_more(running, baseline):
-                break
+            if round_index >= num_rounds and is_look(round_index):
+                in_doubt = self._in_doubt(running, baseline)
+                if not self._needs_more(in_doubt, baseline):
+                    break
+                running = in_doubt
             able = self._able(running, baseline)
             running = self._affordable(able, baseline, num_rounds - round_index)
             num_late += len(able) - len(running)
@@ -209,7 +223,12 @@ class Finals:
             if result.outcome is Outcome.INTERRUPTED:
                 return
             if result.measurement is not None:
-                self._budget.final_took(result.wall_s, window_s=result.measurement.window_s, number=number)
+                self._budget.final_took(
+                    result.wall_s,
+                    window_s=result.measurement.window_s,
+                    number=number,
+                    settings=contenders[number].settings,
+                )
             record = FinalRecord(
                 round=round_index,
                 number=number,
@@ -228,17 +247,47 @@ class Finals:
     def _records(self, contenders: dict[int, FinishedTrial]) -> tuple[FinalRecord, ...]:
         return tuple(record for record in self._repository.finals(self._study) if record.number in contenders)
 
+    def _in_doubt(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
+        """The contenders for further rounds: all but those slower than another beyond doubt, and the baseline."""
+        records = self._records(running)
+        finals, calm = _as_finals(records), running.keys() - _thrashing(records)
+        means = {number: self._latest_rate(running[number]) for number in calm or running}
+        leader = max(means, key=lambda number: means[number])
+        against = {number: self._compare(finals, leader, number) for number in running if number != leader}
+        slower = {number for number, comparison in against.items() if comparison is not None and comparison.is_gain}
+        kept = {leader, *([baseline.number] if baseline is not None else [])}
+        return {number: trial for number, trial in running.items() if number in kept or number not in slower}
+
     def _needs_more(self, contenders: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> bool:
-        """Whether the best looks faster than the baseline, but not beyond doubt, and another round can be afforded."""
+        """Whether the answer is open or wide, and another round can be afforded.
+
+        Open: the best may be faster than the baseline, or another contender may be faster than the best. Wide: a long
+        interval of the gain.
+        """
         if baseline is None or not baseline.is_feasible or len(contenders) < 2:
             return False
-        if self._budget.left_s < len(contenders) * self._budget.final_s:
+        if not self._budget.affords_rounds(1, contenders):
             return False
         finals = _as_finals(self._records(contenders))
-        ratios = [_compare(finals, number, baseline.number) for number in contenders if number != baseline.number]
-        known = [comparison for comparison in ratios if comparison is not None]
-        best = max(known, key=lambda comparison: comparison.ratio, default=None)
-        return best is not None and best.ratio > 1.0 and not best.is_gain
+        ratios = {number: self._compare(finals, number, baseline.number) for number in contenders}
+        known = {number: one for number, one in ratios.items() if one is not None and number != baseline.number}
+        if not known:
+            return False
+        number = max(known, key=lambda one: known[one].ratio)
+        best = known[number]
+        if not best.is_gain:
+            return best.high > 1 + WORTH_A_ROUND
+        if best.high / best.low - 1 > 2 * max(WORTH_A_ROUND, WIDE_SHARE * (1 - 1 / best.ratio)):
+            return True
+        others = [self._compare(finals, number, other) for other in known if other != number]
+        return any(other is not None and other.low < 1 - WORTH_A_ROUND for other in others)
+
+    def _compare(self, finals: Sequence[Final], candidate: int, against: int) -> Comparison | None:
+        feasible = [final for final in finals if final.feasible]
+        try:
+            return compare(feasible, candidate, against, num_candidates=self._num_rivals)
+        except ValueError:
+            return None
 
     def _result(self, contenders: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult | None:
         records = self._records(contenders)
@@ -250,11 +299,19 @@ class Finals:
         if against is None or numbers == {final.candidate for final in finals if not final.feasible}:
             number = _fastest(finals, against)
             return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=records)
-        number, comparisons = _winner(finals, against, contenders, records)
+        number, comparisons = _winner(finals, against, contenders, records, self._num_rivals)
         if number not in comparisons and fits(records, against):
             number = against  # The script's own settings failed in a round: the gain over the script is unknown.
         comparison = comparisons.get(number) if number != against else None
         return FinalsResult(winner=contenders[number], baseline=baseline, comparison=comparison, records=records)
+
+
+def is_look(num_rounds: int) -> bool:
+    """Whether the finals look at their comparisons after so many rounds: 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33."""
+    look = LATE_LOOKS
+    while look < num_rounds:
+        look = round(1.2 * look + 0.5)
+    return num_rounds <= LATE_LOOKS or look == num_rounds
 
 
 def _without_runs(contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult:
@@ -264,20 +321,29 @@ def _without_runs(contenders: Mapping[int, FinishedTrial], baseline: FinishedTri
 
 
 def _winner(
-    finals: Sequence[Final], against: int, contenders: dict[int, FinishedTrial], records: Sequence[FinalRecord]
+    finals: Sequence[Final],
+    against: int,
+    contenders: dict[int, FinishedTrial],
+    records: Sequence[FinalRecord],
+    num_rivals: int,
 ) -> tuple[int, dict[int, Comparison]]:
     """The winner and all comparisons; a contender that thrashed at the cap wins only without a gain elsewhere."""
 
-    def tie_key(number: int) -> tuple[float, int, int, int]:
-        return _tie_key(contenders[number], records)
+    def tie_key(number: int) -> tuple[float, ...]:
+        return _tie_key(contenders[number], records, contenders[against].settings)
 
-    thrashing = {record.number for record in records if record.result.is_near_cap} - {against}
+    thrashing = _thrashing(records) - {against}
     if thrashing:
         calm = [final for final in finals if final.candidate not in thrashing]
-        number, comparisons = choose_winner(calm, against, tie_key)
+        number, comparisons = choose_winner(calm, against, tie_key, num_candidates=num_rivals)
         if number != against:
             return number, comparisons
-    return choose_winner(finals, against, tie_key)
+    return choose_winner(finals, against, tie_key, num_candidates=num_rivals)
+
+
+def _thrashing(records: Sequence[FinalRecord]) -> set[int]:
+    """Numbers of the contenders whose allocator thrashed at the cap in a round."""
+    return {record.number for record in records if record.result.is_near_cap}
 
 
 def _as_finals(records: Sequence[FinalRecord]) -> list[Final]:
@@ -297,14 +363,6 @@ def _rate(result: TrialResult) -> float:
     return result.measurement.samples_per_second if result.measurement is not None else 0.0
 
 
-def _compare(finals: Sequence[Final], candidate: int, against: int) -> Comparison | None:
-    feasible = [final for final in finals if final.feasible]
-    try:
-        return compare(feasible, candidate, against)
-    except ValueError:
-        return None
-
-
 def _fastest(finals: Sequence[Final], against: int | None) -> int:
     """The fastest candidate among candidates feasible in every round; without any, the baseline if ever feasible."""
     failed = {final.candidate for final in finals if not final.feasible}
@@ -318,11 +376,33 @@ def _fastest(finals: Sequence[Final], against: int | None) -> int:
     return max(rates, key=lambda number: sum(rates[number]) / len(rates[number]))
 
 
-def _tie_key(trial: FinishedTrial, records: Sequence[FinalRecord]) -> tuple[float, int, int, int]:
-    """Order of ties: less memory (in steps of a tenth: less is chance), fewer workers, higher precision, age."""
+def _tie_key(trial: FinishedTrial, records: Sequence[FinalRecord], own: Settings) -> tuple[float, ...]:
+    """Order of ties: steadier rounds, less memory, fewer changes, fewer workers, higher precision, age.
+
+    Memory counts in steps of a tenth, because less is chance.
+
+    Args:
+        trial: A finalist.
+        records: The finals.
+        own: The script's own settings.
+    """
     peaks = [record.result.peak_memory_bytes or 0 for record in records if record.number == trial.number]
     peak = round(math.log(max(peaks, default=1) or 1) / math.log(1.1))
-    return (peak, trial.settings.num_workers, PRECISION_ORDER.index(trial.settings.precision), trial.number)
+    steadiness = math.floor(math.log(max(own_spread(records, trial.number), UNSTEADY) / UNSTEADY) / math.log(3))
+    num_changes = len(trial.settings.differences(own))
+    precision = PRECISION_ORDER.index(trial.settings.precision)
+    return (steadiness, peak, num_changes, trial.settings.num_workers, precision, trial.number)
+
+
+def own_spread(records: Sequence[FinalRecord], number: int) -> float:
+    """Standard deviation of the logarithm of a finalist's rates around each round's mean; 0 for fewer than 2 rounds."""
+    rounds: dict[int, dict[int, float]] = {}
+    for record in records:
+        if record.result.measurement is not None:
+            rates = rounds.setdefault(record.round, {})
+            rates[record.number] = math.log(record.result.measurement.samples_per_second)
+    own = [rates[number] - fmean(rates.values()) for rates in rounds.values() if number in rates]
+    return stdev(own) if len(own) > 1 else 0.0
 
 
 def num_rivals(trials: Sequence[FinishedTrial], history: History) -> int:

@@ -40,6 +40,9 @@ AGREEMENT = 0.2
 numbers for the parts."""
 GRADIENT_AGREEMENT = 0.35
 """Relative difference up to which the norms of two gradients count as equal."""
+RUNS_OF_AN_ANSWER = 4
+"""Fewest runs of a verified answer: the baseline and another trial, twice each. A step with the batch in parts comes
+only if the time suffices for these runs too, each as long as the probe."""
 WITHOUT_OUTPUTS = (
     "A run failed where the probe did not; from now on runs find the caches that the probe filled, and nothing else of "
     "what it wrote."
@@ -171,17 +174,21 @@ def probe_script(
     def run(job: TrialJob) -> ProbeResult:
         return _run(replace(job, ends_by=ends_by), runner, stop, progress)
 
+    began = time.monotonic()
     result = run(jobs.probe())
     if result.is_out_of_memory and jobs.target.free_cap_bytes > jobs.target.cap_bytes and not jobs.spec.share_gpu:
         # More room is enough to learn the facts; the baseline will show that the script does not fit under the cap.
         jobs = replace(jobs, target=replace(jobs.target, cap_bytes=jobs.target.free_cap_bytes))
+        began = time.monotonic()
         result = run(jobs.probe())
     while result.facts is None and (folders := learn_folders(result.log_tail)):
         places = ", ".join(map(str, folders))
         on_event(Notice(message=f"The script is probed again, with layers over {places}.", is_warning=False))
+        began = time.monotonic()
         result = run(jobs.probe())
     if result.facts is None:
         raise _failure(result, jobs)
+    run_s = time.monotonic() - began
     facts = replace(
         result.facts,
         outside_allocator_bytes=result.outside_allocator_bytes,
@@ -192,11 +199,15 @@ def probe_script(
         is_through()
     if not learns_reduction or not _is_split_of_use(facts, jobs):
         return facts
+    if ends_by is not None:
+        ends_by -= RUNS_OF_AN_ANSWER * run_s
+        if time.monotonic() + run_s > ends_by:
+            return replace(facts, loss_reduction=LossReduction.NO_TIME)
     reduction = _reduction(facts, jobs, run)
-    if reduction is None and keep_only_caches():
+    if reduction is LossReduction.FAILED and keep_only_caches():
         on_event(Notice(message=WITHOUT_OUTPUTS))
         reduction = _reduction(facts, jobs, run)
-    return replace(facts, loss_reduction=reduction or LossReduction.UNKNOWN)
+    return replace(facts, loss_reduction=reduction)
 
 
 def _failure(result: ProbeResult, jobs: Jobs) -> AutotuneError:
@@ -269,8 +280,8 @@ def _is_split_of_use(facts: ScriptFacts, jobs: Jobs) -> bool:
     return not why_no_split(summed, splits_batch_norm=jobs.spec.allow_batchnorm_accumulation, mapped=mapped)
 
 
-def _reduction(facts: ScriptFacts, jobs: Jobs, run: Probing) -> LossReduction | None:
-    """The reduction of the loss, by one step with the batch in parts; None when the script failed."""
+def _reduction(facts: ScriptFacts, jobs: Jobs, run: Probing) -> LossReduction:
+    """The reduction of the loss, by one step with the batch in parts."""
     script_settings = script_settings_of(facts)
     batch_size = script_settings.batch_size
     assert batch_size is not None
@@ -278,7 +289,7 @@ def _reduction(facts: ScriptFacts, jobs: Jobs, run: Probing) -> LossReduction | 
     settings = replace(script_settings, batch_size=batch_size // num_parts, grad_accum_steps=num_parts)
     result = run(replace(jobs, facts=facts, script_settings=script_settings).split_probe(settings))
     if result.facts is None:
-        return None
+        return LossReduction.NO_TIME if result.is_time_spent else LossReduction.FAILED
     if len(result.first_losses) < num_parts:
         return LossReduction.UNKNOWN
     reduction = classify_reduction(

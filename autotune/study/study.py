@@ -105,7 +105,7 @@ class Study:
             self._stored.name,
             space,
             PlanLimits(
-                usable_cpus=target.usable_cpus,
+                usable_cpus=target.usable_cpus / (facts.world_size if facts is not None else 1),
                 cap_bytes=target.cap_bytes,
                 fixed_bytes=TRAINED_BYTES * facts.num_parameters if facts is not None else 0.0,
             ),

@@ -20,7 +20,8 @@ from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
 from autotune.runner.quiet_wait import Quiet, QuietWait
 from autotune.runner.runner import Run, Runner
-from autotune.search.study_search import Proposal, Search, SearchExhausted
+from autotune.search.prices import Prices
+from autotune.search.study_search import TIME_SPENT, Proposal, Search, SearchExhausted
 from autotune.settings import Settings
 from autotune.store.records import Owner
 from autotune.store.repository import Repository
@@ -34,8 +35,6 @@ from autotune.units import format_seconds
 from autotune.verdict.format_parity import references_of
 
 RENEW_EVERY_S = 30.0
-FINAL_PATIENCE = 2.0
-"""Time allowed to a final after the time of the search is spent, as a multiple of a final's usual time."""
 MAX_REPEATS = 3
 """Most runs that a search throws away because the device was disturbed: a permanently disturbed device must be measured
 as it is."""
@@ -94,7 +93,7 @@ class TrialLoop:
         for record in self._repository.trials(self._study):
             self._learn_losses(record.result)
             if record.result.outcome.is_finished:
-                self._learn_duration(record.result, record.number)
+                self._learn_duration(record.result, record.number, record.settings)
         self._others = self._live_others()
         self._adopt()
 
@@ -115,14 +114,26 @@ class TrialLoop:
             known, self._others = self._others, self._live_others()
             if known - self._others:
                 self._adopt()
+            self._keep_time_for_finals()
             if not self._budget.left_to_trials_s or not self._budget.allows_trial():
                 return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
-            proposal = self._search.ask({"owner": to_plain(self._owner)})
+            prices = Prices(trial_s=self._budget.trial_s, spare_s=self._budget.spare_s)
+            proposal = self._search.ask({"owner": to_plain(self._owner)}, prices)
             if isinstance(proposal, SearchExhausted):
                 return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
             if self._is_hopeless(self._trial(proposal)):
                 return LoopEnd(reason="The script's own settings cannot be measured.")
         return LoopEnd(reason="It was asked to stop.")
+
+    def _keep_time_for_finals(self) -> None:
+        """Keeps the time for finals of the baseline and of the fastest other trial with affordable rounds."""
+        history = self._search.history
+        if history.baseline is None:
+            return
+        own = history.baseline.number
+        rivals = [trial.number for trial in history.feasible if trial.number != own]
+        affordable = [number for number in rivals if self._budget.affords_least_rounds((own, number))]
+        self._budget.keep_for((own, *(affordable or rivals)[:1]) if rivals else ())
 
     def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
         """Runs the script under the settings, and once more when the settings may not be the cause of a failure.
@@ -133,10 +144,7 @@ class TrialLoop:
             window_limit_s: Longest window of a final, in seconds.
         """
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
-        # Settings to be published have met the time limit in a trial: a final may take as long, even after the time is
-        # spent.
-        least_s = FINAL_PATIENCE * self._budget.final_s if is_final else 0.0
-        first = self._undisturbed(job, least_s)
+        first = self._undisturbed(job, is_final=is_final)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
         if not is_again or self._stop.level or not self._budget.left_to_trials_s:
             return first
@@ -151,17 +159,17 @@ class TrialLoop:
             and self._search.history.best is None
         ):
             self._start_afresh()
-        second = self._undisturbed(job, least_s)
+        second = self._undisturbed(job, is_final=is_final)
         return replace(second, notes=(*second.notes, note))
 
-    def _undisturbed(self, job: TrialJob, least_s: float) -> TrialResult:
+    def _undisturbed(self, job: TrialJob, *, is_final: bool) -> TrialResult:
         """Runs the script on a quiet machine, and once more when the device was disturbed during the run."""
-        result = self._run(job, least_s)
+        result = self._run(job, is_final=is_final)
         disturbed = result.surroundings.device_disturbances if result.surroundings is not None else ()
         if not disturbed or not self._may_repeat(result):
             return result
         self._num_repeats += 1
-        second = self._run(job, least_s)
+        second = self._run(job, is_final=is_final)
         return replace(second, notes=(*second.notes, f"A first run was thrown away: {' '.join(disturbed)}"))
 
     def compute_rate(self, settings: Settings, factor: int) -> float | None:
@@ -170,13 +178,14 @@ class TrialLoop:
         measurement = self._run(self._jobs.batch_probe(settings, factor)).measurement
         return measurement.compute_samples_per_second if measurement is not None else None
 
-    def _run(self, job: TrialJob, least_s: float = 0.0) -> TrialResult:
-        """Runs the script until the end of the search's time, but for at least `least_s` seconds when needed."""
+    def _run(self, job: TrialJob, *, is_final: bool = False) -> TrialResult:
+        """Runs the script, at most until the end of the search's time; a trial leaves the finals their time."""
         references = tuple(self._references.values())
         request = replace(job.request, references=references)
         job = replace(job, request=request, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
         found = self._wait_for_quiet()
-        job = replace(job, ends_by=time.monotonic() + max(least_s, self._budget.left_to_trials_s))
+        left_s = self._budget.left_to_finals_s if is_final else self._budget.left_to_trials_s
+        job = replace(job, ends_by=time.monotonic() + left_s)
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
         result = handle.result()
@@ -220,10 +229,12 @@ class TrialLoop:
         for reference in references_of(result):
             self._references.setdefault(reference.start_digest, reference)
 
-    def _learn_duration(self, result: TrialResult, number: int) -> None:
+    def _learn_duration(self, result: TrialResult, number: int, settings: Settings) -> None:
         is_whole = result.outcome is Outcome.OK and result.measurement is not None
         window_s = result.measurement.window_s if is_whole and result.measurement is not None else None
-        self._budget.trial_took(result.wall_s, window_s=window_s, number=number)
+        self._budget.trial_took(
+            result.wall_s, window_s=window_s, number=number, settings=settings, is_fresh=is_fresh(result)
+        )
 
     def _trial(self, proposal: Proposal) -> Proposal:
         """Measures and records a trial; returns the proposal under which the trial was recorded."""
@@ -250,7 +261,7 @@ class TrialLoop:
         self._search.tell(proposal.number, result, is_host_fault=is_host_fault)
         self._repository.mark_told(self._study, proposal.number)
         self._repository.add_spent(self._study, self._budget.unsaved_s())
-        self._learn_duration(result, proposal.number)
+        self._learn_duration(result, proposal.number, proposal.settings)
         self._learn_losses(result)
         rate = result.measurement.samples_per_second if result.measurement else 0.0
         is_best = result.outcome is Outcome.OK and rate > (best_before or 0.0)
@@ -280,7 +291,7 @@ class TrialLoop:
 
     def _why_time_is_spent(self) -> str:
         if self._search.history.baseline is not None:
-            return "The time is spent, but for the finals."
+            return TIME_SPENT
         given = format_seconds(self._budget.total_s)
         return (
             f"The time of {given} was spent before the script's own settings were measured once: give the search "
@@ -319,6 +330,11 @@ class TrialLoop:
             # An unreachable database does not end the trial: the result waits for the database.
             with suppress(StoreError):
                 self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
+
+
+def is_fresh(result: TrialResult) -> bool:
+    """Whether a trial had a process of its own, as finals have."""
+    return result.start.value != "live" if result.start is not None else True
 
 
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from autotune.measure.paired import Comparison, Final, choose_winner, compare
 from autotune.study.budget import MAX_ROUNDS, NUM_ROUNDS
+from autotune.study.finals import WORTH_A_ROUND, is_look
 
 NOISES = (0.005, 0.01, 0.03, 0.1, 0.3)
 KINDS = ("quiet", "disturbed runs", "drifting rounds")
@@ -40,10 +41,12 @@ def rounds(rng: random.Random, gains: Sequence[float], noise: float, kind: str, 
 def searched(finals: Sequence[Final]) -> tuple[int, dict[int, Comparison]]:
     """The winner and the comparisons, with more rounds while the best looks faster but not beyond doubt."""
     for num in range(NUM_ROUNDS, MAX_ROUNDS + 1):
+        if not is_look(num):
+            continue
         seen = [final for final in finals if final.round < num]
         winner, comparisons = choose_winner(seen, 0, lambda _: (0.0,))
         best = max(comparisons.values(), key=lambda comparison: comparison.ratio)
-        if best.is_gain or best.ratio <= 1:
+        if best.is_gain or best.high <= 1 + WORTH_A_ROUND:
             break
     return winner, comparisons
 
@@ -81,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--finals", type=int, default=1000, help="of each cell and column")
     num = parser.parse_args().finals
-    print("| noise of a run | kind | 2 rounds hold | 3 | 3 to 6 | false gain of 1 | of 3 | 5 % found | 50 % |")
+    print("| noise of a run | kind | 2 rounds hold | 3 | 3 to 40 | false gain of 1 | of 3 | 5 % found | 50 % |")
     print("| --- " * 9 + "|")
     for kind in KINDS:
         for noise in NOISES:

@@ -119,6 +119,30 @@ def test_two_guilty_settings_are_found_one_after_the_other() -> None:
     assert [*first, *script.investigated()[1]] == ["cudnn_benchmark", "channels_last"]
 
 
+def test_a_crash_in_another_number_format_at_the_same_place_needs_no_further_trial() -> None:
+    words = {Precision.BF16: "BFloat16", Precision.FP16: "Half"}
+    where = "RuntimeError: expected Float but found {} at /work/model.py:23"
+
+    def fails(changes: Mapping[str, Any]) -> str:
+        return where.format(words[changes["precision"]]) if changes.get("precision") in words else ""
+
+    script = Script(fails)
+    script.run(replace(NATURAL, **JUMP))
+    assert script.investigated() == [{"precision": Precision.BF16}]
+    num_tried = len(script.tried)
+    script.run(replace(NATURAL, **{**JUMP, "precision": Precision.FP16}))
+    assert script.investigated() == [{"precision": Precision.BF16}, {"precision": Precision.FP16}]
+    assert len(script.tried) == num_tried
+
+
+def test_a_crash_at_another_place_is_taken_apart_anew() -> None:
+    script = Script(lambda changes: f"no at model.py:{changes['precision']}1" if "precision" in changes else "")
+    script.run(replace(NATURAL, precision=Precision.BF16))
+    script.run(replace(NATURAL, precision=Precision.FP16, pin_memory=True))
+    assert script.investigated() == [{"precision": Precision.BF16}, {"precision": Precision.FP16}]
+    assert script.tried
+
+
 def test_what_is_measured_later_asks_for_no_further_trial_of_a_failure_that_is_explained() -> None:
     script = Script(fails_with("num_workers"))
     script.run(replace(NATURAL, **JUMP))

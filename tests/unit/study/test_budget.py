@@ -1,6 +1,16 @@
 from __future__ import annotations
 
-from autotune.study.budget import FINAL_WINDOW_S, LEAST_FINAL_WINDOW_S, LEAST_ROUNDS, NUM_FINALISTS, NUM_ROUNDS, Budget
+from autotune.settings import Settings
+from autotune.study.budget import (
+    COMPILATION_S,
+    FINAL_WINDOW_S,
+    FINALS_SHARE,
+    LEAST_FINAL_WINDOW_S,
+    LEAST_ROUNDS,
+    NUM_FINALISTS,
+    NUM_ROUNDS,
+    Budget,
+)
 
 
 class Clock:
@@ -165,3 +175,44 @@ def test_long_steps_need_long_windows_however_little_time_is_left():
     assert budget.least_final_s == 20.0 + 10.0
     assert budget.final_window_s(6) == 10.0
     assert budget.final_s == 40.0
+
+
+COMPILED = Settings(compile=True)
+
+
+def test_a_compilation_is_kept_time_when_the_compiled_model_leads():
+    """Simulated GPU searches of five minutes ended too short: the finals of a compiled winner had no time."""
+    clock = Clock()
+    budget = Budget(300.0, 0.0, clock)
+    budget.trial_took(18.0, window_s=3.0, number=0, settings=Settings())
+    budget.trial_took(18.0, window_s=3.0, number=1, settings=Settings(num_workers=2))
+    budget.keep_for((0, 1))
+    plain_s = budget.reserve_s
+    assert plain_s == LEAST_ROUNDS * 2 * (15.0 + LEAST_FINAL_WINDOW_S)
+    budget.trial_took(53.0, window_s=3.0, number=2, settings=COMPILED)
+    budget.keep_for((0, 2))
+    assert budget.reserve_s == plain_s + LEAST_ROUNDS * 35.0
+
+
+def test_a_first_compilation_is_expected_to_take_long_in_the_trial_and_in_the_finals():
+    budget = Budget(300.0, 0.0, Clock())
+    for number in (0, 1):
+        budget.trial_took(18.0, window_s=3.0, number=number)
+    assert budget.trial_s(COMPILED) == budget.trial_s() + COMPILATION_S
+    assert budget.spare_s(COMPILED) == budget.spare_s() - LEAST_ROUNDS * COMPILATION_S
+
+
+def test_windows_of_a_process_shared_by_several_trials_do_not_make_finals_look_cheap():
+    budget = Budget(300.0, 0.0, Clock())
+    budget.trial_took(18.0, window_s=3.0, number=0)
+    for number in range(1, 9):
+        budget.trial_took(3.5, window_s=3.0, number=number, is_fresh=False)
+    assert budget.around_s == 15.0
+    assert budget.trial_s() == 3.5
+
+
+def test_more_than_the_fewest_rounds_take_a_third_of_the_time_at_most():
+    budget = Budget(200.0, 0.0, Clock())
+    for _ in range(12):
+        budget.trial_took(10.0, window_s=4.0)
+    assert budget.reserve_s == FINALS_SHARE * 200.0

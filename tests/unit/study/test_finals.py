@@ -266,7 +266,9 @@ def test_within_one_percent_a_tenth_less_memory_wins_then_fewer_workers(
 
 def test_with_equal_memory_and_workers_the_higher_precision_wins() -> None:
     order = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
-    keys = [_tie_key(replace(trial(1), settings=Settings(num_workers=1, precision=each)), ()) for each in order]
+    keys = [
+        _tie_key(replace(trial(1), settings=Settings(num_workers=1, precision=each)), (), Settings()) for each in order
+    ]
     assert keys == sorted(keys) and len(set(keys)) == len(order)
 
 

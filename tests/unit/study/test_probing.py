@@ -11,12 +11,13 @@ from autotune.model.events import Notice
 from autotune.model.facts import LossReduction
 from autotune.model.result import ProbeResult
 from autotune.protocol.job import Mode
+from autotune.space.derive import derive_space
 from autotune.study.jobs import Jobs
 from autotune.study.probing import WITHOUT_OUTPUTS, classify_reduction, probe_script
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
 from autotune.units import MIB
-from tests.unit.facts import script_facts, search_spec
+from tests.unit.facts import cpu_machine, script_facts, search_spec
 
 
 def classify(whole, parts, whole_norm=1.0, mean_scaled_norm=1.0):
@@ -80,10 +81,10 @@ class Room:
         return OneRun(ProbeResult(facts=script_facts(loader=None)))
 
 
-def probe_under(cap, runner, **changes):
+def probe_under(cap, runner, *, ends_by=None, **changes):
     target = make_target(replace(search_spec(), memory_cap=cap), cpu_device())
     jobs = Jobs(spec=replace(search_spec(), **changes), target=target)
-    return probe_script(jobs, runner, lambda: None, StopRequest())
+    return probe_script(jobs, runner, lambda: None, StopRequest(), ends_by=ends_by)
 
 
 def test_a_script_that_does_not_fit_under_the_cap_is_probed_where_it_has_room():
@@ -179,6 +180,48 @@ def test_a_mean_over_tokens_is_told_from_one_over_samples(whole_varies, parts_va
     runner = Split(whole_varies=whole_varies, parts_vary=parts_vary)
     assert probe_under("1GiB", runner).loss_reduction is LossReduction.TOKEN_MEAN
     assert probe_under("1GiB", Split()).loss_reduction is LossReduction.MEAN
+
+
+class SplitEnds(Split):
+    """A runner whose step with the batch in parts ends without facts."""
+
+    def __init__(self, **ending):
+        super().__init__()
+        self.modes, self.ending = [], ending
+
+    def start(self, job):
+        self.modes.append(job.mode)
+        return super().start(job) if job.mode is Mode.PROBE else OneRun(ProbeResult(facts=None, **self.ending))
+
+
+@pytest.mark.parametrize(
+    ("ending", "reduction", "words"),
+    [
+        ({"is_time_spent": True}, LossReduction.NO_TIME, "time does not suffice"),
+        ({"reason": "no"}, LossReduction.FAILED, "the script failed"),
+    ],
+)
+def test_a_step_in_parts_that_was_not_seen_is_no_loss_that_does_not_add_up(ending, reduction, words):
+    facts = probe_under("1GiB", SplitEnds(**ending))
+    assert facts.loss_reduction is reduction
+    reasons = dict(derive_space(facts, cpu_machine(), search_spec()).refused)
+    assert words in reasons["batch_size"] and "add up" not in reasons["batch_size"]
+
+
+@pytest.mark.parametrize(("probe_s", "modes"), [(8.0, [Mode.PROBE, Mode.SPLIT_PROBE]), (12.0, [Mode.PROBE])])
+def test_a_step_in_parts_leaves_the_time_of_a_verified_answer(monkeypatch, probe_s, modes):
+    clock = [0.0]
+    runner = SplitEnds(reason="no")
+    start = runner.start
+
+    def slow(job):
+        clock[0] += probe_s
+        return start(job)
+
+    runner.start = slow
+    monkeypatch.setattr("autotune.study.probing.time.monotonic", lambda: clock[0])
+    probe_under("1GiB", runner, ends_by=60.0)
+    assert runner.modes == modes
 
 
 @pytest.mark.parametrize("option", ["-E", "-I", "-S"])

@@ -1,0 +1,44 @@
+"""Seconds that a trial costs, and seconds left for trials: the search takes the largest expected gain per second."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotune.settings import Settings
+
+A_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prices:
+    """What trials cost at one moment of a search."""
+
+    trial_s: Callable[[Settings], float]
+    """Returns the expected seconds of a trial of settings; 0 where time does not count."""
+    spare_s: Callable[[Settings], float]
+    """Returns the seconds left for trials, when the finals shall be able to run the settings of the next trial."""
+
+    def affords(self, settings: Settings) -> bool:
+        """True when the time left suffices for a trial of settings, and for finals with these settings."""
+        return self.spare_s(settings) >= self.trial_s(settings)
+
+    def num_affordable(self, settings: Settings) -> float:
+        """Number of trials at the price of these settings for which the time left suffices; may be infinite."""
+        price_s = self.trial_s(settings)
+        return self.spare_s(settings) / price_s if price_s > 0 else math.inf
+
+    def per_second(self, gain: float, settings: Settings) -> float:
+        """The gain of a trial per second of the trial; where time does not count, the gain itself."""
+        price_s = self.trial_s(settings)
+        return gain / price_s if price_s > 0 else gain
+
+    def per_minute(self, gain_ratio: float | None, settings: Settings) -> float | None:
+        """Expected gain of the next minute as a share of the best rate; None when unknown or time does not count."""
+        price_s = self.trial_s(settings)
+        return None if gain_ratio is None or price_s <= 0 else gain_ratio * A_MINUTE_S / price_s
+
+
+FREE = Prices(trial_s=lambda settings: 0.0, spare_s=lambda settings: math.inf)
+"""Time does not count, as in a search of a function."""

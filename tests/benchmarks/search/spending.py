@@ -1,0 +1,283 @@
+"""What whole searches name, and how much time they take: `python -m tests.benchmarks.search.spending`.
+
+A search here is the real one: the plan, the loop over trials, the budget and the finals, on a clock of its own. A run
+takes the time of the recorded run, or the price of a simulated job; no process is started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import optuna
+
+from autotune.lab.function_runner import FinishedRun
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
+from autotune.protocol.job import TrialJob
+from autotune.search.plan_state import PlanLimits
+from autotune.search.study_search import Search
+from autotune.study.budget import NUM_FINALISTS, Budget
+from autotune.study.finals import Finals, num_rivals, results_without_choice
+from autotune.study.jobs import Jobs
+from autotune.study.stop import StopRequest
+from autotune.study.target import make_target
+from autotune.study.trial_loop import TrialLoop
+from tests.benchmarks.search.family import random_workload
+from tests.benchmarks.search.grids import GRID_FOLDER, RecordedJob, recorded_grids
+from tests.benchmarks.search.problem import Problem
+from tests.unit.facts import cpu_machine, script_facts, search_spec
+
+BUDGETS_S = (60.0, 120.0, 300.0, 900.0)
+FINAL_FACTOR = 2.0
+"""Length of a final's window over a trial's: finals want a narrower interval."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prices:
+    """Seconds of a run beside its window, on a simulated job."""
+
+    probe_s: float
+    start_s: float
+    window_s: float = 3.0
+    compile_s: float = 0.0
+    """More for a compiled model."""
+
+
+PRICES = {
+    "cpu": Prices(probe_s=6.0, start_s=1.5),
+    "cuda": Prices(probe_s=20.0, start_s=15.0, compile_s=35.0),
+}
+
+
+class Clock:
+    """A clock that only runs move."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class PricedRunner:
+    """Answers from a problem, and moves the clock by the price of the run; a run past the end of the time is cut."""
+
+    def __init__(self, problem: Problem, seed: int, clock: Clock, prices: Prices | None) -> None:
+        self._problem, self._seed, self._clock, self._prices = problem, seed, clock, prices
+        self.num_runs, self.num_infeasible = 0, 0
+
+    def start(self, job: TrialJob) -> FinishedRun:
+        settings = job.request.settings
+        assert settings is not None
+        self.num_runs += 1
+        is_final = job.request.incumbent_samples_per_second is None and self.num_runs > 1
+        seed = self._seed if isinstance(self._problem, RecordedJob) else self._seed + 7919 * self.num_runs
+        result = self._problem.run(settings, seed, job.request.incumbent_samples_per_second)
+        result = self._priced(job, result, is_final=is_final)
+        left_s = job.ends_by - time.monotonic() if job.ends_by is not None else float("inf")
+        if result.wall_s > left_s + 0.5:  # The two clocks differ by what this process takes to think.
+            result = TrialResult(outcome=Outcome.INTERRUPTED, reason="The time was spent.", wall_s=max(0.0, left_s))
+        self._clock.now_s += result.wall_s
+        return FinishedRun(None, result)
+
+    def close(self) -> None:
+        """Keeps no process."""
+
+    def _priced(self, job: TrialJob, result: TrialResult, *, is_final: bool) -> TrialResult:
+        measured = result.measurement
+        if self._prices is None:
+            wall_s, window_s = result.wall_s, measured.window_s if measured is not None else 0.0
+        else:
+            compile_s = self._prices.compile_s if job.request.settings and job.request.settings.compile else 0.0
+            window_s = self._prices.window_s if measured is not None else 0.0
+            wall_s = self._prices.start_s + compile_s + window_s
+        if measured is None:
+            return replace(result, wall_s=wall_s)
+        wanted_s = min(job.request.window.max_window_s, FINAL_FACTOR * window_s if is_final else window_s)
+        wall_s += wanted_s - window_s
+        return replace(result, wall_s=wall_s, measurement=replace(measured, window_s=wanted_s))
+
+
+class MemoryRepository:
+    """The study's records in memory: what the loop and the finals ask of a database."""
+
+    def __init__(self) -> None:
+        self._trials: dict[int, Any] = {}
+        self._finals: dict[tuple[int, int], Any] = {}
+
+    def trials(self, study: str) -> tuple[Any, ...]:
+        return tuple(record for _, record in sorted(self._trials.items()))
+
+    def record_trial(self, study: str, record: Any) -> None:
+        self._trials[record.number] = record
+
+    def finals(self, study: str) -> tuple[Any, ...]:
+        return tuple(record for _, record in sorted(self._finals.items()))
+
+    def record_final(self, study: str, record: Any) -> None:
+        self._finals[record.round, record.number] = record
+
+    def live_owners(self, study: str, *, now: Any) -> tuple[Any, ...]:
+        return ()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **options: None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """One whole search."""
+
+    problem: str
+    seed: int
+    budget_s: float
+    status: str
+    """`improved`, `no_gain`, `too_short` or `none`."""
+    regret: float
+    """Of the named settings; of the script's own where nothing is named."""
+    own_regret: float
+    is_found: bool
+    wall_s: float
+    num_trials: int
+    num_infeasible: int
+    num_finals: int
+    half_width: float | None
+    num_changes: int
+    """Settings of the winner that differ from the script's own."""
+
+
+def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None) -> Spent:
+    """One search of a problem with a time limit."""
+    clock = Clock()
+    probe_s = prices.probe_s if prices is not None else 6.0
+    clock.now_s = probe_s
+    budget = Budget(budget_s, probe_s, clock)
+    limits = PlanLimits(usable_cpus=problem.usable_cpus, cap_bytes=problem.cap_bytes, fixed_bytes=problem.fixed_bytes)
+    search = Search(None, "benchmark", problem.space, limits, seed=seed, max_trials=40, spend_all=False)
+    spec = search_spec(memory_cap="4GiB", budget_s=budget_s)
+    facts = problem.grid.header.facts if isinstance(problem, RecordedJob) else script_facts()
+    target = replace(make_target(spec, cpu_machine().device), cap_bytes=problem.cap_bytes)
+    runner = PricedRunner(problem, seed, clock, prices)
+    repository: Any = MemoryRepository()
+    common: Any = {
+        "study": "benchmark",
+        "repository": repository,
+        "budget": budget,
+        "stop": StopRequest(),
+        "on_event": lambda event: None,
+    }
+    jobs = Jobs(spec=spec, target=target, facts=facts, script_settings=search.script_settings)
+    loop = TrialLoop(search=search, jobs=jobs, runner=runner, **common)
+    end = loop.run()
+    history, finalists = search.history, search.finalists(NUM_FINALISTS)
+    unselected = results_without_choice(history, finalists, lambda: repository.trials(""))
+    found = Finals(loop=loop, seed=seed, **common).run(finalists, search.baseline, unselected)
+    own = search.script_settings
+    status, named, half = "none", own, None
+    if found is not None:
+        named = found.winner.settings
+        is_compared = found.is_compared and not (end.is_limit and num_rivals(history.sound, history) == 0)
+        status = "too_short" if not is_compared else "no_gain" if named == own else "improved"
+        if found.comparison is not None:
+            half = (found.comparison.high / found.comparison.low - 1) / 2
+    return Spent(
+        problem=problem.name,
+        seed=seed,
+        budget_s=budget_s,
+        status=status,
+        regret=problem.regret(named),
+        own_regret=problem.regret(own),
+        is_found=problem.is_found(named),
+        wall_s=clock.now_s,
+        num_trials=len(history.trials),
+        num_infeasible=sum(trial.outcome.is_infeasible for trial in history.trials),
+        num_finals=len(repository.finals("")),
+        half_width=half,
+        num_changes=len(named.differences(own)),
+    )
+
+
+HEAD = (
+    "| problem | --time | searches | named within 2 % | mean regret (own settings) | too short | infeasible | trials "
+    "| finals | changes | half width | time taken, median | most |\n" + "|---" * 13 + "|"
+)
+
+
+def row(runs: Sequence[Spent]) -> str:
+    """One line of the table, for the runs of a problem and a limit."""
+    halves = [run.half_width for run in runs if run.half_width is not None]
+    share_infeasible = sum(run.num_infeasible for run in runs) / max(1, sum(run.num_trials for run in runs))
+    cells = [
+        f"{runs[0].budget_s:g} s",
+        str(len(runs)),
+        f"{fmean(run.is_found for run in runs):.0%}",
+        f"{fmean(run.regret for run in runs):.1%} ({fmean(run.own_regret for run in runs):.0%})",
+        f"{fmean(run.status in ('too_short', 'none') for run in runs):.0%}",
+        f"{share_infeasible:.1%}",
+        f"{median(run.num_trials for run in runs):g}",
+        f"{median(run.num_finals for run in runs):g}",
+        f"{median(run.num_changes for run in runs):g}",
+        f"{median(halves):.1%}" if halves else "-",
+        f"{median(run.wall_s for run in runs):.0f} s",
+        f"{max(run.wall_s / run.budget_s for run in runs):.0%}",
+    ]
+    return " | ".join(cells)
+
+
+def _one(task: tuple[str, int, float]) -> Spent:
+    name, seed, budget_s = task
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    kind, _, number = name.partition(":")
+    if kind == "grid":
+        grid = next(grid for grid in _grids() if grid.name == number)
+        return searched(grid, seed, budget_s, None)
+    return searched(random_workload(seed, kind), seed, budget_s, PRICES[kind])
+
+
+_KNOWN: list[RecordedJob] = []
+
+
+def _grids() -> list[RecordedJob]:
+    if not _KNOWN:
+        _KNOWN.extend(recorded_grids(GRID_FOLDER))
+    return _KNOWN
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=30, help="searches of each grid")
+    parser.add_argument("--workloads", type=int, default=32, help="simulated jobs of each device")
+    parser.add_argument("--first-seed", type=int, default=5000, help="of the simulated jobs")
+    parser.add_argument("--only", action="append", help="a part of a problem's name, such as grid or cuda")
+    parser.add_argument("--time", action="append", type=float, help="seconds; may be repeated")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="file for every search, one line of JSON each")
+    options = parser.parse_args()
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"
+    names = {f"grid:{grid.name}": range(options.seeds) for grid in _grids()}
+    names |= {kind: range(options.first_seed, options.first_seed + options.workloads) for kind in PRICES}
+    print(HEAD)
+    with ProcessPoolExecutor(options.processes) as pool:
+        for name, seeds in names.items():
+            if options.only and not any(part in name for part in options.only):
+                continue
+            for budget_s in options.time or BUDGETS_S:
+                runs = list(pool.map(_one, [(name, seed, budget_s) for seed in seeds]))
+                print(f"| {name.removeprefix('grid:')} | {row(runs)} |", flush=True)
+                if options.keep is not None:
+                    with options.keep.open("a") as stream:
+                        stream.writelines(json.dumps(asdict(run)) + "\n" for run in runs)
+
+
+if __name__ == "__main__":
+    main()

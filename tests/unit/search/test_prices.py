@@ -1,0 +1,145 @@
+"""What a search does with the price of trials and the time left."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import optuna
+import pytest
+
+from autotune.model.outcome import Outcome
+from autotune.search.history import FinishedTrial, History
+from autotune.search.plan_state import Candidate, PlanLimits
+from autotune.search.prices import FREE, Prices
+from autotune.search.search_stopping import SAMPLED_STAGE, why_a_minute_ends
+from autotune.search.simpler import SIMPLER_STAGE, simplest, without_useless_changes
+from autotune.search.study_search import Proposal, Search, SearchExhausted
+from autotune.search.worker_stages import USUAL_STAGE
+from autotune.settings import Settings
+from autotune.space.derive import derive_space
+from autotune.units import GIB
+from tests.unit.facts import gpu_machine, script_facts, search_spec
+from tests.unit.search.test_forecast import trial
+from tests.unit.search.test_study_search import measured, open_search, result
+
+LIMITS = PlanLimits(usable_cpus=8.0, cap_bytes=4 * GIB)
+ON_GPU = derive_space(script_facts(), gpu_machine(), search_spec())
+OWN = ON_GPU.script_settings.canonical(device_is_cpu=False)
+
+
+def prices(*, plain_s: float = 5.0, compiled_s: float = 40.0, left_s: float = math.inf) -> Prices:
+    return Prices(trial_s=lambda settings: compiled_s if settings.compile else plain_s, spare_s=lambda settings: left_s)
+
+
+def on_gpu(settings: Settings) -> float:
+    """Compilation brings as much as the half format, everything else less."""
+    rate = 100.0 * (1.3 if settings.precision in ("bf16", "fp16") else 1.0) * (1.3 if settings.compile else 1.0)
+    return rate * (1 + 0.05 * min(settings.num_workers, 4))
+
+
+def searched(time: Prices, *, num: int = 40, spend_all: bool = False) -> tuple[Search, list[Proposal], SearchExhausted]:
+    search = Search(None, "study", ON_GPU, LIMITS, seed=0, max_trials=num, spend_all=spend_all)
+    proposals = []
+    while isinstance(proposal := search.ask(prices=time), Proposal):
+        search.tell(proposal.number, result(Outcome.OK, rate=on_gpu(proposal.settings), compute=None))
+        proposals.append(proposal)
+    return search, proposals, proposal
+
+
+def test_settings_without_time_for_a_trial_are_not_tried() -> None:
+    _, proposals, end = searched(prices(compiled_s=40.0, left_s=20.0))
+    assert len(proposals) > 2 and not any(proposal.settings.compile for proposal in proposals)
+    assert end.reason
+    assert any(proposal.settings.compile for proposal in searched(prices(left_s=math.inf))[1])
+
+
+def test_a_dear_trial_comes_after_cheap_trials_of_the_same_expected_gain() -> None:
+    def first_compiled(time: Prices) -> int:
+        proposals = searched(time, spend_all=True)[1]
+        return next(index for index, proposal in enumerate(proposals) if proposal.settings.compile)
+
+    assert first_compiled(prices(compiled_s=200.0)) > first_compiled(prices(compiled_s=5.0))
+
+
+def minute(*gains: float | None, price_s: float) -> str | None:
+    sampled = [
+        replace(trial(number, replace(OWN, num_workers=number), 90.0), stage=SAMPLED_STAGE, expected_gain_ratio=gain)
+        for number, gain in enumerate(gains[:-1], start=1)
+    ]
+    candidate = Candidate(settings=OWN, stage=SAMPLED_STAGE, expected_gain_ratio=gains[-1])
+    return why_a_minute_ends(History(sampled, OWN), candidate, prices(plain_s=price_s))
+
+
+def test_a_minute_that_gains_less_than_a_percent_is_not_worth_it() -> None:
+    assert minute(0.004, 0.004, price_s=30.0) == "The next minute is expected to gain 0.8%, less than 1%."
+    assert minute(0.004, 0.004, price_s=3.0) is None, "twenty trials of such a gain"
+    assert minute(0.004, 0.02, price_s=30.0) is None, "a mean over two trials"
+    assert minute(0.004, None, price_s=30.0) is None
+
+
+def test_where_time_does_not_count_no_minute_ends_a_search() -> None:
+    candidate = Candidate(settings=OWN, stage=SAMPLED_STAGE, expected_gain_ratio=0.0)
+    assert why_a_minute_ends(History([], OWN), candidate, FREE) is None
+
+
+def rated(number: int, rate: float, **changes: object) -> FinishedTrial:
+    return trial(number, replace(OWN, **changes).canonical(device_is_cpu=False), rate)
+
+
+def test_changes_that_gain_nothing_are_taken_back() -> None:
+    """Of a winner's changes only the number format gains: the simplest settings end with the number format alone."""
+    limits, changes = LIMITS, {"precision": "bf16", "cudnn_benchmark": True, "non_blocking": True, "pin_memory": True}
+    history = History([trial(0, OWN, 100.0), rated(1, 200.0, **changes)], OWN)
+    num = 1
+    while (candidate := without_useless_changes(history, ON_GPU, limits)) is not None:
+        assert candidate.stage == SIMPLER_STAGE
+        num += 1
+        rate = 200.0 if candidate.settings.precision == "bf16" else 100.0
+        history = history.with_trials([replace(trial(num, candidate.settings, rate), stage=SIMPLER_STAGE)])
+        assert num < 12
+    found = simplest(history.feasible[0], history, noise_ratio=limits.noise_ratio)
+    assert found.settings.differences(OWN).keys() == {"precision"}
+
+
+def test_a_change_that_pays_is_never_taken_back() -> None:
+    history = History(
+        [trial(0, OWN, 100.0), rated(1, 200.0, precision="bf16", pin_memory=True), rated(2, 150.0, precision="bf16")],
+        OWN,
+    )
+    leader = history.feasible[0]
+    assert simplest(leader, history, noise_ratio=0.02) == leader
+
+
+@pytest.mark.parametrize("num", [1, 3])
+def test_the_settings_of_an_expert_are_among_the_finalists_behind_the_fastest(num: int) -> None:
+    search, proposals, _ = searched(prices())
+    usual = next(proposal.settings for proposal in proposals if proposal.stage == USUAL_STAGE)
+    found = [one.settings for one in search.finalists(num)]
+    assert (usual in found) is (num > 1 or found == [usual])
+
+
+def test_a_search_ends_with_changes_taken_back_before_the_time_does() -> None:
+    search = open_search(optuna.storages.InMemoryStorage(), spend_all=False)
+    stages = []
+    while isinstance(proposal := search.ask(), Proposal):
+        search.tell(proposal.number, measured(proposal.settings))
+        stages.append(proposal.stage)
+    best = search.finalists(3)
+    assert SIMPLER_STAGE in stages
+    assert min(len(one.settings.differences(search.script_settings)) for one in best) <= 3
+
+
+def test_half_and_all_of_the_cores_and_what_lies_between_are_tried_where_the_loader_is_slow() -> None:
+    def starving(settings: Settings) -> float:
+        return 100.0 * min(max(settings.num_workers, 0.5), 13)
+
+    space = derive_space(script_facts(), replace(gpu_machine(), usable_cpus=16.0), search_spec())
+    search = Search(None, "study", space, replace(LIMITS, usable_cpus=16.0), seed=0, max_trials=8, spend_all=True)
+    workers = []
+    while isinstance(proposal := search.ask(), Proposal):
+        rate = starving(proposal.settings)
+        found = result(Outcome.OK, rate=rate, compute=5000.0)
+        search.tell(proposal.number, found)
+        workers.append(proposal.settings.num_workers)
+    assert {8, 16} <= set(workers) and any(8 < number < 16 for number in workers)
