@@ -13,6 +13,7 @@ from autotune.api.micro_batching import note_fed
 from autotune.api.own_knobs import Knob, value_of
 from autotune.errors import ConfigError
 from autotune.settings import GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, SETTINGS, Group, Settings, text_of
+from autotune.settings.optimizer_form import forms_of
 from autotune.trial.start import active_session
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Batch = TypeVar("Batch")
 Model = TypeVar("Model", bound="torch.nn.Module")
+Stepper = TypeVar("Stepper", bound="torch.optim.Optimizer")
 
 
 class Config:
@@ -186,6 +188,28 @@ class Config:
         if self._session is None:
             self._limit_memory()
         return model
+
+    def optimizer(self, optimizer: Stepper) -> Stepper:
+        """The same optimizer, in the tuned form; call before the first step.
+
+        Raises:
+            ConfigError: The optimizer is not one of torch's own, or has no such form.
+        """
+        self._claim(Group.OPTIMIZER)
+        for setting in SETTINGS:
+            write, read, name = setting.write_to_optimizer, setting.read_of_optimizer, setting.name
+            if write is None or read is None or name not in self._applied:
+                continue
+            value = text_of(getattr(self._settings, name))
+            if read(optimizer) != value:
+                if value not in forms_of(optimizer):
+                    raise ConfigError(
+                        f"{type(optimizer).__name__} cannot take {name} {value}.",
+                        f"Give cfg.optimizer one of torch's own optimizers, or search with --fix {name}=default.",
+                    )
+                write(optimizer, value)
+            self._in_force[name] = value
+        return optimizer
 
     def autocast(self) -> AbstractContextManager[Any]:
         """A region in the tuned precision for one forward pass with the loss; every micro-batch takes a new region.

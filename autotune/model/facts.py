@@ -181,6 +181,10 @@ class ScriptFacts:
     a run."""
     validation_host_growth_bytes: int | None = None
     """Growth of the process's host memory since the preceding step, part of `validation_host_bytes`."""
+    own_optimizer_form: str = "default"
+    """Form of the script's optimizers, as a value of settings.OptimizerForm; `default` where optimizers differ."""
+    optimizer_forms: tuple[str, ...] = ()
+    """Forms that all optimizers of the script can take; empty for optimizers outside torch."""
     own_channels_last: bool = False
     """True when all weights of the script's convolutions lie in NHWC order."""
     baseline_readings: tuple[tuple[str, str], ...] = ()

@@ -11,6 +11,7 @@ from typing import Any, Self
 from autotune.errors import SearchSpaceError
 from autotune.settings.matmul_precision import MatmulPrecision
 from autotune.settings.omp_wait_policy import OmpWaitPolicy
+from autotune.settings.optimizer_form import OptimizerForm
 from autotune.settings.precision import Precision
 from autotune.settings.prefetch_factor import DEFAULT_PREFETCH_FACTOR
 from autotune.settings.registry import GROUP_OF_FIELD, INERT_ON_CPU, INERT_WITHOUT_WORKERS, SETTINGS
@@ -58,6 +59,8 @@ class Settings:
     """Copies to the device do not wait for their end; inert on a CPU, and beside `stream_prefetch`."""
     stream_prefetch: bool = False
     """The next batch is copied on a side stream; inert on a CPU."""
+    optimizer_form: OptimizerForm = OptimizerForm.DEFAULT
+    """Implementation of the optimizer's step."""
     intra_op_threads: int = 1
     """Threads of an operation in the training process."""
     omp_wait_policy: OmpWaitPolicy = OmpWaitPolicy.DEFAULT

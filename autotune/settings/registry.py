@@ -29,6 +29,7 @@ NAMES = (
     "compile",
     "non_blocking",
     "stream_prefetch",
+    "optimizer_form",
     "intra_op_threads",
     "omp_wait_policy",
 )

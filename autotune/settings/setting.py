@@ -31,6 +31,7 @@ class Group(StrEnum):
     MEMORY = "memory"
     KERNELS = "kernels"
     TRANSFER = "transfer"
+    OPTIMIZER = "optimizer"
     THREADS = "threads"
     OWN = "own"
 
@@ -59,6 +60,7 @@ class OwnLine(StrEnum):
     """Lines of a script that applies settings itself, in place of our seams; in the order of a script."""
 
     PREPARE = "model = cfg.prepare(model)"
+    OPTIMIZER = "optimizer = cfg.optimizer(optimizer)"
     LOADER = "loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
     ON_DEVICE = "loader = cfg.on_device(loader, device)"
     MICRO_BATCHES = "for x, y in autotune.micro_batches(loader):"
@@ -191,6 +193,10 @@ class Setting(NamedTuple):
     """The value in force in this process; None = not to be seen."""
     read_of_loader: Callable[[Any], Value | None] | None = None
     """The value of a DataLoader."""
+    write_to_optimizer: Callable[[Any, Any], None] | None = None
+    """Puts a value in force in an optimizer, between two steps."""
+    read_of_optimizer: Callable[[Any], Value | None] | None = None
+    """The value of an optimizer; None = no value of the setting."""
     own_lines: tuple[OwnLine, ...] = ()
     """Lines of a script that applies the setting itself."""
     unseen: str = ""

@@ -22,6 +22,8 @@ LOSS_TOLERANCE = 0.1
         ("attends.py", {"sdpa_backend": "math"}),
         ("attends.py", {"sdpa_backend": "efficient"}),
         ("attends.py", {"sdpa_backend": "flash", "precision": "bf16"}),
+        ("attends.py", {"optimizer_form": "fused"}),
+        ("attends.py", {"optimizer_form": "for_loop"}),
     ],
     ids=str,
 )

@@ -9,7 +9,17 @@ from typing import Any
 import torch
 
 from autotune.protocol.job import TrialJob
-from autotune.settings import GROUP_OF_FIELD, INERT_ON_CPU, LOADER_FIELDS, Group, Precision, Settings, Value
+from autotune.settings import (
+    GROUP_OF_FIELD,
+    INERT_ON_CPU,
+    LOADER_FIELDS,
+    SETTINGS,
+    Group,
+    Precision,
+    Setting,
+    Settings,
+    Value,
+)
 from autotune.trial.apply import environment_seams, observed
 from autotune.trial.apply.environment_seams import CopyCount
 from autotune.trial.apply.observed import Observed
@@ -82,6 +92,8 @@ class AppliedSettings:
             environment_seams.apply_kernels(
                 self._asked, self._script_settings, self.roots, keeps_graphs=self._job.serves
             )
+        if self._of_optimizers:
+            self.steps.prepare.append(lambda optimizer: self._write_to(optimizer, self._asked))
         self.roots.install()
 
     def remove(self) -> bool:
@@ -95,6 +107,8 @@ class AppliedSettings:
             environment_seams.take_back_kernels(self._asked, self._script_settings, models)
         if Group.THREADS not in self.claims:
             environment_seams.take_back_threads(self._asked, self._script_settings)
+        for optimizer in self.steps.stepping:
+            self._write_to(optimizer, self._script_settings)
         for way_back in self._ways_back:
             way_back()
         return is_clean
@@ -121,7 +135,11 @@ class AppliedSettings:
     def observed(self) -> Observed:
         """Settings in force."""
         seen = Observed(
-            values=dict(observed.settings_in_force(self._job.device, self.roots.modules, self._operands.precision))
+            values=dict(
+                observed.settings_in_force(
+                    self._job.device, self.roots.modules, self._operands.precision, self.steps.stepping
+                )
+            )
         )
         seen.values.update(self._loader_settings)
         if self._changes_format and self._operands.dtype is None:
@@ -196,6 +214,17 @@ class AppliedSettings:
         elif precision in (Precision.BF16, Precision.FP16):
             self._region = AutocastRegion(self._job.device, precision)
             self._region.install(self.roots)
+
+    @property
+    def _of_optimizers(self) -> list[Setting]:
+        """Settings of the optimizers to put in force."""
+        able = [each for each in SETTINGS if each.write_to_optimizer and each.group not in self.claims]
+        return [each for each in able if self._differs(each.name)]
+
+    def _write_to(self, optimizer: torch.optim.Optimizer, settings: Settings) -> None:
+        for setting in self._of_optimizers:
+            assert setting.write_to_optimizer is not None
+            setting.write_to_optimizer(optimizer, getattr(settings, setting.name))
 
     def _differs(self, *names: str) -> bool:
         return any(getattr(self._asked, name) != getattr(self._script_settings, name) for name in names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,15 +46,21 @@ def loader_settings(loader: Any) -> dict[str, Value]:
     return {name: value for name, value in settings_of_loader(loader).items() if value is not None}
 
 
-def settings_in_force(device: str, roots: Iterable[torch.nn.Module], precision: Precision | None) -> dict[str, Value]:
-    """Settings of this process and of its models, by field, for probes and trials.
+def settings_in_force(
+    device: str,
+    roots: Iterable[torch.nn.Module],
+    precision: Precision | None,
+    optimizers: Iterable[torch.optim.Optimizer],
+) -> dict[str, Value]:
+    """Settings of this process, of its models and of its optimizers, by field, for probes and trials.
 
     Args:
         device: Type of the device that trains.
         roots: Modules called by the script during the training.
         precision: Observed number format of the model; None = unknown.
+        optimizers: Optimizers that have stepped.
     """
-    return {**process_settings(device), **model_settings(roots, precision)}
+    return {**process_settings(device), **model_settings(roots, precision), **optimizer_settings(list(optimizers))}
 
 
 def process_settings(device: str) -> dict[str, Value]:
@@ -77,4 +83,16 @@ def model_settings(roots: Iterable[torch.nn.Module], precision: Precision | None
         value = seam.observe(modules)
         if value is not None:
             observed[name] = value
+    return observed
+
+
+def optimizer_settings(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Value]:
+    """Settings with the same value in all optimizers, by field."""
+    observed: dict[str, Value] = {}
+    for setting in SETTINGS:
+        if setting.read_of_optimizer is not None:
+            values = {setting.read_of_optimizer(optimizer) for optimizer in optimizers}
+            value = values.pop() if len(values) == 1 else None
+            if value is not None:
+                observed[setting.name] = value
     return observed

@@ -14,6 +14,7 @@ import torch
 
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.settings import Group, Precision, Value
+from autotune.settings.optimizer_form import OptimizerForm, forms_of_all
 from autotune.settings.sdpa_backend import SdpaBackend
 from autotune.trial.apply.environment_seams import settle_threads
 from autotune.trial.apply.observed import settings_in_force
@@ -186,7 +187,7 @@ class ScriptDetector:
         ends = self._step_ends or self._backward_ends
         loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step()
         device = self._device(parameters)
-        in_force = settings_in_force(device, self._roots.modules, self._operands.precision)
+        in_force = settings_in_force(device, self._roots.modules, self._operands.precision, self._steps.stepping)
         return ScriptFacts(
             device=device,
             world_size=world_size,
@@ -195,6 +196,8 @@ class ScriptDetector:
             num_backwards_per_step=usual_growth(self._backwards_at_steps),
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
+            own_optimizer_form=str(in_force.get("optimizer_form", OptimizerForm.DEFAULT)),
+            optimizer_forms=forms_of_all(self._steps.stepping),
             uses_closure=self._steps.used_closure,
             num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) and _reads_batches(m) for m in modules),
             num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),

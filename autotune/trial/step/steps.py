@@ -42,6 +42,9 @@ class Steps:
         """Due steps, done or skipped."""
         self.is_by_hand = False
         """True when the script updates parameters without a torch optimizer; each backward pass counts as a step."""
+        self.prepare: list[Callable[[torch.optim.Optimizer], None]] = []
+        """Functions to run once per optimizer, before its first step."""
+        self._prepared: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.policy: StepPolicy | None = None
         """None runs every call of `step`."""
         self.expects_update: Callable[[], bool] = lambda: True
@@ -78,6 +81,11 @@ class Steps:
         known = {id(parameter) for optimizer in stepped for parameter in parameters_of(optimizer)}
         waiting = [optimizer for optimizer in self._alive() if optimizer not in self._stepped]
         return len(stepped) + sum(all(id(p) not in known for p in parameters_of(other)) for other in waiting)
+
+    @property
+    def stepping(self) -> tuple[torch.optim.Optimizer, ...]:
+        """The optimizers that have stepped, without optimizers that the script has dropped."""
+        return tuple(self._stepped)
 
     @property
     def primary(self) -> torch.optim.Optimizer | None:
@@ -143,7 +151,8 @@ class Steps:
         self._listens_at = self._num_updates_before = 0
         self._num_of_others.clear()
         self.policy, self.expects_update = None, lambda: True
-        self.on_backward, self.on_step = [], []
+        self.on_backward, self.on_step, self.prepare = [], [], []
+        self._prepared.clear()
 
     def watch_optimizers(self) -> None:
         """Attaches to `step` of every optimizer built from now on; a second call does nothing."""
@@ -205,6 +214,8 @@ class Steps:
                 return original(optimizer, *args, **kwargs)
             if args or kwargs:
                 self.used_closure |= (args[0] if args else kwargs.get("closure")) is not None
+            if self.prepare and optimizer not in self._prepared:
+                self._prepare(optimizer)
             self._depth = 1
             try:
                 if self.policy is None:
@@ -220,6 +231,11 @@ class Steps:
             return result
 
         return step
+
+    def _prepare(self, optimizer: torch.optim.Optimizer) -> None:
+        self._prepared.add(optimizer)
+        for action in self.prepare:
+            action(optimizer)
 
     def _wrap_scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:

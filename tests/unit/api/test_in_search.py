@@ -40,6 +40,7 @@ def test_the_probe_and_the_baseline_give_the_defaults_of_the_call(monkeypatch: p
         (lambda cfg, job: cfg.prepare(job.model), [Group.KERNELS, Group.THREADS]),
         (lambda cfg, job: cfg.on_device(job.loader(8), "cpu"), [Group.TRANSFER]),
         (lambda cfg, _: cfg.autocast(), [Group.PRECISION]),
+        (lambda cfg, job: cfg.optimizer(job.optimizer), [Group.OPTIMIZER]),
         (lambda cfg, job: cfg.backward(job.loss(job.x, job.y), job.optimizer), [Group.BATCH]),
         (lambda cfg, _: cfg.settings, []),
     ],
@@ -68,6 +69,8 @@ def test_a_trial_is_told_nothing_that_it_sees_for_itself(monkeypatch: pytest.Mon
     assert session.observed == {}
     assert cfg.in_force() == {
         "intra_op_threads": 2,
+        "matmul_precision": "highest",
+        "sdpa_backend": "default",
         "cudnn_benchmark": False,
         "channels_last": False,
         "compile": False,

@@ -10,7 +10,9 @@ import autotune
 from autotune.api.fit import cuda_doubts
 from autotune.emit.tuned_config import MemoryShares
 from autotune.emit.writing import write_config
+from autotune.errors import ConfigError
 from autotune.settings import Group, OmpWaitPolicy, Settings
+from autotune.settings.optimizer_form import OptimizerForm
 
 from ..emit.example import FACTS, tuned_config
 from .scripts import HERE, config_of, in_search
@@ -210,3 +212,17 @@ def test_a_script_that_copies_by_the_config_is_not_warned_of_its_copies(monkeypa
     assert list(cuda_doubts(config.settings, config, HERE.device)) == []
     config = tuned_config(settings=Settings(stream_prefetch=True), script_facts=FACTS, provenance_host=HERE)
     assert len(list(cuda_doubts(config.settings, config, HERE.device))) == 1
+
+
+def test_an_optimizer_gets_the_tuned_form_and_a_foreign_optimizer_is_refused_by_name() -> None:
+    class Lion(torch.optim.Adam):
+        """An optimizer of the script's."""
+
+    model = torch.nn.Linear(2, 2)
+    cfg = config_of(Settings(optimizer_form=OptimizerForm.FUSED))
+    optimizer = torch.optim.Adam(model.parameters())
+    assert cfg.optimizer(optimizer) is optimizer
+    assert optimizer.param_groups[0]["fused"] is True
+    assert cfg.in_force() == {"optimizer_form": "fused"}
+    with pytest.raises(ConfigError, match="Lion cannot take optimizer_form fused"):
+        cfg.optimizer(Lion(model.parameters()))

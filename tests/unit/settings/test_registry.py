@@ -56,10 +56,12 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
         setting.write,
         setting.environment,
         setting.read_of_loader,
+        setting.write_to_optimizer,
         setting.name in SEAMS,
         setting.name in MODEL_SEAMS,
     )
-    has_seam = not setting.refused(ScriptCase(facts=script_facts(device="cuda"), is_cpu=False))
+    facts = script_facts(device="cuda", optimizer_forms=("fused",))
+    has_seam = not setting.refused(ScriptCase(facts=facts, is_cpu=False))
     assert bool(any(ways)) is has_seam
 
 
@@ -67,7 +69,13 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
 def test_a_setting_of_the_scripts_own_is_undone_or_left_alone(setting: Setting) -> None:
     """What only a model's seam or a wrapper switches on is refused, or never known to be the script's own."""
     seam = MODEL_SEAMS.get(setting.name)
-    has_way_back = setting.write or setting.environment or setting.read_of_loader or setting.name in BY_TRAINING
+    has_way_back = (
+        setting.write
+        or setting.write_to_optimizer
+        or setting.environment
+        or setting.read_of_loader
+        or setting.name in BY_TRAINING
+    )
     if has_way_back or (seam is not None and seam.undo is not None) or setting.is_capped:
         return
     on = script_facts(device="cuda", own_compile=True)
@@ -77,7 +85,13 @@ def test_a_setting_of_the_scripts_own_is_undone_or_left_alone(setting: Setting) 
 
 @each
 def test_a_setting_is_read_back_or_says_why_not(setting: Setting) -> None:
-    ways = (setting.read, setting.read_of_loader, setting.name in MODEL_SEAMS, setting.name in BY_TRAINING)
+    ways = (
+        setting.read,
+        setting.read_of_loader,
+        setting.read_of_optimizer,
+        setting.name in MODEL_SEAMS,
+        setting.name in BY_TRAINING,
+    )
     assert bool(any(ways)) is not bool(setting.unseen)
 
 
