@@ -18,7 +18,7 @@ from autotune.protocol.codec import decode, encode
 from autotune.protocol.entry_points import LAYERS_ATTEMPT
 from autotune.protocol.supervision import LayerPlan
 from autotune.sandbox import namespaces, overlay
-from autotune.sandbox.tree_removal import make_removable, remove_tree
+from autotune.sandbox.tree_removal import remove_tree
 
 LIMIT_S = 30.0
 
@@ -97,7 +97,7 @@ def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool) -> Permi
     except (OSError, subprocess.TimeoutExpired):
         return Permission(is_given=False)
     is_kept = (user / "kept").read_text() == "user" and (user / "sub" / "old").is_file()
-    make_removable(scratch)
+    remove_tree(scratch)
     if ended.returncode != 0 or not is_kept:
         return Permission(is_given=False)
     return Permission(is_given=True, has_pids=has_pids, unwritable=json.loads(ended.stdout))
