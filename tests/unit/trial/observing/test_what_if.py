@@ -1,0 +1,211 @@
+"""What is tried on a dataset's samples: reads, decoders, repeated work, whole batches. No duration is compared."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+from autotune.storage.formats import FORMATS
+from autotune.trial.observing.repeated_work import repeated_work
+from autotune.trial.observing.what_if import WhatIf
+
+
+def measured(loader):
+    what_if = WhatIf()
+    what_if.iteration_begins(loader)
+    return what_if.measure(is_cuda=False)
+
+
+class Files(Dataset):
+    """A file per sample, and noise on what is read."""
+
+    def __init__(self, folder, num_samples=12, size=2000):
+        self.folder, self.num_samples = folder, num_samples
+        for index in range(num_samples):
+            (folder / f"{index}.bin").write_bytes(bytes([index]) * size)
+
+    def __len__(self):
+        return self.num_samples
+
+    def __getitem__(self, index):
+        data = (self.folder / f"{index}.bin").read_bytes()
+        pixels = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        noise = torch.rand(1)
+        return pixels + noise
+
+
+def test_small_files_are_packed_in_every_format_and_read_back(tmp_path):
+    found = measured(DataLoader(Files(tmp_path), batch_size=4, shuffle=True))
+    assert found is not None
+    assert (found.reader, found.num_reads, found.read_bytes, found.num_samples) == ("files", 1.0, 2000, 12)
+    assert [each.format for each in found.packed] == list(FORMATS)
+    assert all(each.sample_bytes >= 2000 for each in found.packed)
+    assert found.example.startswith(str(tmp_path)) and len(found.sample_times_s) == 12
+
+
+def test_the_work_before_the_first_random_line_is_kept(tmp_path):
+    dataset = Files(tmp_path)
+    cut = repeated_work(Subset(dataset, range(4)), [3, 1, 0])
+    assert cut is not None
+    assert cut.first_random == "noise = torch.rand(1)" and cut.where.startswith("test_what_if.py:")
+    assert [list(value) for value in cut.values] == [["pixels"]] * 3
+    assert [value["pixels"][0].item() for value in cut.values] == [3, 1, 0]
+
+
+class Compose:
+    def __init__(self, transforms):
+        self.transforms = transforms
+
+    def __call__(self, value):
+        for transform in self.transforms:
+            value = transform(value)
+        return value
+
+
+class Double:
+    def __call__(self, value):
+        return value * 2
+
+
+class Jitter:
+    def __call__(self, value):
+        return value + np.random.default_rng().integers(1, 1 << 40)
+
+
+class Transformed(Dataset):
+    def __init__(self, *transforms):
+        self.transform = Compose(list(transforms))
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return self.transform(np.full(1000, index)), index
+
+
+def test_a_list_of_transforms_is_cut_before_the_first_with_another_result():
+    # A generator of the transform's own changes no common state: the results tell.
+    cut = repeated_work(Transformed(Double(), Jitter(), Double()), list(range(8)))
+    assert cut is not None and cut.first_random == "Jitter"
+    assert [(array[0], label) for array, label in cut.values] == [(2 * index, index) for index in range(8)]
+
+
+def test_a_dataset_without_random_numbers_repeats_whole_samples():
+    dataset = Transformed(Double())
+    cut = repeated_work(dataset, [5, 2])
+    assert cut is not None and (cut.where, cut.share) == ("", 1.0)
+    assert [label for _, label in cut.values] == [5, 2]
+
+
+def test_a_dataset_of_random_numbers_repeats_nothing():
+    class Random(Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return torch.rand(4)
+
+    assert repeated_work(Random(), list(range(8))) is None
+
+
+def test_the_transforms_of_the_dataset_are_as_before():
+    dataset = Transformed(Double(), Jitter())
+    before = list(dataset.transform.transforms)
+    repeated_work(dataset, [0, 1])
+    assert dataset.transform.transforms == before
+
+
+def test_tensors_in_memory_are_indexed_with_a_whole_batch():
+    loader = DataLoader(TensorDataset(torch.randn(64, 3), torch.arange(64)), batch_size=16)
+    found = measured(loader)
+    assert found is not None and found.batched_s is not None and not found.packed
+
+    class Odd(Dataset):
+        """Takes lists, and gives something else for them."""
+
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, index):
+            return torch.zeros(3) if isinstance(index, int) else torch.ones(3)
+
+    found = measured(DataLoader(Odd(), batch_size=16))
+    assert found is not None and found.batched_s is None
+
+
+def test_hdf5_rows_are_seen_with_the_rows_of_a_chunk(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file.create_dataset("rows", data=np.zeros((512, 8), np.float32), chunks=(128, 8), compression="gzip")
+
+    class Rows(Dataset):
+        def __init__(self):
+            self.file = None
+
+        def __len__(self):
+            return 512
+
+        def __getitem__(self, index):
+            self.file = self.file or h5py.File(tmp_path / "rows.h5", "r")
+            return self.file["rows"][index] + np.random.rand()
+
+    found = measured(DataLoader(Rows(), batch_size=8, shuffle=True))
+    assert found is not None
+    assert (found.reader, found.chunk_samples, found.read_bytes) == ("HDF5", 128, 32)
+    assert [each.format for each in found.packed] == list(FORMATS)
+
+
+def test_recorded_images_are_decoded_by_every_installed_decoder(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+
+    class Pictures(Dataset):
+        def __init__(self):
+            pixels = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
+            file = io.BytesIO()
+            image.fromarray(pixels).save(file, "JPEG")
+            self.data = file.getvalue()
+
+        def __len__(self):
+            return 16
+
+        def __getitem__(self, index):
+            return torch.from_numpy(np.array(image.open(io.BytesIO(self.data)).convert("RGB"))) + torch.rand(1)
+
+    found = measured(DataLoader(Pictures(), batch_size=4))
+    assert found is not None
+    assert found.decoder in {each.name for each in found.decoders} and found.images_per_sample == 1.0
+
+
+def test_a_stream_and_a_crash_tell_nothing():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(4))
+
+    class Crashing(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Raising(Crashing):
+        def __getitem__(self, index):
+            raise RuntimeError("only in workers")
+
+    assert measured(DataLoader(Stream())) is None
+    assert measured(DataLoader(Crashing())) is None
+    assert measured(DataLoader(Raising())) is None
+
+
+def test_the_parents_random_numbers_stay(tmp_path):
+    loader = DataLoader(Files(tmp_path), batch_size=4, shuffle=True)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    assert measured(loader) is not None
+    assert torch.equal(torch.get_rng_state(), before)
