@@ -196,9 +196,9 @@ class _Investigator:
         A model that fails in one number format often fails in another, at the same place.
         """
         reason = _without_formats(trial.reason)
-        for guilt in self.guilts if _has_place(reason) else ():
-            names = [name for name, _ in guilt.changes]
-            if all(name in changes for name in names) and _without_formats(guilt.trial.reason) == reason:
+        for failing in self.combinations if _has_place(reason) else ():
+            names = [name for name, _ in failing.changes]
+            if all(name in changes for name in names) and _without_formats(failing.trial.reason) == reason:
                 return {name: changes[name] for name in names}
         return {}
 
