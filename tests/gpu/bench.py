@@ -39,7 +39,7 @@ class Bench:
     root: Path
     device: DeviceInfo
     user: Path = field(init=False)
-    site: Target = field(init=False)
+    target: Target = field(init=False)
     workspace: Workspace = field(init=False)
     runner: ColdRunner = field(init=False)
     known: dict[str, ScriptFacts] = field(init=False, default_factory=dict)
@@ -54,7 +54,10 @@ class Bench:
     def jobs(self, script: str, *arguments: str, cap: str | None = None, share_gpu: bool = False) -> Jobs:
         """Makes jobs of a script; its facts are not known yet."""
         command = (sys.executable, script, *arguments)
-        spec = search_spec(command=command, cwd=str(self.user), memory_cap=cap, device="cuda", share_gpu=share_gpu)
+        # A process that serves several trials says nothing at its end.
+        spec = search_spec(
+            command=command, cwd=str(self.user), memory_cap=cap, device="cuda", share_gpu=share_gpu, start="fresh"
+        )
         return Jobs(spec=spec, target=make_target(spec, self.device))
 
     def probed(self, script: str, *arguments: str, cap: str | None = None) -> Jobs:
