@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from autotune.measure.window_stopping import FINALS_HALF_WIDTH_RATIO, SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.facts import LossReduction, ScriptFacts
-from autotune.model.maps import all_maps, mapped_arguments, mapped_settings
+from autotune.model.maps import all_maps, mapped_arguments, mapped_settings, target_of
 from autotune.protocol.job import MeasurementRequest, Mode, TrialJob
-from autotune.settings import Settings, variables_of
+from autotune.settings import LOADER_FIELDS, Settings, variables_of
+from autotune.space.refusals import why_not_unedited
 from autotune.spec import SearchSpec
 from autotune.study.budget import LEAST_FINAL_WINDOW_S
 from autotune.study.target import Target
@@ -44,6 +45,18 @@ class Jobs:
     def maps(self) -> tuple[tuple[str, str], ...]:
         """Settings set through the script's own arguments."""
         return all_maps(self.spec.maps, self.facts)
+
+    def _maps_of(self, settings: Settings, *, serves: bool) -> tuple[tuple[str, str], ...]:
+        """The maps of one trial.
+
+        A process that serves several trials has read its arguments, so its loader is changed by us where that is
+        sound, unless the user asks for the argument. Finals always use the argument.
+        """
+        if not serves or self.facts is None or self.script_settings is None:
+            return self.maps
+        refused = why_not_unedited(settings, self.script_settings, self.facts)
+        changed_by_us = set(LOADER_FIELDS) - refused.keys() - mapped_settings(self.spec.maps)
+        return tuple(pair for pair in self.maps if target_of(*pair)[0] not in changed_by_us)
 
     @property
     def _is_live(self) -> bool:
@@ -80,9 +93,12 @@ class Jobs:
         """The job of a measurement; finals measure longer and never race, within the remaining time."""
         assert self.facts is not None and self.script_settings is not None
         start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s
-        arguments = mapped_arguments(settings, self.script_settings, self.maps)
+        serves = self._is_live and not is_final
+        maps = self._maps_of(settings, serves=serves)
+        arguments = mapped_arguments(settings, self.script_settings, maps)
         return self._job(
             mode=Mode.TRIAL,
+            maps=maps,
             command=(*self.spec.command, *arguments),
             settings=settings,
             environment=tuple(variables_of(settings, os.environ, self.script_settings).items()),
@@ -90,7 +106,7 @@ class Jobs:
             incumbent=None if is_final else incumbent,
             start_limit_s=start_limit_s,
             total_limit_s=start_limit_s + TOTAL_SLACK_S + STEPS_IN_TRIAL * self.facts.step_s,
-            serves=self._is_live and not is_final,
+            serves=serves,
         )
 
     def batch_probe(self, settings: Settings, factor: int) -> TrialJob:
@@ -127,6 +143,7 @@ class Jobs:
         settings: Settings | None,
         start_limit_s: float,
         total_limit_s: float,
+        maps: tuple[tuple[str, str], ...] | None = None,
         serves: bool = False,
         environment: tuple[tuple[str, str], ...] = (),
         window: WindowRule | None = None,
@@ -145,7 +162,7 @@ class Jobs:
             cwd=self.spec.cwd,
             script_settings=self.script_settings,
             facts=self._facts_of_trials(),
-            mapped=tuple(sorted(mapped_settings(self.maps))),
+            mapped=tuple(sorted(mapped_settings(self.maps if maps is None else maps))),
             environment=environment,
             device=self.target.device.kind,
             devices=self.target.probe_devices if mode is Mode.PROBE else self.target.devices,

@@ -46,7 +46,7 @@ def text_in_force(name: str, seen: object, comments: Mapping[str, str]) -> str:
 
 
 def moved_settings(job: TrialJob, observed: Mapping[str, Value | None]) -> dict[str, tuple[object, Value | None]]:
-    """Training settings that the job left alone and the script changed, as name -> (own, seen).
+    """Training settings with an effect that the job left alone and the script changed, as name -> (own, seen).
 
     The result is empty for a trial of the script's own settings: every value in force is then the script's own.
 
@@ -60,7 +60,7 @@ def moved_settings(job: TrialJob, observed: Mapping[str, Value | None]) -> dict[
     return {
         name: (getattr(script_settings, name), observed[name])
         for name in TRAINING_FIELDS
-        if name in observed
+        if name in observed.keys() - asked.inert.keys()
         and getattr(script_settings, name) == getattr(asked, name) is not None
         and observed[name] != getattr(script_settings, name)
     }

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from autotune.model.facts import ArgumentFacts
 from autotune.protocol.job import Mode
 from autotune.settings import OmpWaitPolicy, Settings, variables_of
 from autotune.space.script_settings import script_settings_of
@@ -40,6 +43,28 @@ def test_mapped_settings_are_arguments():
     job = made.trial(replace(made.script_settings, batch_size=16, grad_accum_steps=4))
     assert job.command[-1] == "--batch-size=16"
     assert job.mapped == ("batch_size",)
+
+
+TAKEN = (ArgumentFacts(name="num_workers", template="-j={}", is_taken=True),)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_final", "arguments"),
+    [
+        ({"start": "live"}, False, ()),
+        ({"start": "live"}, True, ("-j=2",)),
+        ({"start": "fresh"}, False, ("-j=2",)),
+        ({"start": "live", "maps": (("num_workers", "--workers={}"),)}, False, ("--workers=2",)),
+    ],
+)
+def test_a_process_that_serves_several_trials_gets_workers_without_the_argument_found_by_the_probe(
+    spec, is_final, arguments
+):
+    made = jobs(**spec)
+    made = replace(made, facts=replace(made.facts, arguments=TAKEN))
+    job = made.trial(replace(made.script_settings, num_workers=2), is_final=is_final)
+    assert job.command[2:] == arguments
+    assert job.mapped == (("num_workers",) if arguments else ())
 
 
 def test_threads_and_wait_policy_are_set_before_the_interpreter_starts():

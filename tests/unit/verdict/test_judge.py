@@ -279,6 +279,13 @@ def test_beside_what_was_asked_for_the_script_may_not_train_another_batch() -> N
     assert verdict.reason == "The script changed its own batch_size from 64 to 32 under these settings."
 
 
+def test_a_script_with_tf32_of_its_own_may_keep_it_beside_another_format() -> None:
+    """nanoGPT sets allow_tf32 and has its own autocast: no product is left in fp32 for the switch to change."""
+    own = Settings(batch_size=64, precision=Precision.BF16)
+    trial = job(settings=replace(own, compile=True), script_settings=own, device="cuda")
+    assert judge(trial, ending(), [rank(observed={"compile": True, "matmul_precision": "high"})]).outcome is Outcome.OK
+
+
 def test_inert_settings_are_not_compared() -> None:
     asked = Settings(batch_size=64, num_workers=0, prefetch_factor=4, pin_memory=True)
     seen = {"prefetch_factor": "2", "persistent_workers": "False", "pin_memory": "False"}
