@@ -136,7 +136,8 @@ def test_a_killed_tuner_leaves_no_waiting_process(ground: Ground) -> None:
     tuner = start_tuner_in(ground, "live", "switches.py")
     ground.wait_for_line(b"sees")
     deadline = time.monotonic() + 60
-    while not list(ground.workspace.folder.glob("trials/*/windows")) and time.monotonic() < deadline:
+    while not list(ground.workspace.folder.glob("trials/*/windows/1/progress.bin")):
+        assert time.monotonic() < deadline
         time.sleep(0.02)
     tuner.send_signal(signal.SIGKILL)
     tuner.wait()
