@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 DEFAULT_MAX_TRIALS = 40
+TRIALS_OF_ALL_TIME = 100_000
+"""Limit of the trials when the time alone limits a search."""
 DEFAULT_BUDGET_S = 900.0
 DEFAULT_STORAGE = "sqlite:///studies/autotune.db"
 DEFAULT_CONFIG = "autotune.yaml"
@@ -48,6 +50,8 @@ class SearchSpec:
     """As typed: `16GiB` or `80%`; None = 90 % of free memory (CPU: 80 % of available memory)."""
     max_trials: int | None = None
     """None = 40, and the search may stop early; a number given is spent in full, within the time."""
+    spend_all: bool = False
+    """Spend all the time, whatever gain is still expected."""
     budget_s: float = DEFAULT_BUDGET_S
     """Longest wall time, probe and finals included."""
     effective_batch: str = "fixed"
@@ -85,4 +89,11 @@ class SearchSpec:
     @property
     def trials_limit(self) -> int:
         """Most trials of the search, baseline included."""
-        return self.max_trials if self.max_trials is not None else DEFAULT_MAX_TRIALS
+        if self.max_trials is not None:
+            return self.max_trials
+        return TRIALS_OF_ALL_TIME if self.spend_all else DEFAULT_MAX_TRIALS
+
+    @property
+    def is_spent_in_full(self) -> bool:
+        """Whether the search spends its trials or its time although no gain is expected."""
+        return self.spend_all or self.max_trials is not None

@@ -47,7 +47,8 @@ def dry_run(spec: SearchSpec, *, run_probe: bool, as_json: bool, quiet: bool) ->
 def plan_text(plan: Preview) -> str:
     """The plan for people. Without a probe, the results of the probe are called unknown."""
     spec = plan.spec
-    trials = str(spec.max_trials) if spec.max_trials is not None else f"at most {spec.trials_limit}"
+    trials = f"at most {spec.trials_limit}" if not spec.spend_all else "as many as the time allows"
+    trials = str(spec.max_trials) if spec.max_trials is not None else trials
     lines = [
         f"study         {clean(spec.study)}",
         f"command       {clean(shlex.join(mask_arguments(spec.command)))}",

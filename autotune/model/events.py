@@ -59,6 +59,8 @@ class TrialStarted:
     settings: Settings
     stage: str
     """Reason for these settings: the stage of the plan, or `sampled`."""
+    gain_ratio_per_minute: float | None = None
+    """Expected gain of the next minute of trials as a share of the best rate; None while unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

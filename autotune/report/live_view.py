@@ -64,6 +64,8 @@ class LiveView:
     """Settings of the running trial that differ from the baseline."""
     phase_since: float = 0.0
     gauges: Gauges | None = None
+    gain_ratio_per_minute: float | None = None
+    """Expected gain of the next minute of trials; None while unknown, and in the finals."""
     recent_wall_s: tuple[float, ...] = ()
     num_finals_left: int | None = None
     """Runs of the finals to come, including the running one; None before the finals."""
@@ -79,7 +81,7 @@ class LiveView:
             return replace(view, gauges=event.gauges, phase_since=now if is_new else view.phase_since)
         if isinstance(event, FinalsStarted):
             num_left = len(event.numbers) * event.num_rounds
-            return replace(view, num_finals_left=num_left, num_rounds=event.num_rounds)
+            return replace(view, num_finals_left=num_left, num_rounds=event.num_rounds, gain_ratio_per_minute=None)
         if isinstance(event, (TrialFinished, FinalFinished)):
             recent = (*view.recent_wall_s, event.result.wall_s)[-NUM_RECENT:]
             left = view.num_finals_left
@@ -91,6 +93,8 @@ class LiveView:
         if not words:
             return view
         changes = ""
+        if isinstance(event, TrialStarted):
+            view = replace(view, gain_ratio_per_minute=event.gain_ratio_per_minute)
         if isinstance(event, TrialStarted) and view.status.baseline is not None:
             changes = changes_text(event.settings, view.status.baseline) or "your settings"
         return replace(view, running=words, changes=changes, gauges=None, phase_since=now)
@@ -169,13 +173,14 @@ def _progress(view: LiveView, started: SearchStarted, now: float) -> list[Text]:
     by_trials = num / started.max_trials if started.max_trials else 0.0
     share = 1.0 if view.num_finals_left is not None else max(by_trials, spent_s / started.budget_s)
     limit = f" of {started.max_trials}" if started.max_trials is not None else ""
-    ends = left_s(view, now)
+    ends, gain = left_s(view, now), view.gain_ratio_per_minute
     return [
         Text(f"cap {format_bytes(started.memory_cap_bytes)}"),
         Text(bar(share, PROGRESS_COLUMNS), style="cyan"),
         Text(f"{num}{limit} trials"),
         Text(f"{format_seconds(spent_s)} of {format_seconds(started.budget_s)}"),
         *([Text(f"ends within {format_seconds(ends)}")] if ends is not None else []),
+        *([Text(f"next minute +{max(gain, 0.0):.1%}")] if gain is not None else []),
     ]
 
 

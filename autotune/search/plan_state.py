@@ -58,6 +58,8 @@ class Candidate:
     stage: str
     expected_gain_ratio: float | None = None
     """Expected gain as a share of the best rate, less the risk of not fitting; None when unknown."""
+    gain_ratio_per_minute: float | None = None
+    """Expected gain of the next minute as a share of the best rate; None when unknown or time does not count."""
 
 
 class NeedsTrial(Exception):  # noqa: N818 -- a signal to the plan, not an error

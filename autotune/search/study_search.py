@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from autotune.search.sampler import TpeSampler
 from autotune.search.search_stopping import (
     budget_spent,
     finalists,
+    gain_of_a_minute,
     why_a_minute_ends,
     why_nothing_to_gain,
     why_patience_ends,
@@ -52,6 +53,8 @@ class Proposal:
     """Optuna's trial number; `Search.tell` expects the result under this number."""
     settings: Settings
     stage: str
+    gain_ratio_per_minute: float | None = None
+    """Expected gain of the next minute of trials as a share of the best rate; None while unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,7 +146,12 @@ class Search:
                 return next_candidate
             started = self._trials.start(next_candidate, attrs, self._max_trials)
             if started is not None:
-                return Proposal(number=started, settings=next_candidate.settings, stage=next_candidate.stage)
+                return Proposal(
+                    number=started,
+                    settings=next_candidate.settings,
+                    stage=next_candidate.stage,
+                    gain_ratio_per_minute=next_candidate.gain_ratio_per_minute,
+                )
 
     def tell(self, number: int, result: TrialResult, *, is_host_fault: bool = False) -> None:
         """Records a trial's result, and queues an interrupted trial again.
@@ -298,7 +306,7 @@ class Search:
         candidate = outlook()
         ending = self._why_to_end(history, candidate, prices)
         if ending is None and candidate is not None:
-            return candidate
+            return replace(candidate, gain_ratio_per_minute=gain_of_a_minute(history, candidate, prices))
         return self._last(snapshot, prices) or ending or SearchExhausted(reason="Every setting that fits was tried.")
 
     def _why_to_end(self, history: History, candidate: Candidate | None, prices: Prices) -> SearchExhausted | None:

@@ -238,14 +238,16 @@ class Budget:
         """Whether one round of these trials, with the shortest windows, ends within the tolerated overrun."""
         return self._tolerated_s >= self._round_s(contenders)
 
-    def enough_s(self, *, has_rival: bool) -> float:
+    def enough_s(self, *, num_rivals: int) -> float:
         """Total time enough to compare the baseline with another trial, in seconds.
 
         Args:
-            has_rival: A trial of other settings was measured, so that only rounds of the finals are missing.
+            num_rivals: Number of measured trials with other settings. The trials of a single rival and of the baseline
+                are the first round; among several rivals one was chosen, and all rounds are missing.
         """
-        missing_s = LEAST_ROUNDS * 2 * self.least_final_s if has_rival else self.trial_s() + 2 * self.least_final_s
-        return self.spent_s + missing_s
+        num_rounds = LEAST_ROUNDS if num_rivals > 1 else LEAST_ROUNDS - 1
+        missing_s = num_rounds * (self._round_s(self._kept_for) or 2 * self.least_final_s)
+        return self.spent_s + missing_s + (0.0 if num_rivals else self.trial_s())
 
     def _round_s(self, contenders: Collection[int]) -> float:
         """Expected time of one round of these trials with the shortest windows, in seconds, each by its own start."""

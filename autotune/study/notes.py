@@ -86,7 +86,7 @@ def notes_on_search(
     spec, facts = study.spec, study.facts
     assert facts is not None
     if status is Status.TOO_SHORT:
-        enough_s = max(budget.enough_s(has_rival=num_rivals(history.feasible, history) > 0), budget.total_s)
+        enough_s = max(budget.enough_s(num_rivals=num_rivals(history.feasible, history)), budget.total_s)
         trials = ", and --trials 10 or more" if spec.max_trials is not None else ""
         minutes = math.ceil(enough_s / 30) / 2
         yield f"About --time {minutes:g}m is enough to compare one other setting with yours{trials}."

@@ -33,6 +33,7 @@ def search(
     memory_cap: str | None = None,
     trials: int | None = None,
     time: str | float | None = None,
+    spend_all: bool = False,
     effective_batch: str | None = None,
     set: Mapping[str, str | Sequence[Value]] | None = None,  # noqa: A002 - as the option is called
     fix: Mapping[str, Value] | None = None,
@@ -74,6 +75,7 @@ def search(
             free; on a CPU 80 % of what is available.
         trials: Trials to spend, at least 1, the baseline included; None = at most 40.
         time: Longest wall time with probe and finals, in seconds above 0, or text such as `15m`; None = 15 minutes.
+        spend_all: Spend all of the time, even when the next minute is expected to gain less than 1 %.
         effective_batch: `fixed` (the default), `free`, or samples per optimizer step as `64..1024`.
         set: Search only these values: setting or knob -> `a,b,c`, `low..high`, or a sequence.
         fix: Do not search: setting or knob -> value.

@@ -111,7 +111,7 @@ class Study:
             ),
             seed=spec.seed,
             max_trials=spec.trials_limit,
-            spend_all=spec.max_trials is not None,
+            spend_all=spec.is_spent_in_full,
         )
         if spec.take_over:
             old = self._repository.study(spec.take_over)

@@ -73,6 +73,8 @@ class TrialLoop:
         self._quiet, self._correct = quiet, correct
         self._progress = ProgressTeller(on_event)
         self._num_repeats = 0
+        self._gain_ratio_per_minute: float | None = None
+        """Expected gain of a minute when the latest trial began, as a share of the best rate; None when unknown."""
         self._references: dict[str, LossReference] = {}
         """First losses in fp32, by the digest of the initial weights and the first batch."""
         self._keeps_epochs = False
@@ -238,7 +240,15 @@ class TrialLoop:
 
     def _trial(self, proposal: Proposal) -> Proposal:
         """Measures and records a trial; returns the proposal under which the trial was recorded."""
-        self._on_event(TrialStarted(number=proposal.number, settings=proposal.settings, stage=proposal.stage))
+        self._gain_ratio_per_minute = proposal.gain_ratio_per_minute
+        self._on_event(
+            TrialStarted(
+                number=proposal.number,
+                settings=proposal.settings,
+                stage=proposal.stage,
+                gain_ratio_per_minute=proposal.gain_ratio_per_minute,
+            )
+        )
         started_at = datetime.now(UTC)
         best_before = self._incumbent()
         result = self.measure(proposal.settings, is_final=False)
@@ -291,7 +301,9 @@ class TrialLoop:
 
     def _why_time_is_spent(self) -> str:
         if self._search.history.baseline is not None:
-            return TIME_SPENT
+            gain_ratio = self._gain_ratio_per_minute
+            hope = f" Another minute was expected to gain {gain_ratio:.1%}." if gain_ratio else ""
+            return f"{TIME_SPENT}{hope}"
         given = format_seconds(self._budget.total_s)
         return (
             f"The time of {given} was spent before the script's own settings were measured once: give the search "

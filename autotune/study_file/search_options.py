@@ -224,6 +224,13 @@ OPTIONS = (
         spec_field="budget_s",
     ),
     SearchOption(
+        name="spend_all",
+        kind=Kind.SWITCH,
+        help="Spend all of --time, even when the next minute is expected to gain less than 1 %.",
+        verbs=SEARCH,
+        spec_field="spend_all",
+    ),
+    SearchOption(
         name="effective_batch",
         kind=Kind.EFFECTIVE_BATCH,
         help="Samples per optimizer step; another batch trains differently.",

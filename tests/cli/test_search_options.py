@@ -35,6 +35,7 @@ EXAMPLES = {
     "memory_cap": "80%",
     "trials": 3,
     "time": "90s",
+    "spend_all": True,
     "effective_batch": "64..256",
     "set": {"num_workers": "0..2"},
     "fix": {"precision": "bf16"},

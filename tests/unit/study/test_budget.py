@@ -114,8 +114,9 @@ def test_a_round_costs_what_its_own_contenders_take_to_start():
 def test_enough_time_is_what_is_spent_with_the_runs_that_are_missing():
     budget = Budget(60.0, 50.0, Clock())
     budget.trial_took(20.0, window_s=4.0)
-    assert budget.enough_s(has_rival=False) == 50.0 + 20.0 + 2 * budget.least_final_s
-    assert budget.enough_s(has_rival=True) == 50.0 + 4 * budget.least_final_s
+    assert budget.enough_s(num_rivals=0) == 50.0 + 20.0 + 2 * budget.least_final_s
+    assert budget.enough_s(num_rivals=1) == 50.0 + 2 * budget.least_final_s
+    assert budget.enough_s(num_rivals=2) == 50.0 + 4 * budget.least_final_s
 
 
 def test_as_many_finalists_as_the_time_allows():
