@@ -143,12 +143,14 @@ def worth_lines(result: SearchResult) -> list[str]:
         return []
     path = ", ".join(map(str, [along[0].from_trial, *(factor.to_trial for factor in along)]))
     lines = [f"What each was worth, by single trials one after the other (trials {path}):"]
-    if len(along) == 1:
+    if len(along) > 1:
+        lines += [f"{INDENT}{_factor(factor)}{_doubts(factor)}" for factor in along]
+    elif not beside:
         lines = ["What each was worth cannot be told apart: no trial had only some of them."]
     else:
-        lines += [f"{INDENT}{_factor(factor)}{_doubts(factor)}" for factor in along]
+        lines = []
     if beside:
-        lines.append("Alone, beside other settings:")
+        lines.append("Alone, beside other settings:" if lines else "What each was worth alone, beside the others:")
         lines += [f"{INDENT}{_factor(one)} (trials {one.from_trial} and {one.to_trial})" for one in beside]
     return lines
 

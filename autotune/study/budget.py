@@ -62,6 +62,8 @@ class Budget:
         """Latest time of a fresh process beside the window by the trial's number, in seconds."""
         self._window_s: list[float] = []
         self._kept_for: tuple[int, ...] = ()
+        self._shares_processes = False
+        """Whether a trial ran in a process of other trials, unlike the finals."""
 
     @property
     def total_s(self) -> float:
@@ -123,6 +125,7 @@ class Budget:
         """
         is_compiled = settings is not None and settings.compile
         self._trial_s[is_compiled].append(wall_s)
+        self._shares_processes |= not is_fresh
         if window_s is not None:
             self._window_s.append(window_s)
             if is_fresh:
@@ -245,7 +248,7 @@ class Budget:
             num_rivals: Number of measured trials with other settings. The trials of a single rival and of the baseline
                 are the first round; among several rivals one was chosen, and all rounds are missing.
         """
-        num_rounds = LEAST_ROUNDS if num_rivals > 1 else LEAST_ROUNDS - 1
+        num_rounds = LEAST_ROUNDS if num_rivals > 1 or self._shares_processes else LEAST_ROUNDS - 1
         missing_s = num_rounds * (self._round_s(self._kept_for) or 2 * self.least_final_s)
         return self.spent_s + missing_s + (0.0 if num_rivals else self.trial_s())
 

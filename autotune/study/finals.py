@@ -16,7 +16,7 @@ from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, TYPICAL_RUN_SPRE
 from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, OnEvent
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import StartKind, TrialResult
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision, Settings
@@ -415,12 +415,14 @@ def results_without_choice(
 ) -> dict[int, TrialResult]:
     """Results of the finalists' own trials, by number; empty when the finalists were chosen among several trials.
 
-    A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing.
+    A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing. A
+    trial in a process of other trials is no run of the finals.
     """
     if finalists and num_rivals(history.feasible, history) > 1:
         return {}
     numbers = {trial.number for trial in (*finalists, history.baseline) if trial is not None}
-    return {trial.number: trial.result for trial in read_trials() if trial.number in numbers}
+    results = {trial.number: trial.result for trial in read_trials() if trial.number in numbers}
+    return results if all(result.start is not StartKind.LIVE for result in results.values()) else {}
 
 
 def fits(records: Sequence[FinalRecord], number: int) -> bool:

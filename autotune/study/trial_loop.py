@@ -346,7 +346,7 @@ class TrialLoop:
 
 def is_fresh(result: TrialResult) -> bool:
     """Whether a trial had a process of its own, as finals have."""
-    return result.start.value != "live" if result.start is not None else True
+    return result.start is not StartKind.LIVE
 
 
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:

@@ -153,6 +153,8 @@ class Spent:
     half_width: float | None
     num_changes: int
     """Settings of the winner that differ from the script's own."""
+    enough_s: float
+    """Time that the search would call enough."""
 
 
 def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None) -> Spent:
@@ -203,6 +205,7 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
         num_finals=len(repository.finals("")),
         half_width=half,
         num_changes=len(named.differences(own)),
+        enough_s=budget.enough_s(num_rivals=num_rivals(history.feasible, history)),
     )
 
 

@@ -136,6 +136,14 @@ def test_the_baseline_is_no_best_of_its_own():
     assert "yours 1,000" in text and "best" not in text
 
 
+def test_what_the_next_minute_may_gain_is_shown_until_the_finals():
+    hopeful = TrialStarted(number=3, settings=TUNED, stage="sampled", gain_ratio_per_minute=0.031)
+    view = view_after(*RUNNING, hopeful)
+    assert "next minute +3.1%" in drawn(view)
+    assert "next minute" not in drawn(view_after(*RUNNING, hopeful, FinalsStarted(numbers=(2, 0), num_rounds=3)))
+    assert "next minute" not in drawn(view_after(*RUNNING))
+
+
 def test_between_two_runs_nothing_is_said_to_run():
     assert "trial 2" not in drawn(view_after(*RUNNING, finished(2, TUNED, measured(2000.0))))
 

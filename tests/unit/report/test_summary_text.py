@@ -80,6 +80,16 @@ def test_changes_that_cannot_be_told_apart_are_said_not_to_be():
     assert "2.10x" not in text
 
 
+def test_changes_that_were_measured_apart_after_all_are_told_alone():
+    alone = tuple(
+        replace(CONTRIBUTIONS[1], settings=(name,), is_along=False, from_trial=7) for name in CONTRIBUTIONS[0].settings
+    )
+    text = text_of(contributions=(CONTRIBUTIONS[0], *alone))
+    assert "cannot be told apart" not in text
+    lines = text.split("What each was worth alone, beside the others:\n")[1].splitlines()[: len(alone)]
+    assert all(name in line for name, line in zip(CONTRIBUTIONS[0].settings, lines, strict=True))
+
+
 def test_of_a_single_change_the_headline_says_what_it_is_worth():
     assert "was worth" not in text_of(contributions=(replace(CONTRIBUTIONS[1], from_trial=0),))
     assert "was worth" not in text_of(contributions=())

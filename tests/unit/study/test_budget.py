@@ -210,6 +210,7 @@ def test_windows_of_a_process_shared_by_several_trials_do_not_make_finals_look_c
         budget.trial_took(3.5, window_s=3.0, number=number, is_fresh=False)
     assert budget.around_s == 15.0
     assert budget.trial_s() == 3.5
+    assert budget.enough_s(num_rivals=1) == budget.enough_s(num_rivals=2), "no such trial counts as a round of finals"
 
 
 def test_more_than_the_fewest_rounds_take_a_third_of_the_time_at_most():

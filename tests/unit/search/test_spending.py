@@ -1,0 +1,60 @@
+"""Whole searches on a clock of their own: what short budgets end with, on simulated jobs at the price of real runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.benchmarks.search.family import random_workload
+from tests.benchmarks.search.spending import PRICES, Prices, Spent, searched
+from tests.benchmarks.search.workload import Workload
+
+SEEDS = (11, 12, 13)
+
+
+def job(seed: int, device: str) -> Workload:
+    """A job whose own settings fit, with room for faster settings."""
+    workload = random_workload(seed, device)
+    return replace(workload, cap_bytes=4 * workload.cap_bytes)
+
+
+def spent(seed: int, budget_s: float, device: str = "cuda", prices: Prices | None = None) -> Spent:
+    return searched(job(seed, device), seed, budget_s, prices or PRICES[device])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_minute_on_a_gpu_gives_an_answer_or_a_true_figure_of_the_time_for_an_answer(seed: int) -> None:
+    found = spent(seed, 60.0)
+    assert found.wall_s <= 66.0
+    if found.status != "too_short":
+        assert found.num_finals > 0 or found.num_trials > 1
+        return
+    again = spent(seed, found.enough_s)
+    assert again.status in ("improved", "no_gain") and again.wall_s <= 1.1 * found.enough_s
+
+
+@pytest.mark.parametrize("budget_s", [60.0, 120.0, 300.0])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_no_limit_is_passed_by_more_than_a_tenth(device: str, budget_s: float) -> None:
+    for seed in SEEDS:
+        assert spent(seed, budget_s, device).wall_s <= 1.1 * budget_s
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_minutes_on_a_gpu_always_end_with_a_verified_answer(seed: int) -> None:
+    found = spent(seed, 120.0)
+    assert found.status in ("improved", "no_gain") and found.num_finals >= 4
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_finals_of_a_compiled_winner_have_their_time(seed: int) -> None:
+    """Of ten simulated searches of five minutes, six ended too short before."""
+    found = spent(seed, 300.0)
+    assert found.status in ("improved", "no_gain") and found.num_finals >= 4
+
+
+def test_a_trial_that_takes_all_the_time_compares_nothing_and_passes_no_limit() -> None:
+    found = spent(11, 60.0, prices=Prices(probe_s=20.0, start_s=50.0))
+    assert found.wall_s <= 66.0
+    assert found.status in ("too_short", "none") and found.num_finals == 0
