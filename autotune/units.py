@@ -5,6 +5,7 @@ Inside the program everything is in base units: bytes, seconds, samples per seco
 
 from __future__ import annotations
 
+import math
 import re
 
 from autotune.errors import UsageError
@@ -112,6 +113,11 @@ def format_seconds(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def format_minutes(seconds: float) -> str:
+    """Seconds as a value of `--time`, rounded up to half minutes: `2.5m`."""
+    return f"{math.ceil(seconds / 30) / 2:g}m"
 
 
 def format_age(seconds: float) -> str:

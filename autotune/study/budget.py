@@ -18,6 +18,8 @@ ROUNDS_ALONE = 2
 """Rounds of a single contender: the rate needs an interval but no comparison."""
 OVERRUN_SHARE = 0.1
 """Share of the given time by which the finals may pass the limit, in order to complete a round."""
+ENDING_SHARE = 0.05
+"""Share of the given time for the end of the last run: on a busy machine its processes took 4 s to end."""
 MAX_ROUNDS = 40
 """Most rounds of the finals; rounds beyond the usual number come while the answer is open or wide, and time is left."""
 NUM_FINALISTS = 3
@@ -83,7 +85,7 @@ class Budget:
     @property
     def left_to_finals_s(self) -> float:
         """Wall time left until a running final is ended, in seconds, with the tolerated overrun; never negative."""
-        return max(0.0, self._tolerated_s)
+        return max(0.0, self._tolerated_s - self._ending_s)
 
     @property
     def left_to_trials_s(self) -> float:
@@ -92,7 +94,8 @@ class Budget:
         After two measured trials the fewest rounds of two contenders are kept for the finals. A trial that takes far
         longer than the trials before, as a first compilation does, is ended rather than left to spend that time.
         """
-        return max(0.0, self._tolerated_s - (self._verified_s if len(self._window_s) > 1 else 0.0))
+        kept_s = self._verified_s if len(self._window_s) > 1 else 0.0
+        return max(0.0, self._tolerated_s - kept_s - self._ending_s)
 
     def unsaved_s(self) -> float:
         """Wall time since the last call, in seconds: the amount to add to the database."""
@@ -252,6 +255,16 @@ class Budget:
         missing_s = num_rounds * (self._round_s(self._kept_for) or 2 * self.least_final_s)
         return self.spent_s + missing_s + (0.0 if num_rivals else self.trial_s())
 
+    def enough_for_first_s(self, run_s: float) -> float:
+        """Total time enough for a verified answer when no trial was measured yet, in seconds.
+
+        Args:
+            run_s: Expected time of a run by the probe, in seconds; a run that was cut tells more.
+        """
+        cut_s = max((*self._trial_s[False], 0.0))
+        before_s = max(0.0, self.spent_s - sum(self._trial_s[False]))
+        return before_s + 2 * LEAST_ROUNDS * max(run_s + LEAST_FINAL_WINDOW_S, cut_s)
+
     def _round_s(self, contenders: Collection[int]) -> float:
         """Expected time of one round of these trials with the shortest windows, in seconds, each by its own start."""
         return sum(self._around_of.get(number, self.around_s) + self._least_window_s for number in contenders)
@@ -264,6 +277,11 @@ class Budget:
     def _tolerated_s(self) -> float:
         """Time left with the tolerated overrun, in seconds; negative after the overrun is spent as well."""
         return (1 + OVERRUN_SHARE) * self._total_s - self.spent_s
+
+    @property
+    def _ending_s(self) -> float:
+        """Time for the end of a run that the limit cuts, and for the result, in seconds."""
+        return ENDING_SHARE * self._total_s
 
     @property
     def _usual_window_s(self) -> float:

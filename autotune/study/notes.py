@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +18,7 @@ from autotune.study.finals import FinalsResult, num_rivals
 from autotune.study.fingerprint import changed_code
 from autotune.study.larger_batches import BatchGain, describe
 from autotune.study.protection_record import changed_words
-from autotune.units import format_rate
+from autotune.units import format_minutes, format_rate
 from autotune.verdict.format_parity import NOT_CLAIMED
 
 DISTURBED_SHARE = 0.25
@@ -88,8 +87,7 @@ def notes_on_search(
     if status is Status.TOO_SHORT:
         enough_s = max(budget.enough_s(num_rivals=num_rivals(history.feasible, history)), budget.total_s)
         trials = ", and --trials 10 or more" if spec.max_trials is not None else ""
-        minutes = math.ceil(enough_s / 30) / 2
-        yield f"About --time {minutes:g}m is enough to compare one other setting with yours{trials}."
+        yield f"About --time {format_minutes(enough_s)} is enough to compare one other setting with yours{trials}."
     mapped = mapped_settings(all_maps(spec.maps, facts))
     why_fixed = why_no_split(facts, splits_batch_norm=spec.allow_batchnorm_accumulation, mapped=mapped)
     if facts.first_grad_norm == 0.0:

@@ -31,10 +31,12 @@ from autotune.study.correction import Correction
 from autotune.study.jobs import Jobs
 from autotune.study.progress import ProgressTeller
 from autotune.study.stop import StopRequest, wait_for
-from autotune.units import format_seconds
+from autotune.units import format_minutes, format_seconds
 from autotune.verdict.format_parity import references_of
 
 RENEW_EVERY_S = 30.0
+STEPS_OF_RUN = 24
+"""Usual steps of a run of long steps: a warm-up and a window of a dozen steps."""
 MAX_REPEATS = 3
 """Most runs that a search throws away because the device was disturbed: a permanently disturbed device must be measured
 as it is."""
@@ -304,10 +306,12 @@ class TrialLoop:
             gain_ratio = self._gain_ratio_per_minute
             hope = f" Another minute was expected to gain {gain_ratio:.1%}." if gain_ratio else ""
             return f"{TIME_SPENT}{hope}"
-        given = format_seconds(self._budget.total_s)
+        given, facts = format_seconds(self._budget.total_s), self._jobs.facts
+        run_s = facts.first_step_s + STEPS_OF_RUN * facts.step_s if facts is not None else 0.0
+        enough = format_minutes(self._budget.enough_for_first_s(run_s))
         return (
-            f"The time of {given} was spent before the script's own settings were measured once: give the search "
-            "more --time."
+            f"The time of {given} was spent before the script's own settings were measured once. "
+            f"About --time {enough} is enough to compare one other setting with yours."
         )
 
     def _incumbent(self) -> float | None:

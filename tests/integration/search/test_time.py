@@ -33,4 +33,4 @@ def test_a_baseline_whose_step_never_ends_ends_with_the_time_and_says_what_to_do
     assert code == 4, talk
     result = json.loads(output)
     assert (result["status"], result["trials"]["total"]) == ("all_failed", 0)
-    assert "before the script's own settings were measured once: give the search more" in result["reason"]
+    assert "before the script's own settings were measured once. About --time" in result["reason"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def searched():
 def test_a_baseline_that_takes_longer_than_all_the_time_says_so_and_is_no_failure_of_the_script(searched):
     bench, _, reason = searched(1000.0)
     assert "before the script's own settings were measured once" in reason and "--time" in reason
+    assert re.search(r"About --time [1-9][0-9.]*m is enough", reason)
     assert [trial.result.outcome for trial in bench.repository.trials("train")] == [Outcome.INTERRUPTED]
     result = bench.result(None)
     assert result.status is Status.ALL_FAILED and result.status.exit_code == 4
