@@ -116,6 +116,24 @@ def compare(finals: Sequence[Final], candidate: int, against: int, *, num_candid
     )
 
 
+def expected_gain(comparison: Comparison, *, num_candidates: int = 1) -> float:
+    """Expected gain of choosing the candidate if it is truly faster, as a share; a slower candidate counts 0.
+
+    The gain that further rounds could bring to finals without a decision for the candidate.
+
+    Args:
+        comparison: The candidate against the present choice.
+        num_candidates: Number of candidates, as in `compare`.
+    """
+    middle, width = math.log(comparison.ratio), math.log(comparison.high / comparison.low) if comparison.low else 0.0
+    normal = statistics.NormalDist()
+    tail = (1 - confidence_of(comparison.num_rounds, num_candidates)) / 2
+    spread = width / 2 / normal.inv_cdf(1 - tail)
+    if spread <= 0:
+        return max(0.0, middle)
+    return spread * normal.pdf(middle / spread) + middle * normal.cdf(middle / spread)
+
+
 def choose_winner(
     finals: Sequence[Final],
     baseline: int,

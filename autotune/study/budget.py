@@ -225,7 +225,7 @@ class Budget:
     @property
     def _verified_s(self) -> float:
         """Time of the fewest rounds of the contenders kept for, in seconds, with the shortest windows."""
-        return LEAST_ROUNDS * (self._round_s(self._kept_for) or 2 * self.least_final_s)
+        return LEAST_ROUNDS * (self.round_s(self._kept_for) or 2 * self.least_final_s)
 
     def affordable_finalists(self) -> int:
         """Number of best trials with time for all rounds beside the baseline, at least 1."""
@@ -234,15 +234,15 @@ class Budget:
 
     def affords_rounds(self, num_rounds: int, contenders: Collection[int]) -> bool:
         """Whether rounds of these trials fit the time left, with the shortest windows."""
-        return self.left_s >= num_rounds * self._round_s(contenders)
+        return self.left_s >= num_rounds * self.round_s(contenders)
 
     def affords_least_rounds(self, contenders: Collection[int]) -> bool:
         """Whether the fewest rounds of these trials, with the shortest windows, end within the tolerated overrun."""
-        return self._tolerated_s >= LEAST_ROUNDS * self._round_s(contenders)
+        return self._tolerated_s >= LEAST_ROUNDS * self.round_s(contenders)
 
     def affords_last_round(self, contenders: Collection[int]) -> bool:
         """Whether one round of these trials, with the shortest windows, ends within the tolerated overrun."""
-        return self._tolerated_s >= self._round_s(contenders)
+        return self._tolerated_s >= self.round_s(contenders)
 
     def enough_s(self, *, num_rivals: int) -> float:
         """Total time enough to compare the baseline with another trial, in seconds.
@@ -252,7 +252,7 @@ class Budget:
                 are the first round; among several rivals one was chosen, and all rounds are missing.
         """
         num_rounds = LEAST_ROUNDS if num_rivals > 1 or self._shares_processes else LEAST_ROUNDS - 1
-        missing_s = num_rounds * (self._round_s(self._kept_for) or 2 * self.least_final_s)
+        missing_s = num_rounds * (self.round_s(self._kept_for) or 2 * self.least_final_s)
         return self.spent_s + missing_s + (0.0 if num_rivals else self.trial_s())
 
     def enough_for_first_s(self, run_s: float) -> float:
@@ -265,7 +265,7 @@ class Budget:
         before_s = max(0.0, self.spent_s - sum(self._trial_s[False]))
         return before_s + 2 * LEAST_ROUNDS * max(run_s + LEAST_FINAL_WINDOW_S, cut_s)
 
-    def _round_s(self, contenders: Collection[int]) -> float:
+    def round_s(self, contenders: Collection[int]) -> float:
         """Expected time of one round of these trials with the shortest windows, in seconds, each by its own start."""
         return sum(self._around_of.get(number, self.around_s) + self._least_window_s for number in contenders)
 

@@ -13,12 +13,13 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, TYPICAL_RUN_SPREAD, half_width
-from autotune.measure.paired import Comparison, Final, choose_winner, compare, round_order
+from autotune.measure.paired import Comparison, Final, choose_winner, compare, expected_gain, round_order
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, OnEvent
 from autotune.model.outcome import Outcome
 from autotune.model.result import StartKind, TrialResult
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
+from autotune.search.prices import A_MINUTE_S
 from autotune.settings import Precision, Settings
 from autotune.store.repository import Repository
 from autotune.study.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
@@ -36,8 +37,10 @@ TOLD_OVERRUN_SHARE = 0.02
 """Share of the given time above which an overrun is told to the user."""
 CONFIDENCE = 0.95
 """Confidence of the interval of a published rate."""
-WORTH_A_ROUND = 0.05
-"""Share of the rate left open by the finals from which further rounds are worth their time."""
+WORTH_A_ROUND = 0.01
+"""Expected gain, or narrowing of an interval in a minute, from which further rounds are worth their time."""
+WIDE = 0.05
+"""Half the width of an interval from which further rounds are considered."""
 WIDE_SHARE = 0.1
 """Half the width of a gain's interval as a share of the gain, from which further rounds are worth their time."""
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
@@ -261,26 +264,34 @@ class Finals:
     def _needs_more(self, contenders: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> bool:
         """Whether the answer is open or wide, and another round can be afforded.
 
-        Open: the best may be faster than the baseline, or another contender may be faster than the best. Wide: a long
-        interval of the gain.
+        Open: a contender may be faster than the present choice, by more than a percent as far as expected. Wide: a long
+        interval of the gain, which a minute of rounds narrows by a percent or more.
         """
         if baseline is None or not baseline.is_feasible or len(contenders) < 2:
             return False
         if not self._budget.affords_rounds(1, contenders):
             return False
-        finals = _as_finals(self._records(contenders))
-        ratios = {number: self._compare(finals, number, baseline.number) for number in contenders}
-        known = {number: one for number, one in ratios.items() if one is not None and number != baseline.number}
-        if not known:
-            return False
-        number = max(known, key=lambda one: known[one].ratio)
-        best = known[number]
-        if not best.is_gain:
-            return best.high > 1 + WORTH_A_ROUND
-        if best.high / best.low - 1 > 2 * max(WORTH_A_ROUND, WIDE_SHARE * (1 - 1 / best.ratio)):
+        finals, own = _as_finals(self._records(contenders)), baseline.number
+        ratios = {number: self._compare(finals, number, own) for number in contenders if number != own}
+        known = {number: comparison for number, comparison in ratios.items() if comparison is not None}
+        gains = [number for number, comparison in known.items() if comparison.is_gain]
+        choice = max(gains, key=lambda number: known[number].ratio, default=own)
+        rivals = [self._compare(finals, number, choice) for number in known if number != choice]
+        if any(rival is not None and self._still_open(rival) >= WORTH_A_ROUND for rival in rivals):
             return True
-        others = [self._compare(finals, number, other) for other in known if other != number]
-        return any(other is not None and other.low < 1 - WORTH_A_ROUND for other in others)
+        return choice != own and self._is_wide(known[choice], contenders)
+
+    def _still_open(self, rival: Comparison) -> float:
+        """Expected gain of a rival over the present choice, as a share."""
+        return expected_gain(rival, num_candidates=self._num_rivals)
+
+    def _is_wide(self, gain: Comparison, contenders: Mapping[int, FinishedTrial]) -> bool:
+        """Whether the interval of a gain is long, and another minute of rounds makes it shorter by a percent."""
+        half = math.log(gain.high / gain.low) / 2
+        if half <= max(WIDE, WIDE_SHARE * (1 - 1 / gain.ratio)):
+            return False
+        num_more = A_MINUTE_S / max(self._budget.round_s(contenders), 1e-9)
+        return half * (1 - math.sqrt(gain.num_rounds / (gain.num_rounds + num_more))) >= WORTH_A_ROUND
 
     def _compare(self, finals: Sequence[Final], candidate: int, against: int) -> Comparison | None:
         feasible = [final for final in finals if final.feasible]

@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from autotune.measure.paired import Comparison, Final, choose_winner, compare
+from autotune.measure.paired import Comparison, Final, choose_winner, compare, expected_gain
 from autotune.study.budget import MAX_ROUNDS, NUM_ROUNDS
 from autotune.study.finals import WORTH_A_ROUND, is_look
 
@@ -46,7 +46,8 @@ def searched(finals: Sequence[Final]) -> tuple[int, dict[int, Comparison]]:
         seen = [final for final in finals if final.round < num]
         winner, comparisons = choose_winner(seen, 0, lambda _: (0.0,))
         best = max(comparisons.values(), key=lambda comparison: comparison.ratio)
-        if best.is_gain or best.high <= 1 + WORTH_A_ROUND:
+        open_gains = [expected_gain(one, num_candidates=len(comparisons)) for one in comparisons.values()]
+        if best.is_gain or max(open_gains) < WORTH_A_ROUND:
             break
     return winner, comparisons
 

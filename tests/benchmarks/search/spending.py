@@ -50,11 +50,14 @@ class Prices:
     window_s: float = 3.0
     compile_s: float = 0.0
     """More for a compiled model."""
+    is_live: bool = False
+    """Trials share a process until one fails: they start once, and compile once."""
 
 
 PRICES = {
     "cpu": Prices(probe_s=6.0, start_s=1.5),
     "cuda": Prices(probe_s=20.0, start_s=15.0, compile_s=35.0),
+    "cuda-live": Prices(probe_s=20.0, start_s=15.0, compile_s=35.0, is_live=True),
 }
 
 
@@ -73,7 +76,9 @@ class PricedRunner:
 
     def __init__(self, problem: Problem, seed: int, clock: Clock, prices: Prices | None) -> None:
         self._problem, self._seed, self._clock, self._prices = problem, seed, clock, prices
-        self.num_runs, self.num_infeasible = 0, 0
+        self.num_runs = 0
+        self._is_warm, self._has_compiled = False, False
+        """Whether a process of trials runs, and whether the process has compiled the model."""
 
     def start(self, job: TrialJob) -> FinishedRun:
         settings = job.request.settings
@@ -97,9 +102,16 @@ class PricedRunner:
         if self._prices is None:
             wall_s, window_s = result.wall_s, measured.window_s if measured is not None else 0.0
         else:
-            compile_s = self._prices.compile_s if job.request.settings and job.request.settings.compile else 0.0
+            is_shared = self._prices.is_live and not is_final and self._is_warm
+            is_compiled = job.request.settings is not None and job.request.settings.compile
+            compile_s = self._prices.compile_s if is_compiled and not (is_shared and self._has_compiled) else 0.0
             window_s = self._prices.window_s if measured is not None else 0.0
-            wall_s = self._prices.start_s + compile_s + window_s
+            wall_s = (0.0 if is_shared else self._prices.start_s) + compile_s + window_s
+            if is_shared:
+                result = replace(result, start=StartKind.LIVE)
+            if not is_final:
+                self._is_warm = result.outcome.is_complete
+                self._has_compiled = self._is_warm and (is_compiled or (is_shared and self._has_compiled))
         if measured is None:
             return replace(result, wall_s=wall_s)
         wanted_s = min(job.request.window.max_window_s, FINAL_FACTOR * window_s if is_final else window_s)
@@ -243,7 +255,7 @@ def _one(task: tuple[str, int, float]) -> Spent:
     if kind == "grid":
         grid = next(grid for grid in _grids() if grid.name == number)
         return searched(grid, seed, budget_s, None)
-    return searched(random_workload(seed, kind), seed, budget_s, PRICES[kind])
+    return searched(random_workload(seed, kind.removesuffix("-live")), seed, budget_s, PRICES[kind])
 
 
 _KNOWN: list[RecordedJob] = []
