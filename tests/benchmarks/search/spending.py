@@ -21,7 +21,7 @@ import optuna
 
 from autotune.lab.function_runner import FinishedRun
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import StartKind, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.search.plan_state import PlanLimits
 from autotune.search.study_search import Search
