@@ -176,13 +176,16 @@ class Config:
                     setting.write(getattr(settings, setting.name))
                 if setting.read is not None:
                     self._in_force[setting.name] = setting.read()
+        plain = settings.to_dict()
         for name, seam in MODEL_SEAMS.items():
             if getattr(settings, name):
-                seam.apply(model)
+                seam.action(settings)(model)
             elif name in self._applied and seam.undo is not None:
                 seam.undo(model)
-            if name in self._applied:
-                self._in_force[name] = getattr(settings, name)
+            details = seam.details if getattr(settings, name) else ()
+            for each in (name, *details):
+                if each in self._applied:
+                    self._in_force[each] = plain[each]
         use_tf32(settings.precision)
         self._model = weakref.ref(model)
         if self._session is None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from autotune.errors import SearchSpaceError
+from autotune.settings.compile_mode import CompileMode
 from autotune.settings.matmul_precision import MatmulPrecision
 from autotune.settings.omp_wait_policy import OmpWaitPolicy
 from autotune.settings.optimizer_form import OptimizerForm
@@ -55,6 +56,8 @@ class Settings:
     """Kernels behind scaled_dot_product_attention; inert on a CPU."""
     compile: bool = False
     """The model runs through torch.compile."""
+    compile_mode: CompileMode = CompileMode.DEFAULT
+    """How much torch.compile builds; inert without `compile`."""
     non_blocking: bool = False
     """Copies to the device do not wait for their end; inert on a CPU, and beside `stream_prefetch`."""
     stream_prefetch: bool = False

@@ -27,6 +27,7 @@ NAMES = (
     "channels_last",
     "sdpa_backend",
     "compile",
+    "compile_mode",
     "non_blocking",
     "stream_prefetch",
     "optimizer_form",

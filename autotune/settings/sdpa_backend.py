@@ -87,7 +87,6 @@ SETTING = Setting(
     pointless=_pointless,
     dropped=_dropped,
     memory=Memory.KIND,
-    moves_batch=True,
     changes_graph=True,
     features=Features(compute=_features),
     write=_write,

@@ -36,7 +36,9 @@ def compile_note(
     if winner is None or baseline is None or not winner.settings.compile or baseline.settings.compile:
         return ""
     ours = _of(winner.settings, trials, records)
-    others = _of(replace(winner.settings, compile=False), trials, records) or _of(baseline.settings, trials, records)
+    uncompiled = replace(winner.settings, compile=False)
+    uncompiled = replace(uncompiled, **uncompiled.inert)
+    others = _of(uncompiled, trials, records) or _of(baseline.settings, trials, records)
     if not ours or not others:
         return ""
     build_s = max(map(_building_s, _of_graph(winner.settings, trials, records))) - _median_building_s(others)

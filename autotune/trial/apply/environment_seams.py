@@ -42,7 +42,7 @@ def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots, *, k
     _write(Group.KERNELS, asked, script_settings, roots)
     for name, seam in MODEL_SEAMS.items():
         is_on, was_on = getattr(asked, name), getattr(script_settings, name)
-        action: Callable[..., None] | None = seam.apply if is_on else seam.undo
+        action: Callable[..., None] | None = seam.action(asked) if is_on else seam.undo
         if is_on == was_on or action is None:
             continue
         if is_on and keeps_graphs and seam.has_graph:

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from autotune.settings import Value
+from autotune.settings import Settings, Value
 from autotune.trial.step import memory_format
 from autotune.trial.torch import torch_names
 
@@ -32,12 +32,18 @@ class ModelSeam:
     """Conversion of every argument of a model with the setting on."""
     input_off: Callable[[Any], Any] | None = None
     """Conversion of every argument of a model with the setting switched off."""
+    details: Mapping[str, Callable[[Sequence[torch.nn.Module]], Value | None]] = field(default_factory=dict)
+    """Settings of the way in which `apply` works, given to `apply` by name; each with the reading of its value."""
     is_for_one_root: bool = False
     """True when the seam takes the first root module only, and ends the search for root modules."""
     has_graph: bool = False
     """True when `apply` also takes a `kind`: the values of all settings that change the model's graph."""
     forget: Callable[[torch.nn.Module], None] | None = None
     """Notes between two measurements of a process that the setting is off again, for a seam without `undo`."""
+
+    def action(self, settings: Settings) -> Callable[..., None]:
+        """Switches the setting on in a model, in the way that the settings ask for."""
+        return partial(self.apply, **{name: getattr(settings, name) for name in self.details})
 
 
 def _undo_channels_last(model: torch.nn.Module) -> None:
@@ -53,6 +59,12 @@ def _observe_compile(modules: Sequence[torch.nn.Module]) -> bool | None:
     return is_asked and torch_names.num_compiled_graphs() != 0
 
 
+def _observe_mode(modules: Sequence[torch.nn.Module]) -> str | None:
+    """The mode of the compiled modules; None without a module compiled by us."""
+    modes = {torch_names.compile_mode(module) for module in modules} - {None}
+    return modes.pop() if len(modes) == 1 else None
+
+
 MODEL_SEAMS: Mapping[str, ModelSeam] = MappingProxyType(
     {
         "channels_last": ModelSeam(
@@ -66,6 +78,7 @@ MODEL_SEAMS: Mapping[str, ModelSeam] = MappingProxyType(
             apply=torch_names.compile_in_place,
             observe=_observe_compile,
             is_for_one_root=True,
+            details={"compile_mode": _observe_mode},
             has_graph=True,
             forget=torch_names.forget_compiled,
         ),

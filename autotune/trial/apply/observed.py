@@ -80,9 +80,10 @@ def model_settings(roots: Iterable[torch.nn.Module], precision: Precision | None
     modules = list(roots)
     observed: dict[str, Value] = {} if precision is None else {"precision": precision.value}
     for name, seam in MODEL_SEAMS.items():
-        value = seam.observe(modules)
-        if value is not None:
-            observed[name] = value
+        for each, observe in ((name, seam.observe), *seam.details.items()):
+            value = observe(modules)
+            if value is not None:
+                observed[each] = value
     return observed
 
 

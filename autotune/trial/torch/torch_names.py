@@ -82,12 +82,13 @@ def set_outer_call(module: Any, call: Any) -> None:
     module._compiled_call_impl = call
 
 
-_compiled_roots: weakref.WeakSet[Any] = weakref.WeakSet()
+_compiled_roots: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""Modes of the compiled roots."""
 _compiled_calls: weakref.WeakKeyDictionary[Any, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 """Compiled calls of each root by the graph's kind, kept for a return to earlier settings."""
 
 
-def compile_in_place(module: Any, kind: Hashable = None) -> None:
+def compile_in_place(module: Any, kind: Hashable = None, compile_mode: str = "default") -> None:
     """Compiles a module of any class in place, as `module.compile()` does, and remembers the module.
 
     torch's compiler skips frames in the files of torch.nn, so `compile()` silently leaves a root such as a Sequential
@@ -97,18 +98,21 @@ def compile_in_place(module: Any, kind: Hashable = None) -> None:
         module: The root.
         kind: Everything that changes the graph. A kind met before gets the earlier compiled call; None keeps no call,
             and the process may free the module.
+        compile_mode: Mode of torch.compile.
     """
+    options: dict[str, Any] = {} if compile_mode == "default" else {"mode": str(compile_mode)}
     if not HAS_CALL_SLOT:
-        module.compile()
+        module.compile(**options)
         return
     calls = _compiled_calls.get(module, {})
     compiled = calls.get(kind)
     if compiled is None:
-        compiled = calls[kind] = torch.compile(function_to_compile(module._call_impl, num_before=len(calls)))
+        function = function_to_compile(module._call_impl, num_before=len(calls))
+        compiled = calls[kind] = torch.compile(function, **options)
     if kind is not None:
         _compiled_calls[module] = calls
     module._compiled_call_impl = compiled
-    _compiled_roots.add(module)
+    _compiled_roots[module] = str(compile_mode)
 
 
 def function_to_compile(inner: Any, num_before: int) -> Any:
@@ -127,7 +131,7 @@ def function_to_compile(inner: Any, num_before: int) -> Any:
 
 def forget_compiled(module: Any) -> None:
     """Notes that a module runs uncompiled again; the compiled call is kept."""
-    _compiled_roots.discard(module)
+    _compiled_roots.pop(module, None)
 
 
 def leave_uncompiled(code: Any) -> None:
@@ -151,6 +155,11 @@ def num_compiled_graphs() -> int | None:
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None)
     return int(counters["stats"]["unique_graphs"]) if counters is not None else None
+
+
+def compile_mode(module: Any) -> str | None:
+    """The mode of a root compiled by `compile_in_place`; None for other modules."""
+    return _compiled_roots.get(module)
 
 
 def is_compiled(module: Any) -> bool:

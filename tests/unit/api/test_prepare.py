@@ -67,6 +67,7 @@ def test_prepare_applies_threads_kernels_format_and_compilation(monkeypatch: pyt
         "cudnn_benchmark": True,
         "channels_last": True,
         "compile": True,
+        "compile_mode": "default",
         "omp_wait_policy": "passive",
     }
 

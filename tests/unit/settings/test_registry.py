@@ -21,6 +21,9 @@ from tests.unit.facts import script_facts
 BY_TRAINING = {"precision", "grad_accum_steps"}
 """Read back from what the training computes; tests/integration/trial trains scripts to see it."""
 
+DETAILS = {name for seam in MODEL_SEAMS.values() for name in seam.details}
+"""Ways in which a seam works."""
+
 each = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 
 
@@ -59,6 +62,7 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
         setting.write_to_optimizer,
         setting.name in SEAMS,
         setting.name in MODEL_SEAMS,
+        setting.name in DETAILS,
     )
     facts = script_facts(device="cuda", optimizer_forms=("fused",))
     has_seam = not setting.refused(ScriptCase(facts=facts, is_cpu=False))
@@ -90,6 +94,7 @@ def test_a_setting_is_read_back_or_says_why_not(setting: Setting) -> None:
         setting.read_of_loader,
         setting.read_of_optimizer,
         setting.name in MODEL_SEAMS,
+        setting.name in DETAILS,
         setting.name in BY_TRAINING,
     )
     assert bool(any(ways)) is not bool(setting.unseen)
