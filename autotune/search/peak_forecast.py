@@ -39,6 +39,8 @@ COMPILED = PeakFactor(mean=math.log(0.9), deviation=0.12)
 """Logarithm of the activations' memory in a compiled model, relative to an eager one."""
 FACTORS = tuple((setting.name, setting.peak_factor) for setting in SETTINGS if setting.peak_factor is not None)
 """Switches that change the whole peak, with the prior of the logarithm of the change."""
+EITHER_WAY = tuple(setting.name for setting in SETTINGS if setting.memory is Memory.EITHER)
+"""Settings that may raise or lower the peak."""
 ACCUMULATED = PeakFactor(mean=0.02, deviation=0.04)
 """Logarithm of the fixed part's growth from accumulated gradients."""
 NUM_SHARES = 6
@@ -165,7 +167,7 @@ def _need(settings: Settings, *, is_cpu: bool) -> _Need:
     amounts += tuple(getattr(settings, name) for name, _ in FACTORS if BY_NAME[name].memory is Memory.MORE)
     if is_cpu:
         amounts += (settings.num_workers, settings.num_workers * settings.prefetch_factor * _size(settings))
-    either = tuple(getattr(settings, name) for name, _ in FACTORS if BY_NAME[name].memory is Memory.EITHER)
+    either = tuple(getattr(settings, name) for name in EITHER_WAY)
     kind = (settings.compile, _is_half(settings), *either, settings.knobs)
     return _Need(kind=kind, amounts=amounts)
 

@@ -53,8 +53,7 @@ def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
 
 
 def _features(own: Settings) -> tuple[float, ...]:
-    """CUDA graphs halve a step of small kernels; another choice of kernels gains less."""
-    return (1.0 * (own.compile and own.compile_mode in GRAPHS),)
+    return 1.0 * (own.compile and own.compile_mode in GRAPHS), 1.0 * (own.compile and own.compile_mode in TIMED)
 
 
 def _for_trainer(own: Settings, _: bool) -> dict[str, Any]:
@@ -73,9 +72,9 @@ SETTING = Setting(
     refused_value=_refused_value,
     pointless=_pointless,
     dropped=_dropped,
-    memory=Memory.KIND,
+    memory=Memory.EITHER,
     changes_graph=True,
-    features=Features(large=_features, compute=lambda own: (1.0 * (own.compile and own.compile_mode in TIMED),)),
+    features=Features(compute=_features),
     frameworks={"hf": _for_trainer},
     own_lines=(OwnLine.PREPARE,),
     by_hand="call model.compile(mode=...)",

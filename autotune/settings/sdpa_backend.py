@@ -86,7 +86,7 @@ SETTING = Setting(
     needs_accelerator=True,
     pointless=_pointless,
     dropped=_dropped,
-    memory=Memory.KIND,
+    memory=Memory.EITHER,
     changes_graph=True,
     features=Features(compute=_features),
     write=_write,
