@@ -181,6 +181,8 @@ class ScriptFacts:
     a run."""
     validation_host_growth_bytes: int | None = None
     """Growth of the process's host memory since the preceding step, part of `validation_host_bytes`."""
+    num_repeated_blocks: int = 0
+    """Blocks of the model whose activations can be computed again in backward."""
     own_optimizer_form: str = "default"
     """Form of the script's optimizers, as a value of settings.OptimizerForm; `default` where optimizers differ."""
     optimizer_forms: tuple[str, ...] = ()

@@ -59,3 +59,5 @@ class SearchCase(ScriptCase):
     cpus: float
     """Usable cores of one rank."""
     is_linux: bool
+    is_batch_free: bool = False
+    """The search may change the samples of an optimizer step."""

@@ -54,6 +54,8 @@ class Settings:
     """Four-dimensional weights and inputs in NHWC order."""
     sdpa_backend: SdpaBackend = SdpaBackend.DEFAULT
     """Kernels behind scaled_dot_product_attention; inert on a CPU."""
+    activation_checkpointing: bool = False
+    """Repeated blocks of the model compute their activations again in backward."""
     compile: bool = False
     """The model runs through torch.compile."""
     compile_mode: CompileMode = CompileMode.DEFAULT

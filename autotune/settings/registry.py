@@ -26,6 +26,7 @@ NAMES = (
     "cudnn_benchmark",
     "channels_last",
     "sdpa_backend",
+    "activation_checkpointing",
     "compile",
     "compile_mode",
     "non_blocking",

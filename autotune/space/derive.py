@@ -58,6 +58,7 @@ class _Derivation:
             device=machine.device,
             cpus=machine.usable_cpus / facts.world_size,
             is_linux=machine.is_linux,
+            is_batch_free=not self._is_fixed_batch,
         )
 
     def space(self) -> SearchSpace:

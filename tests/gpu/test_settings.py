@@ -23,6 +23,7 @@ LOSS_TOLERANCE = 0.1
         ("attends.py", {"sdpa_backend": "efficient"}),
         ("attends.py", {"sdpa_backend": "flash", "precision": "bf16"}),
         ("attends.py", {"optimizer_form": "fused"}),
+        ("attends.py", {"activation_checkpointing": True}),
         ("attends.py", {"compile": True, "compile_mode": "reduce-overhead"}),
         ("attends.py", {"compile": True, "compile_mode": "max-autotune"}),
         ("attends.py", {"compile": True, "compile_mode": "max-autotune-no-cudagraphs"}),

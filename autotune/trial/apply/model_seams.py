@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from autotune.settings import Settings, Value
+from autotune.settings import Settings, Value, activation_checkpointing
 from autotune.trial.step import memory_format
 from autotune.trial.torch import torch_names
 
@@ -73,6 +73,11 @@ MODEL_SEAMS: Mapping[str, ModelSeam] = MappingProxyType(
             undo=_undo_channels_last,
             input_on=memory_format.convert_input,
             input_off=partial(memory_format.convert_input, memory_format=torch.contiguous_format),
+        ),
+        "activation_checkpointing": ModelSeam(
+            apply=activation_checkpointing.apply,
+            observe=activation_checkpointing.observe,
+            undo=activation_checkpointing.undo,
         ),
         "compile": ModelSeam(
             apply=torch_names.compile_in_place,

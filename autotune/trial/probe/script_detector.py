@@ -14,6 +14,7 @@ import torch
 
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.settings import Group, Precision, Value
+from autotune.settings.activation_checkpointing import repeated_blocks
 from autotune.settings.optimizer_form import OptimizerForm, forms_of_all
 from autotune.settings.sdpa_backend import SdpaBackend
 from autotune.trial.apply.environment_seams import settle_threads
@@ -196,6 +197,7 @@ class ScriptDetector:
             num_backwards_per_step=usual_growth(self._backwards_at_steps),
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
+            num_repeated_blocks=sum(len(repeated_blocks(root)) for root in self._roots.modules),
             own_optimizer_form=str(in_force.get("optimizer_form", OptimizerForm.DEFAULT)),
             optimizer_forms=forms_of_all(self._steps.stepping),
             uses_closure=self._steps.used_closure,

@@ -64,7 +64,7 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
         setting.name in MODEL_SEAMS,
         setting.name in DETAILS,
     )
-    facts = script_facts(device="cuda", optimizer_forms=("fused",))
+    facts = script_facts(device="cuda", optimizer_forms=("fused",), num_repeated_blocks=2)
     has_seam = not setting.refused(ScriptCase(facts=facts, is_cpu=False))
     assert bool(any(ways)) is has_seam
 

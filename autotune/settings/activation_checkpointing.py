@@ -1,0 +1,112 @@
+"""`activation_checkpointing`: repeated blocks of the model compute their activations again in backward."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, PeakFactor, Setting, switched
+
+if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase, SearchCase
+
+LEAST_BLOCKS = 2
+LEAST_PARTS = 2
+"""Fewest submodules with parameters in a block: a single layer keeps no activations inside."""
+MARK = "_autotune_checkpointed"
+
+
+def repeated_blocks(model: Any) -> list[Any]:
+    """Outermost modules that stand several times in one container of a model, with their activations inside."""
+    found: list[Any] = []
+
+    def look(module: Any) -> None:
+        children = list(module.children())
+        numbers = Counter(type(child) for child in children if _num_parts(child) >= LEAST_PARTS)
+        for child in children:
+            if numbers[type(child)] >= LEAST_BLOCKS:
+                found.append(child)
+            else:
+                look(child)
+
+    look(model)
+    return found
+
+
+def _num_parts(module: Any) -> int:
+    return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules())
+
+
+def apply(model: Any) -> None:
+    """Checkpoints every repeated block of a model, in place; weights, names and hooks stay."""
+    for block in repeated_blocks(model):
+        if not hasattr(block, MARK):
+            block.forward = _checkpointed(block.forward)
+            setattr(block, MARK, True)
+
+
+def undo(model: Any) -> None:
+    """Returns all blocks of a model to their own forward."""
+    for block in model.modules():
+        if vars(block).pop(MARK, False):
+            del block.forward
+
+
+def observe(models: Sequence[Any]) -> bool:
+    """Whether some block computes its activations again."""
+    return any(hasattr(block, MARK) for model in models for block in model.modules())
+
+
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    @functools.wraps(forward)
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return recomputed
+
+
+def _refused(case: ScriptCase) -> str:
+    facts = case.facts
+    if facts.num_repeated_blocks == 0:
+        return "the model has no block that repeats"
+    if facts.num_batch_norms:
+        return f"a second forward pass would move the statistics of {facts.num_batch_norms} BatchNorm layers again"
+    if facts.own_compile:
+        return "the script compiles by itself"
+    return ""
+
+
+def _pointless(case: SearchCase) -> str:
+    if case.is_batch_free or case.own.grad_accum_steps > 1 or "activation_checkpointing" in case.asked:
+        return ""
+    return "it only makes room for a larger micro-batch, which is the whole batch already; ask with --set"
+
+
+SETTING = Setting(
+    name="activation_checkpointing",
+    group=Group.KERNELS,
+    default=False,
+    takes_effect="once, before the first step",
+    left_alone="no block repeats; BatchNorm; own compilation; a micro-batch that cannot grow, unless asked for",
+    domain=(False, True),
+    refused=_refused,
+    pointless=_pointless,
+    memory=Memory.EITHER,
+    peak_factor=PeakFactor(mean=math.log(0.6), deviation=0.4),
+    moves_batch=True,
+    changes_graph=True,
+    features=Features(compute=switched("activation_checkpointing")),
+    arguments=Arguments(switches={"gradient_checkpointing": "true", "activation_checkpointing": "true"}),
+    frameworks={"hf": lambda own, _: {"gradient_checkpointing": True} if own.activation_checkpointing else {}},
+    own_lines=(OwnLine.PREPARE,),
+    by_hand="call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for each repeated block",
+    by_hand_off="leave out torch.utils.checkpoint",
+)
