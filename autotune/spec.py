@@ -85,6 +85,8 @@ class SearchSpec:
     """With `auto`: search even if the system permits neither layers nor Landlock."""
     writable: tuple[str, ...] = ()
     """Absolute paths of files and folders that trials write for real."""
+    network: bool = False
+    """Whether trials have the machine's network after the probe as well."""
 
     @property
     def trials_limit(self) -> int:

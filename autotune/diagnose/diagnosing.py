@@ -63,7 +63,9 @@ def diagnose(
     """
     stop = stop or StopRequest()
     target = open_target(spec)
-    workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
+    workspace = open_workspace(
+        cwd=Path(spec.cwd), command=spec.command, wish=replace(wish_of(spec), keeps_network=True)
+    )
     try:
         probed = probe(spec, target, workspace, open_runner, stop, on_event, learns_reduction=False)
         target, facts, script_settings = probed.target, probed.facts, script_settings_of(probed.facts)

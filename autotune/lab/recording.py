@@ -171,7 +171,9 @@ def _open_target(spec: SearchSpec, options: RecordOptions, known: GridHeader | N
 def _open_workspace(spec: SearchSpec, options: RecordOptions) -> Workspace:
     """The folder of this recording, kept from an earlier run when possible."""
     study_id = f"record {options.out.resolve()}"
-    workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=wish_of(spec))
+    workspace = open_workspace(
+        cwd=Path(spec.cwd), command=spec.command, study_id=study_id, wish=replace(wish_of(spec), keeps_network=True)
+    )
     workspace.remove_leftovers()
     return workspace
 

@@ -37,3 +37,5 @@ class ProtectionWish:
     """Whether the search goes on where the system permits neither layers nor Landlock."""
     writable: tuple[str, ...] = ()
     """Places for real writes of trials; relative to the working directory."""
+    keeps_network: bool = False
+    """Whether trials have the machine's network after the probe as well."""

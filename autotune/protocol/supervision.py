@@ -45,6 +45,8 @@ class LayerPlan(NamedTuple):
     """Whether the process has a process namespace, and a view of /proc to match."""
     has_own_memory: bool = True
     """Whether the process has shared memory of its own."""
+    is_cut_off: bool = False
+    """Whether the process has a network of its own, with the loopback alone."""
 
 
 class RedirectionPlan(NamedTuple):

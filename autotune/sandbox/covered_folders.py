@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -27,13 +30,21 @@ CACHE_VARIABLES = (
     "MPLCONFIGDIR",
 )
 """Variables that move caches and settings out of the home folder."""
+OF_LIBRARIES = ("VIRTUAL_ENV", "CONDA_PREFIX", "PATH", "PWD", "OLDPWD", "TMPDIR", "AUTOTUNE_STORAGE", "XDG_STATE_HOME")
+"""Variables with folders that no script writes to, or that many programs write to."""
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
+TEXTS = (".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
+"""Suffixes of files with settings."""
+ABSOLUTE = re.compile(rb"/[A-Za-z0-9_][A-Za-z0-9_./+-]{2,200}")
 NEVER = ("dev", "proc", "sys")
 SYSTEM = (*NEVER, "run", "usr", "bin", "lib", "lib64", "etc", "boot", "sbin")
 """Places without files of training scripts. The working directory may lie here: images use /usr/src/app."""
 MAX_PATH = 4096
 """Longest path in a variable."""
 MAX_ENTRIES = 2000
-"""Most entries of a folder to examine for links."""
+"""Most entries of a folder to examine for links and settings."""
+MAX_TEXT_BYTES = 1 << 20
+"""Most bytes of a file to search for paths."""
 
 
 def covered_folders(
@@ -77,6 +88,42 @@ def written_folders(
     named = (Path(value) for value in environment.values() if value.startswith("/") and len(value) < MAX_PATH)
     found = {path.resolve() for path in named if _is_writable_folder(path)}
     return tuple(sorted({*covered_folders(cwd, command, environment), *found}))
+
+
+def watched_folders(
+    cwd: Path, command: tuple[str, ...], environment: Mapping[str, str] = os.environ
+) -> tuple[Path, ...]:
+    """Folders that a script without layers may change past the redirection, the nearest first; real paths.
+
+    The folders are the covered folders, the two folders above the working directory, folders in variables, and folders
+    of absolute paths in the text files of the working directory. Folders of the system, temporary folders and folders
+    right below the root are too large, and belong to other programs as well.
+
+    Raises:
+        SandboxError: The working directory cannot be protected.
+    """
+    working = _working_folder(cwd)
+    named = [value for name, value in environment.items() if name not in OF_LIBRARIES and value.startswith("/")]
+    further = [*working.parents[:2], *_named(Path("/"), (*named, *_mentioned(working)))]
+    large = {Path(tempfile.gettempdir()).resolve(), *map(Path, TEMPORARY), *Path(sys.base_prefix).resolve().parents}
+    usable = [
+        path
+        for path in further
+        if len(path.parts) > 2 and path.parts[1] not in SYSTEM and path not in large and os.access(path, os.W_OK)
+    ]
+    return tuple(dict.fromkeys((working, *covered_folders(cwd, command, environment), *usable)))
+
+
+def _mentioned(folder: Path) -> Iterator[str]:
+    """Absolute paths in the text files directly in a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry for entry in islice(entries, MAX_ENTRIES) if entry.name.endswith(TEXTS) and entry.is_file()]
+        for entry in found:
+            with open(entry.path, "rb") as file:  # noqa: PTH123
+                yield from map(os.fsdecode, ABSOLUTE.findall(file.read(MAX_TEXT_BYTES)))
+    except OSError:
+        return
 
 
 def _working_folder(cwd: Path) -> Path:

@@ -41,6 +41,8 @@ class Permission(NamedTuple):
     """Whether layers can be mounted, and keep what scripts write."""
     has_pids: bool = False
     """Whether trials can have a process namespace."""
+    can_be_cut_off: bool = False
+    """Whether trials can have a network of their own."""
     unwritable: Mapping[str, int] = MappingProxyType({})
     """Folders that this user can write to and a trial cannot, with the number of the error."""
 
@@ -56,8 +58,8 @@ def permission(scratch: Path, folders: Sequence[Path] = ()) -> Permission:
         OSError: `scratch` cannot be written.
     """
     if sys.platform.startswith("linux"):
-        for has_pids in (True, False):
-            found = _attempt(scratch, folders, has_pids=has_pids)
+        for has_pids, is_cut_off in ((True, True), (True, False), (False, True), (False, False)):
+            found = _attempt(scratch, folders, has_pids=has_pids, is_cut_off=is_cut_off)
             if found.is_given:
                 return found
     return Permission(is_given=False)
@@ -75,7 +77,7 @@ def is_permitted(scratch: Path, needed: Sequence[Path] = ()) -> bool:
     return found.is_given and errno.EROFS not in found.unwritable.values()
 
 
-def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool) -> Permission:
+def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool, is_cut_off: bool) -> Permission:
     scratch = Path(os.path.realpath(scratch))
     remove_tree(scratch)  # A killed tuner may have left a folder here.
     user = scratch / "user"
@@ -89,6 +91,7 @@ def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool) -> Permi
         upper=str(scratch / "upper"),
         known=(str(user), *map(str, folders)),
         has_pids=has_pids,
+        is_cut_off=is_cut_off,
     )
     order = encode(AttemptOrder(plan=plan, user=str(user), folders=tuple(map(str, folders)))).encode()
     command = LAYERS_ATTEMPT.command()
@@ -100,7 +103,8 @@ def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool) -> Permi
     remove_tree(scratch)
     if ended.returncode != 0 or not is_kept:
         return Permission(is_given=False)
-    return Permission(is_given=True, has_pids=has_pids, unwritable=json.loads(ended.stdout))
+    unwritable = json.loads(ended.stdout)
+    return Permission(is_given=True, has_pids=has_pids, can_be_cut_off=is_cut_off, unwritable=unwritable)
 
 
 def attempt() -> None:

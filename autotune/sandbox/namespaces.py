@@ -141,6 +141,11 @@ def make_read_only(point: str) -> None:
     mount("none", point, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
 
 
+def close_device(point: str) -> None:
+    """Makes the device at a mount point of its own refuse every opening."""
+    mount("none", point, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
 def change_root(folder: str) -> None:
     """Makes a mount the root of this mount namespace, and takes the old root out of sight."""
     assert _libc is not None

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autotune.protocol.supervision import LayerPlan
-from autotune.sandbox import namespaces, special_mounts
+from autotune.sandbox import namespaces, own_network, special_mounts
 from autotune.sandbox.layer_folders import copy_mode, earlier_folders, is_kept, make_layer_folders, make_way
 from autotune.sandbox.mount_tree import MountTree, is_inside
 from autotune.sandbox.mounts import Mount
@@ -38,6 +38,8 @@ def enter(plan: LayerPlan) -> None:
         OSError: The system does not permit the mounts.
     """
     namespaces.unshare(namespaces.CLONE_NEWNS | (namespaces.CLONE_NEWIPC if plan.has_own_memory else 0))
+    if plan.is_cut_off:
+        own_network.enter()
     # Not private: later mounts of an automounter must become visible.
     namespaces.mount("none", "/", None, MS_REC | namespaces.MS_SLAVE)
     _Layers(plan).build()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from autotune.protocol.supervision import RedirectionPlan
 
+SHARED_MEMORY = "/dev/shm"
+"""Libraries reach the system's shared memory past Python."""
 NEVER = ("dev", "proc", "sys")
 """Folders of devices and of the kernel, without files of the user's."""
 
@@ -31,7 +33,7 @@ def redirection(layers: Sequence[Path], *, own: Sequence[Path]) -> RedirectionPl
         own: Folders and files without redirection: the trial's own, and the user's writable places.
     """
     return RedirectionPlan(
-        covered=tuple(top_folders()),
+        covered=(*top_folders(), SHARED_MEMORY),
         layers=tuple(str(path) for path in layers),
         spared=tuple(str(path) for path in own),
     )

@@ -20,6 +20,8 @@ STARTERS = re.compile(
     r"/(systemd|dbus|docker|containerd|podman|crio|snapd|cron|lxd|libvirt)[^/]*(/|$)|/atd?(/|$)|/bus$"
 )
 """Paths of sockets of services that start programs for any client. Trials get no connection there."""
+DISKS = ("/dev", "/dev/mapper", "/dev/block")
+"""Folders with block devices; further folders have links."""
 SHARED_MEMORY = "/dev/shm"
 LEAST_MEMORY_BYTES = 1 << 20
 
@@ -30,10 +32,22 @@ def comes_along(point: str) -> bool:
 
 
 def show_devices(tree: MountTree) -> None:
-    """Shows /dev: devices work, and new files are refused."""
+    """Shows /dev: devices work, except disks within reach of this user's writes; new files are refused."""
     namespaces.mount("/dev", tree.at("/dev"), None, MS_BIND | MS_REC)
     if "/dev" in tree.mounts:
         namespaces.make_read_only(tree.at("/dev"))
+    for disk in _writable_disks():
+        tree.bind(disk, is_writable=True)
+        namespaces.close_device(tree.at(disk))
+
+
+def _writable_disks() -> list[str]:
+    """Paths of all block devices that this user may write to; writes there would reach files below every layer."""
+    found = []
+    for folder in DISKS:
+        with suppress(OSError), os.scandir(folder) as entries:
+            found += [entry.path for entry in entries if stat.S_ISBLK(entry.stat(follow_symlinks=False).st_mode)]
+    return [path for path in found if os.access(path, os.W_OK)]
 
 
 def show_own_memory(tree: MountTree, upper: str) -> None:

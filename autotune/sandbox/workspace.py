@@ -12,7 +12,7 @@ from autotune.protocol.protection import Protection, ProtectionWish
 from autotune.protocol.supervision import LayerPlan, RedirectionPlan
 from autotune.sandbox import landlock, layer_permission
 from autotune.sandbox.changed_files import Scan
-from autotune.sandbox.covered_folders import covered_folders, needed_folders, written_folders
+from autotune.sandbox.covered_folders import covered_folders, needed_folders, watched_folders, written_folders
 from autotune.sandbox.foreign_owners import mend, unreached_folders
 from autotune.sandbox.handed_on import drop_outputs
 from autotune.sandbox.kept_whole import large_files, libraries
@@ -26,6 +26,8 @@ from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.trial_processes import end_strays
 from autotune.sandbox.workspace_places import claimed_folder, unwritable
 
+CONNECTED = Path("study", "connected")
+"""File that marks a study with a need for the network."""
 ROOT = "root"
 """Folder of a trial for its own tree of mounts; empty for all other processes."""
 
@@ -39,6 +41,7 @@ class Workspace:
         protection: Protection of the user's files from trials.
         writable: Places of the user's for real writes of trials.
         has_pids: Whether trials with layers get a process namespace as well.
+        is_cut_off: Whether trials with layers get a network of their own after the probe.
         known: Folders that the script is likely to write to.
         read_only: Places without writes of trials with layers.
     """
@@ -51,12 +54,14 @@ class Workspace:
         protection: Protection = Protection.LAYERS,
         writable: tuple[Path, ...] = (),
         has_pids: bool = True,
+        is_cut_off: bool = False,
         known: tuple[Path, ...] = (),
         read_only: tuple[str, ...] = (),
     ) -> None:
         self.folder, self.covered = folder, covered
         self.protection, self.writable = protection, writable
         self._has_pids, self._known, self._read_only = has_pids, list(known), read_only
+        self._is_cut_off = is_cut_off
         self._claim: FolderLock | None = None
 
     # Opening and closing -----------------------------------------------------------------------------------------
@@ -92,14 +97,23 @@ class Workspace:
         scratch = folder / "permitted"
         try:
             known = written_folders(cwd, command)
-            protection, has_pids = choose(wish, scratch, needed_folders(cwd)), True
+            protection = choose(wish, scratch, needed_folders(cwd))
+            permitted = layer_permission.Permission(is_given=False)
             if protection is Protection.LAYERS:
-                has_pids = layer_permission.permission(scratch, known).has_pids
+                permitted = layer_permission.permission(scratch, known)
         except OSError as error:
             raise unwritable(folder, error) from error
         finally:
             remove_tree(scratch)
-        workspace = cls(folder, folders, protection=protection, writable=writable, has_pids=has_pids, known=known)
+        workspace = cls(
+            folder,
+            folders,
+            protection=protection,
+            writable=writable,
+            has_pids=permitted.has_pids,
+            is_cut_off=permitted.can_be_cut_off and not wish.keeps_network,
+            known=known,
+        )
         workspace._claim = claimed
         if workspace.has_layers:
             workspace._read_only = (*libraries(command[0]), *large_files(folders, folder))
@@ -147,6 +161,26 @@ class Workspace:
         """Whether trials write to overlay mounts; otherwise their writes are redirected."""
         return self.protection is Protection.LAYERS
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether trials after the probe have a network of their own, with the loopback alone."""
+        return self._is_cut_off and not (self.folder / CONNECTED).exists()
+
+    def connect(self) -> bool:
+        """Gives the trials of this study the machine's network, for a resume as well; whether they had none before.
+
+        Raises:
+            SandboxError: The workspace cannot be written.
+        """
+        if not self.is_cut_off:
+            return False
+        try:
+            (self.folder / "study").mkdir(exist_ok=True)
+            (self.folder / CONNECTED).touch()
+        except OSError as error:
+            raise unwritable(self.folder, error) from error
+        return True
+
     def mounts(
         self, trial: Path, *, is_probe: bool, over: Path | None = None, is_server: bool = False
     ) -> LayerPlan | None:
@@ -183,6 +217,7 @@ class Workspace:
             read_only=self._read_only,
             has_pids=self._has_pids and not is_server,
             has_own_memory=mps is None,
+            is_cut_off=self.is_cut_off and not is_probe,
         )
 
     def redirection(self, trial: Path, *, is_probe: bool, over: Path | None = None) -> RedirectionPlan:
@@ -212,7 +247,12 @@ class Workspace:
         if self.has_layers:
             return None
         is_confined = self.protection is Protection.LANDLOCK
-        return Scan(cwd.resolve(), self.covered, metadata_alone=is_confined and landlock.version() >= TRUNCATES)
+        return Scan(
+            cwd.resolve(),
+            (*self.covered, *watched_folders(cwd, ())),
+            metadata_alone=is_confined and landlock.version() >= TRUNCATES,
+            skipped=self.folder,
+        )
 
     def learn_folders(self, printed: str, cwd: Path) -> tuple[Path, ...]:
         """Folders out of the layers' reach for this user, by the output of a failed script; later trials reach these.

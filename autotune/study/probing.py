@@ -50,6 +50,10 @@ WITHOUT_OUTPUTS = (
 MAKE_A_LOADER = (
     "Tune a script that trains on recorded data, or declare what one optimizer step learns from: --samples-per-step N."
 )
+WITH_NETWORK = (
+    "A run failed where the probe did not; from now on runs have the machine's network, as the probe had. Services of "
+    "experiment trackers may see them."
+)
 Probing = Callable[[TrialJob], ProbeResult]
 """Runs one job of a probe to the end."""
 
@@ -128,12 +132,29 @@ def probe(
         learns_reduction=learns_reduction,
         ends_by=ends_by,
         learn_folders=lambda printed: workspace.learn_folders(printed, Path(spec.cwd)),
-        keep_only_caches=workspace.keep_only_caches,
+        afresh=lambda: start_afresh(workspace, on_event),
     )
     if reason := why_not_a_trainer(facts, is_declared=spec.samples_per_step is not None):
         raise UsageError(f"{reason}.", MAKE_A_LOADER)
     target = target.where_it_trains(facts, spec, on_event).as_probed(facts)
     return Probed(spec=spec, target=target, facts=facts, wall_s=time.monotonic() - began)
+
+
+def start_afresh(workspace: Workspace, on_event: OnEvent) -> bool:
+    """Lets later runs start like the probe: without the probe's outputs, and with the network.
+
+    Args:
+        workspace: The workspace of the runs; no run is alive.
+        on_event: Told of each change.
+
+    Returns:
+        Whether anything was changed.
+    """
+    changes = ((workspace.keep_only_caches, WITHOUT_OUTPUTS), (workspace.connect, WITH_NETWORK))
+    messages = [message for change, message in changes if change()]
+    for message in messages:
+        on_event(Notice(message=message))
+    return bool(messages)
 
 
 def probe_script(
@@ -146,7 +167,7 @@ def probe_script(
     learns_reduction: bool = True,
     ends_by: float | None = None,
     learn_folders: Callable[[str], tuple[Path, ...]] = lambda printed: (),
-    keep_only_caches: Callable[[], bool] = lambda: False,
+    afresh: Callable[[], bool] = lambda: False,
 ) -> ScriptFacts:
     """Runs the script unchanged, then once with the batch in parts when later trials could use parts.
 
@@ -159,7 +180,7 @@ def probe_script(
         learns_reduction: Whether later trials may split the batch.
         ends_by: Time at which the probe is ended, on the clock of `time.monotonic`; None = never.
         learn_folders: Called with the output of a failed run; returns folders newly writable for the next run.
-        keep_only_caches: Drops the files of the first run, caches excepted; returns whether there were any.
+        afresh: Lets later runs start like the first; returns whether that makes a difference.
 
     Raises:
         UsageError: The interpreter ignores the environment.
@@ -204,8 +225,7 @@ def probe_script(
         if time.monotonic() + run_s > ends_by:
             return replace(facts, loss_reduction=LossReduction.NO_TIME)
     reduction = _reduction(facts, jobs, run)
-    if reduction is LossReduction.FAILED and keep_only_caches():
-        on_event(Notice(message=WITHOUT_OUTPUTS))
+    if reduction is LossReduction.FAILED and afresh():
         reduction = _reduction(facts, jobs, run)
     return replace(facts, loss_reduction=reduction)
 

@@ -14,8 +14,12 @@ MAX_NAMED = 5
 
 def wish_of(spec: SearchSpec) -> ProtectionWish:
     """The user's wish for the protection of files."""
-    writable = getattr(spec, "writable", ())
-    return ProtectionWish(mode=spec.protection, is_unprotected=spec.unprotected, writable=writable)
+    return ProtectionWish(
+        mode=spec.protection,
+        is_unprotected=spec.unprotected,
+        writable=spec.writable,
+        keeps_network=spec.network,
+    )
 
 
 def weakest(results: Iterable[TrialResult]) -> str:

@@ -48,6 +48,7 @@ def search(
     share_gpu: bool = False,
     protection: str | None = None,
     unprotected: bool = False,
+    network: bool = False,
     allow_batchnorm_accumulation: bool = False,
     writable: Sequence[str | os.PathLike[str]] = (),
     on_event: Callable[[Event], None] | None = None,
@@ -92,6 +93,7 @@ def search(
         protection: Protection of the user's files from trials: `auto` (the best permitted by the system), `layers`,
             `landlock` or `none`.
         unprotected: With `auto`, search even if the system permits neither layers nor Landlock.
+        network: Let trials use the machine's network; otherwise only the probe does, where layers protect the files.
         allow_batchnorm_accumulation: Split batches although BatchNorm then sees smaller batches.
         writable: Files and folders that trials write for real, relative to `cwd`. All other files stay unchanged.
         on_event: Called with every event of `autotune.model.events`; must not raise.

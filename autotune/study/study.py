@@ -22,7 +22,7 @@ from autotune.study.budget import NUM_FINALISTS, Budget
 from autotune.study.finals import Finals, FinalsResult, num_rivals, results_without_choice
 from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
-from autotune.study.probing import WITHOUT_OUTPUTS, probe
+from autotune.study.probing import probe, start_afresh
 from autotune.study.publish import publish
 from autotune.study.stop import StopRequest
 from autotune.study.stored_study import StoredStudy
@@ -93,6 +93,8 @@ class Study:
             self._on_event,
             ends_by=time.monotonic() + limit_s,
         )
+        if known is not None:
+            workspace.connect()  # Whether earlier trials needed the network went with the earlier workspace.
         probed = stored.save_probe(probed, str(workspace.folder))
         self._on_event(probed.event)
         return probed.facts, probed.space
@@ -140,12 +142,9 @@ class Study:
         )
 
     def _start_afresh(self, workspace: Workspace, runner: Runner) -> bool:
-        """Drops the files of the probe, caches excepted, before the next trial; returns whether there were any."""
+        """Lets the next trial start like the probe; returns whether that makes a difference."""
         runner.close()  # Processes kept by the runner see the files that go.
-        is_changed = workspace.keep_only_caches()
-        if is_changed:
-            self._on_event(Notice(message=WITHOUT_OUTPUTS))
-        return is_changed
+        return start_afresh(workspace, self._on_event)
 
     def _trials(self, loop: TrialLoop) -> LoopEnd | SearchResult:
         """Runs the trials; the last of several tuners gets the end of its trials, and all others the result."""

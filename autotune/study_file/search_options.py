@@ -369,6 +369,13 @@ OPTIONS = (
         leads_outside=lambda is_on, origin: is_on is True,
     ),
     SearchOption(
+        name="network",
+        kind=Kind.SWITCH,
+        help="Let trials use the network; otherwise only the probe does.",
+        verbs=("search",),
+        spec_field="network",
+    ),
+    SearchOption(
         name="allow_batchnorm_accumulation",
         kind=Kind.SWITCH,
         help="Split batches although BatchNorm then sees smaller ones.",

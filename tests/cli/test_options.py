@@ -37,6 +37,7 @@ SURFACE = {
         "--share-gpu",
         "--protection",
         "--unprotected",
+        "--network",
         "--allow-batchnorm-accumulation",
         "--writable",
         "--json",

@@ -51,6 +51,7 @@ EXAMPLES = {
     "share_gpu": True,
     "protection": "landlock",
     "unprotected": True,
+    "network": True,
     "allow_batchnorm_accumulation": True,
     "writable": ["runs"],
 }

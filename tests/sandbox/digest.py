@@ -24,10 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 from tests.sandbox import ordinary_user
-from tests.sandbox.playground import digest, make_user
+from tests.sandbox.file_states import States, differences, states
+from tests.sandbox.playground import make_user
 from tests.sandbox.training_scripts import TrainingScript, training_scripts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -91,9 +91,9 @@ class Place:
         self._made.append(folder)
         return folder
 
-    def files(self) -> dict[str, Any]:
+    def files(self) -> States:
         """State of all paths within reach of the script."""
-        return digest(*self.watched)
+        return states(*self.watched)
 
     def remove(self) -> None:
         """Removes the user's files."""
@@ -135,11 +135,6 @@ class Place:
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
         return tuple(left)
-
-
-def differences(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, ...]:
-    """Paths with different states."""
-    return tuple(sorted(path for path in {*before, *after} if before.get(path) != after.get(path)))
 
 
 def searched(script: TrainingScript, cores: frozenset[int], options: Sequence[str]) -> Searched:

@@ -66,6 +66,45 @@ def test_what_was_removed_is_named_in_a_folder_of_too_many_entries_too(folder: P
     assert scan.changes() == ("a", "(only 2 entries were compared)")
 
 
+def test_new_entries_of_a_folder_seen_whole_are_named_though_others_were_not_seen(folder: Path) -> None:
+    for number in range(5):
+        (folder / "sub" / str(number)).touch()
+    scan = Scan(folder, max_entries=5)
+    (folder / "new").touch()
+    assert scan.changes() == ("new", "(only 5 entries were compared)")
+
+
+def test_a_new_folder_and_a_removed_folder_are_named_without_their_entries(folder: Path) -> None:
+    scan = Scan(folder)
+    (folder / "made" / "deep").mkdir(parents=True)
+    (folder / "made" / "deep" / "file").touch()
+    (folder / "sub" / "c").unlink()
+    (folder / "sub").rmdir()
+    assert scan.changes() == ("made", "sub")
+
+
+def test_earlier_files_in_shared_memory_are_named_and_those_of_libraries_and_new_ones_are_not(folder: Path) -> None:
+    memory = folder / "memory"
+    memory.mkdir()
+    for name in ("data", "removed", "torch_12_34", "psm_1"):
+        (memory / name).write_text("kept")
+    scan = Scan(folder / "sub", memory=memory)
+    (memory / "data").write_text("lost")
+    (memory / "removed").unlink()
+    (memory / "torch_12_34").unlink()
+    (memory / "psm_1").write_text("x")
+    (memory / "new").touch()
+    assert scan.changes() == (str(memory / "data"), str(memory / "removed"))
+
+
+def test_the_skipped_folder_is_not_compared(folder: Path) -> None:
+    (folder / "ours").mkdir()
+    scan = Scan(folder, skipped=folder / "ours")
+    (folder / "ours" / "new").touch()
+    (folder / "other").touch()
+    assert scan.changes() == ("other",)
+
+
 def test_metadata_alone_are_named_where_nothing_else_can_be_changed(folder: Path) -> None:
     scan = Scan(folder, metadata_alone=True)
     (folder / "a").chmod(0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.sandbox.covered_folders import covered_folders
+from autotune.sandbox.covered_folders import covered_folders, watched_folders
 from autotune.sandbox.sandbox_error import SandboxError
 
 
@@ -109,3 +109,31 @@ def test_the_folder_in_which_a_missing_home_would_be_made_is_covered(root: Path)
 def test_a_working_directory_that_cannot_be_protected_is_refused(cwd: str) -> None:
     with pytest.raises(SandboxError, match="cannot be protected"):
         covered_folders(Path(cwd), ("python",), {"HOME": "/"})
+
+
+def test_folders_of_variables_of_texts_and_above_the_project_are_watched_without_layers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    base = tmp_path_factory.mktemp("base")
+    for name in ("above/user/project", "above/user/home", "in_variable", "in_text", "of_library"):
+        (base / name).mkdir(parents=True)
+    (base / "in_variable" / "file").touch()
+    project = base / "above" / "user" / "project"
+    (project / "config.yaml").write_text(f"out: {base}/in_text/checkpoints\n")
+    environment = {
+        "HOME": str(base / "above" / "user" / "home"),
+        "INPUT": str(base / "in_variable" / "file"),
+        "VIRTUAL_ENV": str(base / "of_library"),
+        "SCRATCH": "/tmp",
+        "WORDS": "/no/such/place",
+    }
+    found = watched_folders(project, ("python", "train.py"), environment)
+    assert found[0] == project
+    assert {path.relative_to(base).as_posix() for path in found} == {
+        "above/user/project",
+        "above/user/home",
+        "above/user",
+        "above",
+        "in_variable",
+        "in_text",
+    }

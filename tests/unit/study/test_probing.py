@@ -13,7 +13,7 @@ from autotune.model.result import ProbeResult
 from autotune.protocol.job import Mode
 from autotune.space.derive import derive_space
 from autotune.study.jobs import Jobs
-from autotune.study.probing import WITHOUT_OUTPUTS, classify_reduction, probe_script
+from autotune.study.probing import WITH_NETWORK, WITHOUT_OUTPUTS, classify_reduction, probe_script, start_afresh
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
 from autotune.units import MIB
@@ -137,12 +137,12 @@ def test_a_probe_is_run_again_where_layers_did_not_reach_and_where_its_own_outpu
         StopRequest(),
         events.append,
         learn_folders=runner.learn,
-        keep_only_caches=runner.clean,
+        afresh=runner.clean,
     )
     assert runner.modes == [Mode.PROBE, Mode.PROBE, Mode.SPLIT_PROBE, Mode.SPLIT_PROBE]
     assert facts.loss_reduction is not LossReduction.UNKNOWN
     told = [event.message for event in events if isinstance(event, Notice)]
-    assert len(told) == 2 and "/group" in told[0] and told[1] == WITHOUT_OUTPUTS
+    assert len(told) == 1 and "/group" in told[0]
 
 
 class Split:
@@ -250,3 +250,25 @@ def test_files_that_a_failed_probe_changed_are_named():
     with pytest.raises(EveryTrialFailedError) as failed:
         probe_under("1GiB", Escapes(None))
     assert "1 file of yours was changed or removed" in failed.value.hint and "ckpt.pt" in failed.value.hint
+
+
+@pytest.mark.parametrize(
+    ("has_outputs", "was_cut_off", "messages"),
+    [
+        (True, True, [WITHOUT_OUTPUTS, WITH_NETWORK]),
+        (True, False, [WITHOUT_OUTPUTS]),
+        (False, True, [WITH_NETWORK]),
+        (False, False, []),
+    ],
+)
+def test_what_a_failed_run_changes_for_later_runs_is_told(has_outputs, was_cut_off, messages):
+    class Space:
+        def keep_only_caches(self):
+            return has_outputs
+
+        def connect(self):
+            return was_cut_off
+
+    events = []
+    assert start_afresh(Space(), events.append) is bool(messages)
+    assert [event.message for event in events] == messages

@@ -54,6 +54,7 @@ def test_every_option_reaches_the_tuner_as_from_the_command_line(folder: Path, s
         share_gpu=True,
         protection="landlock",
         unprotected=True,
+        network=True,
         allow_batchnorm_accumulation=True,
     )
     flags = {
@@ -77,6 +78,7 @@ def test_every_option_reaches_the_tuner_as_from_the_command_line(folder: Path, s
         "share_gpu": True,
         "protection": "landlock",
         "unprotected": True,
+        "network": True,
         "allow_batchnorm_accumulation": True,
     }
     assert specs == [asked(flags, ["--epochs", "3"], folder).spec]
