@@ -6,8 +6,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from autotune.model.checks import check_aware
+from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialEnding:
+    """How one trial ended, without the figures."""
+
+    number: int
+    """Optuna's number of the trial, from 0."""
+    settings: Settings
+    stage: str
+    """Origin of the settings: the stage of the plan, or `sampled`."""
+    outcome: Outcome
+    failure: TrialResult | None = None
+    """Result of a failed trial; None for every other outcome."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +50,17 @@ class TrialRecord:
         check_aware("finished_at", self.finished_at)
         if self.number < 0 or self.attempt < 1:
             raise ValueError(f"a trial's number is at least 0 and its attempt 1, not {self.number} and {self.attempt}")
+
+    @property
+    def ending(self) -> TrialEnding:
+        """The ending of the trial."""
+        return TrialEnding(
+            number=self.number,
+            settings=self.settings,
+            stage=self.stage,
+            outcome=self.result.outcome,
+            failure=self.result if self.result.outcome.is_failed else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

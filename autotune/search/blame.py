@@ -9,7 +9,8 @@ search leaves guilty settings out and tries the rest. A resumed search learns th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -115,12 +116,13 @@ def _fewest_alone(history: History) -> int | None:
 
 def changes_of(settings: Settings, script_settings: Settings) -> dict[str, Any]:
     """The values in which settings differ from the script's own, by name in a fixed order."""
-    different = settings.differences(script_settings)
-    changes = {name: here for name, (here, _) in different.items() if name != "grad_accum_steps"}
-    if BATCH in different or "grad_accum_steps" in different:
-        changes[BATCH] = (settings.batch_size, settings.grad_accum_steps)
-    order = list(GROUP_OF_FIELD)
-    return dict(sorted(changes.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order)))
+    changes: dict[str, Any] = {}
+    for name, (here, _) in settings.differences(script_settings).items():
+        if name in (BATCH, "grad_accum_steps"):
+            changes[BATCH] = (settings.batch_size, settings.grad_accum_steps)
+        else:
+            changes[name] = here
+    return changes
 
 
 def with_changes(changes: Changes, script_settings: Settings, *, device_is_cpu: bool) -> Settings:
@@ -139,6 +141,54 @@ def values_of(settings: Settings) -> dict[str, Any]:
     values = {name: getattr(settings, name) for name in GROUP_OF_FIELD if name != "grad_accum_steps"}
     values[BATCH] = (settings.batch_size, settings.grad_accum_steps)
     return values | {f"{KNOB}{name}": value for name, value in settings.knobs}
+
+
+class _MeasuredChanges:
+    """The changes of all measured trials, to be asked about parts of changes at once among thousands of trials.
+
+    Args:
+        changes: Changes by trial number.
+    """
+
+    def __init__(self, changes: Mapping[int, Changes]) -> None:
+        self._numbers = sorted(changes)
+        self._changes = [changes[number] for number in self._numbers]
+        self._trials_with: dict[tuple[str, Any], int] = {}
+        """For each change the trials with the change, as bits: bit n stands for the n-th trial."""
+        for n, measured in enumerate(self._changes):
+            for change in measured.items():
+                self._trials_with[change] = self._trials_with.get(change, 0) | 1 << n
+
+    def contain(self, part: Changes) -> bool:
+        """True when a trial has all changes of `part`."""
+        trials = _first_bits(len(self._numbers))
+        for change in part.items():
+            trials &= self._trials_with.get(change, 0)
+        return trials != 0
+
+    def largest_within(self, changes: Changes, *, before: int) -> Changes:
+        """The changes of the trial with the most changes, among trials without changes beside the given changes.
+
+        Only trials with a number below `before` count; of equals the first.
+        """
+        others = 0
+        for change, trials in self._trials_with.items():
+            if change not in changes.items():
+                others |= trials
+        within = _first_bits(bisect_left(self._numbers, before)) & ~others
+        return max((self._changes[n] for n in _set_bits(within)), key=len, default={})
+
+
+def _first_bits(num: int) -> int:
+    return (1 << num) - 1
+
+
+def _set_bits(bits: int) -> Iterator[int]:
+    """Positions of the set bits, ascending."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 class _Investigator:
@@ -162,11 +212,13 @@ class _Investigator:
         self._history, self._device_is_cpu, self._may_be_tried = history, device_is_cpu, may_be_tried
         self._least_workers = least_workers
         self._own = values_of(history.script_settings)
-        self._passed = {
-            trial.number: changes_of(trial.settings, history.script_settings)
-            for trial in history.trials
-            if trial.outcome is Outcome.OK
-        }
+        self._measured = _MeasuredChanges(
+            {
+                trial.number: changes_of(trial.settings, history.script_settings)
+                for trial in history.trials
+                if trial.outcome is Outcome.OK
+            }
+        )
 
     def is_explained(self, settings: Settings) -> bool:
         """True when the settings contain settings known to be guilty."""
@@ -244,9 +296,7 @@ class _Investigator:
 
         Only trials with a smaller number count, because later results must not alter the halves under examination.
         """
-        earlier = [passed for of, passed in self._passed.items() if of < number]
-        within = [passed for passed in earlier if passed.items() <= changes.items()]
-        innocent = max(within, key=len, default={})
+        innocent = self._measured.largest_within(changes, before=number)
         return {**{name: value for name, value in changes.items() if name in innocent}, **changes}
 
     def _fails(self, changes: Changes) -> bool:
@@ -263,8 +313,8 @@ class _Investigator:
         trial = self._history.get(settings)
         if trial is not None:
             return _has_failed(trial)
-        wanted = changes_of(settings, self._history.script_settings).items()
-        if any(wanted <= passed.items() for passed in self._passed.values()) or not self._may_be_tried(settings):
+        wanted = changes_of(settings, self._history.script_settings)
+        if self._measured.contain(wanted) or not self._may_be_tried(settings):
             return False
         raise _Untried(settings)
 

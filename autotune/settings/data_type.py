@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -120,11 +121,8 @@ class Settings:
 
     def differences(self, other: Settings) -> dict[str, tuple[Any, Any]]:
         """Differing fields, as name -> (value here, value of `other`); knobs under `knobs.NAME`."""
-        result = {
-            name: (getattr(self, name), getattr(other, name))
-            for name in GROUP_OF_FIELD
-            if getattr(self, name) != getattr(other, name)
-        }
+        values = zip(GROUP_OF_FIELD, _values_of(self), _values_of(other), strict=True)
+        result: dict[str, tuple[Any, Any]] = {name: (here, there) for name, here, there in values if here != there}
         ours, theirs = dict(self.knobs), dict(other.knobs)
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name):
@@ -161,6 +159,7 @@ class Settings:
 BOOLEAN_FIELDS = tuple(each.name for each in SETTINGS if isinstance(each.default, bool))
 KINDS = {each.name: type(each.default) for each in SETTINGS if isinstance(each.default, StrEnum)}
 """Settings with named values, and the type of the values."""
+_values_of: Callable[[Settings], tuple[Any, ...]] = attrgetter(*GROUP_OF_FIELD)
 _INERT_TESTS = {each.name: (each.is_inert, each.default) for each in SETTINGS if each.is_inert is not None}
 
 

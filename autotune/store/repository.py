@@ -12,6 +12,7 @@ from sqlalchemy import (
     Connection,
     RowMapping,
     Table,
+    case,
     delete,
     func,
     insert,
@@ -24,7 +25,7 @@ from sqlalchemy.exc import IntegrityError
 from autotune.errors import StoreError, StudyExistsError, UsageError
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
-from autotune.model.trial_records import FinalRecord, TrialRecord
+from autotune.model.trial_records import FinalRecord, TrialEnding, TrialRecord
 from autotune.settings import Settings
 from autotune.store import leases, rows, tables
 from autotune.store.database import Database
@@ -305,6 +306,19 @@ class Repository(StudyLeases):
                 found, lambda row: rows.trial_from_row(row, with_ranks=with_ranks), on_unreadable, "number"
             )
             return tuple(made)
+
+        return self._database.read(read)
+
+    def endings(self, name: str) -> tuple[TrialEnding, ...]:
+        """The endings of all stored trials of the study, by number; only the results of failed trials are read."""
+        table = tables.trials
+        failed = [outcome.value for outcome in Outcome if outcome.is_failed]
+        failure = case((table.c.outcome.in_(failed), table.c.result), else_=None).label("failure")
+
+        def read(connection: Connection) -> tuple[TrialEnding, ...]:
+            of_study = table.c.study_id == self._database.study_id(connection, name)
+            query = select(table.c.number, table.c.settings, table.c.stage, table.c.outcome, failure).where(of_study)
+            return tuple(map(rows.ending_from_row, connection.execute(query.order_by(table.c.number)).mappings()))
 
         return self._database.read(read)
 

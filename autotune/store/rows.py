@@ -15,7 +15,7 @@ from autotune.errors import AutotuneError, StoreError
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.model.trial_records import FinalRecord, TrialRecord
+from autotune.model.trial_records import FinalRecord, TrialEnding, TrialRecord
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
@@ -124,20 +124,43 @@ def trial_from_row(row: RowMapping, *, with_ranks: bool = True) -> TrialRecord:
         StoreError: A column cannot be read.
     """
     with _readable(f"trial {row['number']}"):
-        result = json.loads(row["result"])
-        if not with_ranks and isinstance(result, dict):
-            result.pop("ranks", None)
         return TrialRecord(
             number=row["number"],
             settings=Settings.from_dict(json.loads(row["settings"])),
             stage=row["stage"],
-            result=from_plain(TrialResult, result),
+            result=_result(row["result"], with_ranks=with_ranks),
             started_at=moment_from_text(row["started_at"]),
             finished_at=moment_from_text(row["finished_at"]),
             environment=json.loads(row["environment"]),
             attempt=row["attempt"],
             optuna_told=bool(row["optuna_told"]),
         )
+
+
+def ending_from_row(row: RowMapping) -> TrialEnding:
+    """The ending of a trial.
+
+    Args:
+        row: Columns of the trial, and as `failure` the result of a failed trial.
+
+    Raises:
+        StoreError: A column cannot be read.
+    """
+    with _readable(f"trial {row['number']}"):
+        return TrialEnding(
+            number=row["number"],
+            settings=Settings.from_dict(json.loads(row["settings"])),
+            stage=row["stage"],
+            outcome=Outcome(row["outcome"]),
+            failure=None if row["failure"] is None else _result(row["failure"], with_ranks=False),
+        )
+
+
+def _result(text: str, *, with_ranks: bool) -> TrialResult:
+    result = json.loads(text)
+    if not with_ranks and isinstance(result, dict):
+        result.pop("ranks", None)
+    return from_plain(TrialResult, result)
 
 
 def final_to_row(record: FinalRecord) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def make_result(
         reason=reason,
         notes=notes_of(status, history, winner, trials, finals, escaped, study.facts.imports, has_choice=has_choice),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
-        left_out=left_out_of(study, trials),
+        left_out=left_out_of(study, (trial.ending for trial in trials)),
         protection=weakest(results),
         escaped=tuple(escaped),
     )

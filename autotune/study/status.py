@@ -58,11 +58,11 @@ def is_final(record: StudyRecord) -> bool:
 
 
 def left_out_in(repository: Repository, record: StudyRecord, trials: TrialOverview) -> tuple[LeftOut, ...]:
-    """The settings left out so far by a study without a result; all trials are read only after a failed trial."""
+    """The settings left out so far by a study without a result; endings are read only after a failed trial."""
     has_failed = any(num and outcome.is_failed for outcome, num in trials.outcomes.items())
     if is_final(record) or not has_failed:
         return ()
-    return left_out_of(record, repository.trials(record.name))
+    return left_out_of(record, repository.endings(record.name))
 
 
 def status_result(record: StudyRecord, trials: TrialOverview, left_out: tuple[LeftOut, ...] = ()) -> SearchResult:

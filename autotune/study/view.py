@@ -80,7 +80,8 @@ def make_view(
     importances: dict[str, float],
 ) -> StudyView:
     """The view of a study's records."""
-    spec, result = record.spec, status_result(record, overview_of(record, trials), left_out_of(record, trials))
+    left_out = left_out_of(record, (trial.ending for trial in trials))
+    spec, result = record.spec, status_result(record, overview_of(record, trials), left_out)
     baseline = baseline_of(record, trials)
     baseline_number = baseline.number if baseline is not None else None
     fastest = best_of(trials)

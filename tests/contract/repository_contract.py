@@ -175,6 +175,16 @@ class RepositoryContract(LeaseContract):
         repository.record_trial("photos", record)
         assert repository.trials("photos") == (record,)
 
+    def test_endings_are_those_of_the_trials_with_the_reports_of_no_process(self, repository: Repository) -> None:
+        repository.create_study(samples.study("photos"))
+        crash = replace(samples.failed_result("no such kernel"), outcome=Outcome.CRASHED)
+        for number, result in enumerate([samples.ok_result(), samples.failed_result(), crash]):
+            repository.record_trial("photos", samples.trial(number, result=result))
+        *others, failed = [trial.ending for trial in repository.trials("photos")]
+        assert failed.failure is not None and [ending.failure for ending in others] == [None, None]
+        without_ranks = replace(failed, failure=replace(failed.failure, ranks=()))
+        assert repository.endings("photos") == (*others, without_ranks)
+
     def test_a_trial_that_ran_again_replaces_its_interrupted_run(self, repository: Repository) -> None:
         repository.create_study(samples.study("photos"))
         repository.record_trial("photos", samples.trial(0, result=samples.failed_result()))
