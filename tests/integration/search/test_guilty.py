@@ -20,7 +20,10 @@ WORKERS = ["--set", "num_workers=0,1,2", "--fix", "channels_last=false", "--set"
     ("where", "searched", "name", "value", "reason"),
     [
         ("model", KERNELS, "channels_last", "true", "RuntimeError: view size is not compatible at train.py:29"),
-        ("worker", WORKERS, "num_workers", "1", "OSError: Caught OSError in DataLoader worker process 0"),
+        pytest.param(
+            *("worker", WORKERS, "num_workers", "1", "OSError: Caught OSError in DataLoader worker process 0"),
+            marks=pytest.mark.slow,  # four trials and finals within the time; tests/unit/search/test_blame.py is fast
+        ),
     ],
 )
 def test_a_setting_that_fails_is_left_out_by_name_and_the_rest_is_tried(tmp_path, where, searched, name, value, reason):

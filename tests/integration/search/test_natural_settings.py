@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 CHANNELS_LAST = """
@@ -110,6 +111,7 @@ def trials_of(project: Path) -> list[dict[str, Any]]:
     return list(document["trials"])
 
 
+@pytest.mark.slow
 def test_a_script_that_is_channels_last_by_itself_is_searched_so_and_without(tmp_path: Path) -> None:
     others = ("--fix", "intra_op_threads=2", "--fix", "batch_size=16")
     code, result, talk = search(tmp_path, CHANNELS_LAST, "--set", "channels_last=false,true", *others)
@@ -121,6 +123,7 @@ def test_a_script_that_is_channels_last_by_itself_is_searched_so_and_without(tmp
     assert {trial["settings"]["channels_last"] for trial in trials} == {False, True}
 
 
+@pytest.mark.slow
 def test_a_pinning_thread_does_not_hide_the_threads_that_train(tmp_path: Path) -> None:
     code, result, talk = search(tmp_path, PINNING)
     assert code == 0, talk
