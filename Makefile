@@ -12,7 +12,7 @@ FAST := "not slow and not gpu"
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search session newcomer test test-all lint bench-measure bench-search bench-startup bench-diagnose bench-scale options clean
+.PHONY: setup search session newcomer test test-all matrix lint bench-measure bench-search bench-startup bench-diagnose bench-scale options clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -65,6 +65,11 @@ $(STAMP).frameworks: $(STAMP)
 	DS_BUILD_OPS=0 $(PIP_INSTALL) --editable '.[dev,studies,frameworks,dashboard,report]'
 	touch $@
 
+## matrix: unit and integration tests under Python 3.11 to 3.13 and the oldest and newest torch that can be installed. Half
+## an hour for each of them, and 6 GB of disk at a time; MATRIX="--only 3.11-oldest --tests tests/unit" runs a part.
+matrix: setup
+	$(BIN)/python -m tests.matrix $(MATRIX)
+
 ## bench-measure: whether the measurement can be trusted; over an hour on a quiet machine. It goes on where it stopped;
 ## MEASURE="2x2 --limit-s 520" measures one part, --help names them all.
 bench-measure: setup
@@ -93,6 +98,6 @@ bench-scale: setup
 
 ## clean: what can be made again; study databases and tuned configs stay. Seconds.
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf .venv .matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
 	rm -rf studies/*/data studies/*/data.*
 	find autotune tests studies -type d -name __pycache__ -prune -exec rm -rf {} +
