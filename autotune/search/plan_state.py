@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.search.bounds import Bounds
 from autotune.search.history import FinishedTrial, History
-from autotune.search.memory_model import MemoryModel
 from autotune.settings import Precision, Settings, Value
 from autotune.space.search_space import SearchSpace
+
+if TYPE_CHECKING:
+    from autotune.search.memory_model import MemoryModel
 
 AT_CEILING_RATIO = 0.95
 """Share of its compute-only rate from which a trial's loader is not searched."""
@@ -217,6 +219,8 @@ class PlanState:
     @cached_property
     def memory(self) -> MemoryModel:
         """Memory of other settings, from the visited trials."""
+        from autotune.search.memory_model import MemoryModel  # numpy, for the search alone
+
         return MemoryModel(self.visited, self.space, self.limits.cap_bytes, self.limits.fixed_bytes)
 
     # --- the space around the best
