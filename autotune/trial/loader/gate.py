@@ -67,7 +67,7 @@ class _Passage:
         self._gate, self._worker_id = gate, worker_id
         self._num_free_of_each = num_free
         """Batches of an iteration that may pass the closed gate: the batch for the compute warm-up."""
-        self._num_free = 0
+        self._num_free = num_free
         """Free batches left to the running iteration."""
         self._fetcher: Callable[[], Any] = lambda: None
         """A weak reference to the fetcher of the running iteration: persistent workers make one for each iteration."""
