@@ -12,7 +12,7 @@ FAST := "not slow and not gpu"
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search session newcomer test test-all matrix lint bench-measure bench-search bench-startup bench-diagnose bench-scale options clean
+.PHONY: setup search session newcomer test test-all matrix lint bench-measure bench-search bench-startup bench-diagnose bench-storage bench-scale options clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -90,6 +90,11 @@ bench-startup: setup
 ## tests/benchmarks/diagnose/RESULTS.md. 5 minutes on a quiet machine.
 bench-diagnose: setup
 	$(BIN)/python -m tests.benchmarks.diagnose $(DIAGNOSE)
+
+## bench-storage: whether advice on stored samples is right on eight scripts of known sickness, and keeps its promises;
+## writes tests/benchmarks/storage/RESULTS.md. 15 minutes on a quiet machine; needs opencv-python-headless.
+bench-storage: setup
+	$(BIN)/python -m tests.benchmarks.storage $(STORAGE)
 
 ## bench-scale: how long the verbs that read take on a study of 10,000 made-up trials, and one proposal of its search.
 ## 2 minutes on a quiet machine; SCALE="--database scale.db" keeps the database.

@@ -11,6 +11,7 @@ from autotune.model.diagnosis import Diagnosis
 from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, RankResult, TrialResult
+from autotune.model.storage_traps import trap_text
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
 from autotune.study.protection_record import changed_words
@@ -62,7 +63,10 @@ def make_diagnosis(
         natural=script_settings,
         facts=facts,
         observation=lead.observation,
-        notes=tuple(_notes(result)),
+        notes=(
+            *(trap_text(trap) for trap in (facts.loader.traps if facts.loader is not None else ())),
+            *_notes(result),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autotune.model.checks import check_figures
+from autotune.model.storage_traps import StorageTrap
 from autotune.settings import Group
 
 
@@ -72,6 +73,8 @@ class LoaderFacts:
     """True for an IterableDataset that gives each worker a share of its own."""
     num_shards: int | None = None
     """Shards of an IterableDataset, each read by one worker; None when unknown, or when the dataset has no shards."""
+    traps: tuple[StorageTrap, ...] = ()
+    """Traps of the stored dataset."""
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for an impossible loader."""

@@ -21,8 +21,8 @@ def _why_no_workers(case: ScriptCase) -> str:
     loader = case.facts.loader
     if loader is None or loader.num_workers > 0:
         return ""
-    if loader.is_iterable:
-        return "an IterableDataset shards itself among its workers, which is the script's affair"
+    if loader.is_iterable and not loader.splits_among_workers:
+        return f"every worker would read all of {loader.dataset}, which neither asks get_worker_info nor has shards"
     if "unguarded_spawn" in case.facts.notes:
         return 'the script has no `if __name__ == "__main__"`, and every worker, started by spawn, would run it again'
     return ""
@@ -39,6 +39,11 @@ def _is_tried(case: SearchCase, value: Value) -> bool:
 def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
     """Drops numbers of workers that find no batch."""
     loader = case.facts.loader
+    if loader is not None and loader.num_shards is not None:
+        for value in SETTING.domain:
+            if int(value) > loader.num_shards:
+                yield value, f"the stream has only {loader.num_shards} shards"
+        return
     if loader is None or loader.num_batches is None or loader.is_read_before_training:
         return
     for value in SETTING.domain:
@@ -51,7 +56,7 @@ SETTING = Setting(
     group=Group.LOADER,
     default=0,
     takes_effect="the DataLoader that trains",
-    left_alone="no torch DataLoader trains; an `IterableDataset` has no workers to begin with",
+    left_alone="no torch DataLoader trains; an `IterableDataset` without workers that does not split itself",
     domain=(0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64),
     bounds=(0, 1024),
     most_searched=1024,

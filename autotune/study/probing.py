@@ -14,6 +14,7 @@ from autotune.model.events import Notice, OnEvent, ProbeFinished, ProbeStarted
 from autotune.model.facts import ArgumentFacts, LossReduction, ScriptFacts, samples_unit
 from autotune.model.maps import all_maps, mapped_settings, target_of
 from autotune.model.result import ProbeResult
+from autotune.model.storage_traps import trap_text
 from autotune.protocol.job import TrialJob
 from autotune.runner.open_runner import RunnerFactory
 from autotune.runner.opened_workspace import errors_for_the_user
@@ -136,6 +137,8 @@ def probe(
     )
     if reason := why_not_a_trainer(facts, is_declared=spec.samples_per_step is not None):
         raise UsageError(f"{reason}.", MAKE_A_LOADER)
+    for trap in facts.loader.traps if facts.loader is not None else ():
+        on_event(Notice(message=trap_text(trap)))
     target = target.where_it_trains(facts, spec, on_event).as_probed(facts)
     return Probed(spec=spec, target=target, facts=facts, wall_s=time.monotonic() - began)
 

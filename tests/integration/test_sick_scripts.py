@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.benchmarks.diagnose.sick import SICK, diagnose
+from tests.benchmarks.storage import __main__ as stored
 
 QUICK = "host"
 """Runs with every commit; it has neither workers nor files of its own."""
@@ -26,3 +27,13 @@ def assert_is_right(name, folder):
     first = document["advice"][0]
     assert first["sickness"] == SICK[name], document["advice"]
     assert f"{name}.py:" in first["where"] and first["gain"] > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(stored.SICK))
+def test_the_first_advice_names_the_fault_of_stored_samples(name, tmp_path):
+    for package in ("h5py", "webdataset", "PIL", "cv2"):
+        pytest.importorskip(package)
+    document = diagnose(name, tmp_path, scripts=stored.SCRIPTS)
+    assert document["advice"], document
+    assert document["advice"][0]["sickness"] == stored.SICK[name], document["advice"]

@@ -29,9 +29,11 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
     loader = facts.loader
     if loader is None or not is_loader_slow(diagnosis):
         return None
-    if loader.is_iterable and loader.num_workers == 0:
+    if loader.is_iterable and loader.num_workers == 0 and not loader.splits_among_workers:
         return None  # Without code to shard the stream, every worker would give every sample.
     most = max(1, round(WORKERS_PER_CPU * diagnosis.usable_cpus))
+    if loader.num_shards is not None:
+        most = min(most, loader.num_shards)
     times = {n: with_workers(diagnosis, n) for n in NUM_WORKERS if script_settings.num_workers < n <= most}
     known = {n: seconds for n, seconds in times.items() if seconds is not None}
     if not known:

@@ -14,9 +14,11 @@ from typing import Any
 from torch.utils.data import BatchSampler, IterableDataset
 
 from autotune.model.facts import BatchSamplerKind, LoaderFacts
+from autotune.model.storage_traps import StorageTrap
 from autotune.trial.apply.observed import settings_of_loader
 from autotune.trial.loader.loaders import LoaderRecord, Loaders
 from autotune.trial.probe.main_module import start_method
+from autotune.trial.probe.storage_detector import num_shards, splits_among_workers, traps_of
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import batch_bytes, leading_size, length_of, tensors_of
 
@@ -196,7 +198,7 @@ class LoaderDetector:
         seen = self._of(record)
         seen.num_passes += 1
         seen.num_pending = 0
-        seen.attributes = seen.attributes or _attributes(loader)
+        seen.attributes = seen.attributes or _attributes(loader, record.key.partition("~")[0])
         seen.start_method = start_method(loader)
 
     def _length_asked(self, record: LoaderRecord) -> None:
@@ -243,8 +245,8 @@ def usual_growth(counts: Sequence[int]) -> int:
     return max(1, round(statistics.median(after - before for before, after in itertools.pairwise(counts))))
 
 
-def _attributes(loader: Any) -> dict[str, Any]:
-    """Attributes of a DataLoader, by field of `LoaderFacts`."""
+def _attributes(loader: Any, place: str) -> dict[str, Any]:
+    """Attributes of a DataLoader built at a place, by field of `LoaderFacts`."""
     return {
         "dataset": type(loader.dataset).__name__,
         "is_iterable": isinstance(loader.dataset, IterableDataset),
@@ -253,7 +255,18 @@ def _attributes(loader: Any) -> dict[str, Any]:
         "batch_sampler": _batch_sampler_kind(loader),
         "num_batches": length_of(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
         "num_samples": length_of(loader.dataset),
+        "splits_among_workers": splits_among_workers(loader),
+        "num_shards": num_shards(loader.dataset),
+        "traps": _traps(loader, place),
     }
+
+
+def _traps(loader: Any, place: str) -> tuple[StorageTrap, ...]:
+    """Traps of the loader's dataset; none for a dataset whose attributes fail to answer."""
+    try:
+        return traps_of(loader, place)
+    except Exception:  # an attribute of the user's own class
+        return ()
 
 
 def _batch_sampler_kind(loader: Any) -> BatchSamplerKind:

@@ -12,7 +12,7 @@ import argparse
 import os
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -46,7 +46,7 @@ def main() -> int:
             outcome = follow(name, Path(folder))
             is_right = is_right and outcome.is_right and outcome.is_kept
             lines = known_lines(options.out.read_text() if options.out.exists() else "")
-            lines[name] = (row(outcome), f"* `{name}.py`: {_origin(name)}")
+            lines[name] = (row(outcome), origin(f"python -m tests.benchmarks.diagnose {name}", name))
             options.out.write_text(page(lines))
             print(row(outcome), flush=True)
     return 0 if is_right else 1
@@ -76,10 +76,10 @@ def page(lines: Mapping[str, tuple[str, str]]) -> str:
     return "\n".join(text) + "\n"
 
 
-def known_lines(text: str) -> dict[str, tuple[str, str]]:
+def known_lines(text: str, names: Iterable[str] = SICK) -> dict[str, tuple[str, str]]:
     """Row and origin of each script in an earlier report: what is not asked for stays."""
     found = {}
-    for name in SICK:
+    for name in names:
         rows = [line for line in text.splitlines() if line.startswith(f"| `{name}.py` ")]
         origins = [line for line in text.splitlines() if line.startswith(f"* `{name}.py`: ")]
         if rows and origins:
@@ -87,14 +87,13 @@ def known_lines(text: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _origin(name: str) -> str:
-    """By which command, where and when."""
+def origin(command: str, name: str) -> str:
+    """By which command, where and when a script was diagnosed."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     machine = f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} usable cores"
     load = f"load {os.getloadavg()[0]:.1f} at the end"
-    command = f"`python -m tests.benchmarks.diagnose {name}`"
-    return f"{command}, {datetime.now(UTC):%Y-%m-%d}: {machine}, {load}, torch {version('torch')}."
+    return f"* `{name}.py`: `{command}`, {datetime.now(UTC):%Y-%m-%d}: {machine}, {load}, torch {version('torch')}."
 
 
 if __name__ == "__main__":

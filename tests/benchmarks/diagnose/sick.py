@@ -58,16 +58,17 @@ class Outcome:
         return self.promised is not None and 1 / 1.5 <= self.gain / self.promised <= 1.5
 
 
-def diagnose(name: str, folder: Path, *arguments: str) -> dict[str, Any]:
+def diagnose(name: str, folder: Path, *arguments: str, scripts: Path = SCRIPTS) -> dict[str, Any]:
     """The document of a diagnosis of one of the scripts.
 
     Args:
         name: Of the script.
         folder: Where it runs; what it makes for itself stays there.
         arguments: Of the script.
+        scripts: Where the script is.
     """
     cpus = sorted(os.sched_getaffinity(0))[:NUM_CPUS]
-    command = [sys.executable, "-m", "autotune", "diagnose", str(SCRIPTS / f"{name}.py"), "--device", "cpu", "--json"]
+    command = [sys.executable, "-m", "autotune", "diagnose", str(scripts / f"{name}.py"), "--device", "cpu", "--json"]
     ended = subprocess.run(
         [*command, "--", *arguments],
         cwd=folder,

@@ -21,7 +21,7 @@ from tests.integration.trial.ground import SCRIPTS as OLDER_SCRIPTS
 SCRIPTS = Path(__file__).parent / "scripts"
 TABLE = "".join(f"{n % 7},{n % 5},{n % 3},{n % 2},{n % 3}\n" for n in range(136))
 """Data that a script reads from a path relative to its working directory."""
-SHARDS = "shards itself among its workers"
+REPEATED = "every worker would read all of"
 NO_LOADER = "no torch DataLoader was seen to train"
 WITHOUT_LOADER = {
     FINDS: NO_LOADER,
@@ -52,11 +52,11 @@ LOADERS = (
     loop("a loader inside a library", older.LIBRARY),
     loop("a subclass of the loader", older.SUBCLASS),
     loop("a stream without workers", older.ITERABLE, with_={"WORKERS": 0, "LENGTH": 4000}, num_samples=None,
-         refused={OVERRIDES: SHARDS}),
+         changes={"num_workers": 2}),
     loop("a stream with workers", older.ITERABLE, with_={"WORKERS": 1, "LENGTH": 4000}, num_samples=None,
          changes={"num_workers": 2}),
     loop("a stream where time comes first", loops.STREAM_WHERE_TIME_COMES_FIRST, num_samples=None,
-         refused={OVERRIDES: SHARDS}),
+         refused={OVERRIDES: REPEATED}),
     loop("time comes first", loops.TIME_COMES_FIRST),
     loop("a sampler of its own", loops.OWN_SAMPLER),
     loop("torch's batch sampler", loops.TORCHS_BATCH_SAMPLER),

@@ -135,9 +135,19 @@ def test_a_script_with_several_steps_per_batch_is_measured_in_samples(ground: Gr
     assert_in_force(ground.trial(path, facts, num_workers=1), num_workers=1)
 
 
-def test_workers_for_a_stream_without_any_are_refused(ground: Ground) -> None:
-    facts = ground.probe(script(ground, loops.ITERABLE, WORKERS=0, LENGTH=400))
-    assert "shards itself among its workers" in dict(space_of(facts).refused)["num_workers"]
+def test_a_stream_that_splits_itself_gets_its_first_workers(ground: Ground) -> None:
+    path = script(ground, loops.ITERABLE, WORKERS=0, LENGTH=400)
+    facts = ground.probe(path)
+    assert "num_workers" not in dict(space_of(facts).refused)
+    assert_in_force(ground.trial(path, facts, num_workers=2), num_workers=2)
+
+
+def test_workers_for_a_stream_that_every_worker_would_repeat_are_refused(ground: Ground) -> None:
+    whole = loops.ITERABLE.replace("worker.id, worker.num_workers", "0, 1").replace(
+        "torch.utils.data.get_worker_info()", "None"
+    )
+    facts = ground.probe(script(ground, whole, WORKERS=0, LENGTH=400))
+    assert "every worker would read all of Stream" in dict(space_of(facts).refused)["num_workers"]
 
 
 def test_a_script_that_ends_early_is_refused_by_name(ground: Ground) -> None:

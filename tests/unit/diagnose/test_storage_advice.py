@@ -73,9 +73,7 @@ def test_nothing_is_advised_where_the_loader_does_not_bind():
 
 
 def test_chunks_of_hdf5_are_named():
-    found = advice_against(
-        Sickness.CHUNKS, with_storage(storage(**{**FILES, "reader": "HDF5", "chunk_samples": 256}))
-    )
+    found = advice_against(Sickness.CHUNKS, with_storage(storage(**{**FILES, "reader": "HDF5", "chunk_samples": 256})))
     assert found is not None and "a chunk of 256 rows is read for every sample" in found.action
 
 

@@ -1,0 +1,190 @@
+"""Finds traps of stored datasets in the dataset's attributes, before workers start: handles, shards, objects."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from autotune.model.storage_traps import StorageTrap, TrapKind
+from autotune.trial.probe.main_module import start_method
+
+MAX_DEPTH, MAX_OBJECTS = 4, 200
+"""Deepest attribute of an attribute to look at, and most objects."""
+MANY_OBJECTS = 200_000
+"""Python objects in a dataset from which copies in workers matter: some 20 MB at 100 bytes each."""
+SPAWN_ONLY = ("decord", "lance", "nvidia.dali", "PyNvVideoCodec")
+"""Libraries whose handles do not survive a fork."""
+WORKER_INFO = "get_worker_info"
+
+
+def traps_of(loader: Any, place: str) -> tuple[StorageTrap, ...]:
+    """All traps of a loader's dataset.
+
+    Args:
+        loader: A DataLoader before its workers start.
+        place: `file:line` of the loader's construction, for traps without a line of their own.
+    """
+    found = [*_shard_traps(loader, place)]
+    is_forking = start_method(loader) == "fork"
+    for holder, name, value in _attributes(loader.dataset):
+        kind = _kind_of(value, has_workers=loader.num_workers > 0, is_forking=is_forking)
+        if kind is not None:
+            shown = name if holder is None else f"self.{name}"
+            found.append(StorageTrap(kind=kind, name=shown, where=_line_of(holder, name) or place))
+    return tuple({(trap.kind, trap.where): trap for trap in found}.values())
+
+
+def _kind_of(value: Any, *, has_workers: bool, is_forking: bool) -> TrapKind | None:
+    """The trap of a single attribute; None without a trap."""
+    cls = type(value)
+    if is_forking and _is_of(cls, "lmdb", "Environment"):
+        return TrapKind.LMDB_BEFORE_FORK
+    if is_forking and cls.__module__.startswith("h5py.") and cls.__name__ in ("File", "Dataset", "Group"):
+        return TrapKind.HDF5_SHARED if value else None  # A closed file is false.
+    if is_forking and has_workers and (_is_on_cuda(value) or cls.__module__.startswith(SPAWN_ONLY)):
+        return TrapKind.CUDA_IN_FORK
+    if cls.__module__.startswith("datasets.") and getattr(value, "_indices", None) is not None:
+        return TrapKind.ARROW_INDICES
+    if has_workers and isinstance(value, (list, dict, tuple)) and len(value) >= MANY_OBJECTS:
+        return TrapKind.GROWING_OBJECTS
+    return None
+
+
+def _is_of(cls: type, module: str, name: str) -> bool:
+    """Whether a class is that of an imported module; a class in C may name another module as its own."""
+    return module in sys.modules and cls is getattr(sys.modules[module], name, None)
+
+
+def _is_on_cuda(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_cuda
+    is_decoder = type(value).__module__.startswith("torchcodec.")
+    return is_decoder and "cuda" in str(getattr(value, "device", getattr(value, "_device", "")))
+
+
+def _attributes(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
+    """(holder, name, value) of the attributes of a dataset and of its inner datasets; the dataset comes first."""
+    yield None, type(dataset).__name__, dataset
+    queue: list[tuple[Any, int]] = [(dataset, 0)]
+    seen = {id(dataset)}
+    while queue and len(seen) < MAX_OBJECTS:
+        holder, depth = queue.pop(0)
+        for name, value in list(getattr(holder, "__dict__", {}).items()):
+            for inner in (value, *_few_inside(value)):
+                if id(inner) in seen or isinstance(inner, (str, bytes, int, float, type, torch.nn.Module)):
+                    continue
+                seen.add(id(inner))
+                yield holder, name, inner
+                if depth < MAX_DEPTH and hasattr(inner, "__getitem__") and hasattr(inner, "__dict__"):
+                    queue.append((inner, depth + 1))
+
+
+def _few_inside(value: Any) -> tuple[Any, ...]:
+    """Members of a short list, tuple or dict, as of several datasets or handles."""
+    if isinstance(value, (list, tuple)) and len(value) <= 16:
+        return tuple(value)
+    return tuple(value.values()) if type(value) is dict and len(value) <= 16 else ()
+
+
+def _line_of(holder: Any, name: str) -> str:
+    """`file:line` of the statement that sets an attribute; empty when the source is out of sight."""
+    if holder is None:
+        return ""
+    try:
+        lines, first = inspect.getsourcelines(type(holder))
+        file = Path(inspect.getsourcefile(type(holder)) or "").name
+    except (OSError, TypeError):
+        return ""
+    pattern = re.compile(rf"self\.{re.escape(name)}\s*(:[^=]*)?=[^=]")
+    return next((f"{file}:{first + offset}" for offset, line in enumerate(lines) if pattern.search(line)), "")
+
+
+# Streams ------------------------------------------------------------------------------------------------------------
+
+
+def splits_among_workers(loader: Any) -> bool:
+    """Whether an IterableDataset gives each worker a share of its own, by a known library or `get_worker_info`."""
+    dataset = loader.dataset
+    if not isinstance(dataset, IterableDataset):
+        return False
+    library = type(dataset).__module__.partition(".")[0]
+    stages = [getattr(stage, "__name__", type(stage).__name__) for stage in getattr(dataset, "pipeline", ())]
+    if library == "datasets" or "split_by_worker" in stages or "ResampledShards" in stages:
+        return True
+    if isinstance(dataset, torch.utils.data.IterDataPipe):
+        return _has_sharding_filter(dataset)
+    calls = (getattr(type(dataset), "__iter__", None), getattr(loader, "worker_init_fn", None))
+    return any(_asks_for_worker(call, depth=3) for call in calls)
+
+
+def _has_sharding_filter(pipe: Any) -> bool:
+    try:
+        from torch.utils.data.graph import traverse_dps
+
+        return "ShardingFilter" in repr(traverse_dps(pipe))
+    except Exception:  # a pipe that cannot be walked
+        return False
+
+
+def _asks_for_worker(call: Callable[..., Any] | None, *, depth: int) -> bool:
+    """Whether a function, or a function of the same module called by it, names `get_worker_info`."""
+    code = getattr(call, "__code__", None)
+    if code is None or depth == 0:
+        return False
+    names = set(_names(code))
+    if WORKER_INFO in names:
+        return True
+    namespace = {**getattr(call, "__globals__", {})}
+    known = [namespace.get(name) for name in names]
+    mine = [each for each in known if getattr(each, "__module__", None) == getattr(call, "__module__", "")]
+    owner = namespace.get(getattr(call, "__qualname__", "").partition(".")[0])
+    methods = [getattr(owner, name, None) for name in names] if isinstance(owner, type) else []
+    return any(_asks_for_worker(each, depth=depth - 1) for each in (*mine, *methods) if each is not call)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    yield from code.co_freevars
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def num_shards(dataset: Any) -> int | None:
+    """Shards of a stream of WebDataset or Hugging Face; None when unknown, or when shards are drawn for ever."""
+    if not isinstance(dataset, IterableDataset):
+        return None
+    for stage in getattr(dataset, "pipeline", ()):
+        urls = getattr(stage, "urls", None)
+        if type(stage).__name__ == "SimpleShardList" and urls is not None:
+            return len(urls)
+    if type(dataset).__module__.partition(".")[0] == "datasets":
+        count = getattr(dataset, "num_shards", getattr(dataset, "n_shards", None))
+        return count if isinstance(count, int) and count > 0 else None
+    return None
+
+
+def _shard_traps(loader: Any, place: str) -> Iterator[StorageTrap]:
+    count = num_shards(loader.dataset)
+    if count is None or count >= loader.num_workers:
+        return
+    is_shuffled = "huffle" in _chain(getattr(loader.dataset, "_ex_iterable", None))
+    kind = TrapKind.SHUFFLE_TO_ONE if is_shuffled and count == 1 else TrapKind.FEW_SHARDS
+    yield StorageTrap(kind=kind, name=f"A stream of {count} shards for {loader.num_workers} workers", where=place)
+
+
+def _chain(iterable: Any) -> str:
+    """Names of the classes of a stream of Hugging Face, from the outermost inwards."""
+    names: list[str] = []
+    while iterable is not None and len(names) < 32:
+        names.append(type(iterable).__name__)
+        iterable = getattr(iterable, "ex_iterable", None)
+    return " ".join(names)
