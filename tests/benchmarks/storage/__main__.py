@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.storage [SCRIPT ...] [--out PATH]
 
-About 90 s for each script on two quiet cores. `RESULTS.md` beside this file has the table; the rows of scripts that were
-not asked for stay.
+About 90 s for each script on two quiet cores. `RESULTS.md` beside this file has the table; a run of some scripts keeps
+all other rows.
 """
 
 from __future__ import annotations

@@ -98,6 +98,9 @@ class Streamed(IterableDataset):
         self.num_shards = shards
         self._ex_iterable = Shuffled() if is_shuffled else None
 
+    def __iter__(self):
+        return iter(())
+
 
 @pytest.fixture
 def hugging_face(monkeypatch):
