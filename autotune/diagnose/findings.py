@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autotune.diagnose.mount_kind import mount_of
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.bottleneck import diagnose as find_bottleneck
@@ -12,6 +13,7 @@ from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, RankResult, TrialResult
 from autotune.model.storage_traps import trap_text
+from autotune.model.surroundings import Surroundings
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
 from autotune.study.protection_record import changed_words
@@ -38,7 +40,9 @@ def make_diagnosis(
     measurement, lead = result.measurement, next(iter(result.ranks), None)
     if measurement is None or lead is None or lead.observation is None:
         raise _failure(result)
-    utilization = result.surroundings.device_utilization if result.surroundings is not None else None
+    around = result.surroundings
+    utilization = around.device_utilization if around is not None else None
+    tried = lead.observation.storage
     bottleneck = _bottleneck(measurement, utilization, target)
     return Diagnosis(
         script=spec.script,
@@ -63,11 +67,20 @@ def make_diagnosis(
         natural=script_settings,
         facts=facts,
         observation=lead.observation,
+        mount=mount_of(tried.example) if tried is not None else "",
+        io_pressure=around.io_pressure if around is not None else None,
+        disk_bytes_per_s=_disk_rate(around),
         notes=(
             *(trap_text(trap) for trap in (facts.loader.traps if facts.loader is not None else ())),
             *_notes(result),
         ),
     )
+
+
+def _disk_rate(around: Surroundings | None) -> float | None:
+    if around is None or around.storage_read_bytes is None or not around.window_s:
+        return None
+    return around.storage_read_bytes / around.window_s
 
 
 def _steady_interval(measurement: Measurement) -> tuple[float, float]:

@@ -128,6 +128,8 @@ class Diagnosis:
     """Kind and source of the file system with the dataset, such as `ext4 on /dev/sda1`; empty when unknown."""
     io_pressure: float | None = None
     """Share of the window in which some task waited for storage, on the whole machine; None without a figure."""
+    disk_bytes_per_s: float | None = None
+    """Rate at which the trial read from storage, past the page cache; None without a figure."""
 
     @property
     def step_s(self) -> float:
@@ -192,6 +194,7 @@ class Diagnosis:
             "storage": to_plain(observed.storage),
             "mount": self.mount,
             "io_pressure": self.io_pressure,
+            "disk_bytes_per_s": self.disk_bytes_per_s,
             "host_places": to_plain(observed.host_places),
             "larger_batch": to_plain(observed.larger_batch),
             "formats": to_plain(observed.formats),

@@ -63,6 +63,9 @@ def _figures(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "waiting", _waiting_text(diagnosis)
     if diagnosis.observation.loading is not None:
         yield "a batch", _loading_text(diagnosis.observation.loading)
+    storage = _storage_text(diagnosis)
+    if storage:
+        yield "storage", storage
     yield "memory", _memory_text(diagnosis)
     trained = diagnosis.observation.num_trainable
     total = diagnosis.facts.num_parameters
@@ -110,6 +113,22 @@ def _loading_text(loading: LoadingTimes) -> str:
         size = format_bytes(loading.read_bytes / loading.num_files)
         files = f"; {loading.num_files / loading.num_samples:.3g} opened per sample, {size} each"
     return f"{built}: {split}{files}"
+
+
+def _storage_text(diagnosis: Diagnosis) -> str:
+    """The file system with the dataset; empty when no file was read."""
+    tried = diagnosis.observation.storage
+    if tried is None or not tried.example:
+        return ""
+    parts = [diagnosis.mount or "an unknown file system"]
+    parts.append(f"{tried.cold_share:.0%} of what is read next was outside the page cache")
+    if tried.cold_read_bytes_per_s is not None:
+        parts.append(f"files are read at {format_bytes(tried.cold_read_bytes_per_s)}/s from a cold cache")
+    if diagnosis.disk_bytes_per_s is not None:
+        parts.append(f"the run read {format_bytes(diagnosis.disk_bytes_per_s)}/s from storage")
+    if diagnosis.io_pressure is not None:
+        parts.append(f"some task waited for storage in {diagnosis.io_pressure:.0%} of the time")
+    return "; ".join(parts)
 
 
 def _memory_text(diagnosis: Diagnosis) -> str:
