@@ -190,6 +190,8 @@ class ScriptFacts:
     """Form of the script's optimizers, as a value of settings.OptimizerForm; `default` where optimizers differ."""
     optimizer_forms: tuple[str, ...] = ()
     """Forms that all optimizers of the script can take; empty for optimizers outside torch."""
+    foreign_loader: str = ""
+    """Library of a loader that is no torch DataLoader, and whose batches are counted; empty without such a loader."""
     own_channels_last: bool = False
     """True when all weights of the script's convolutions lie in NHWC order."""
     baseline_readings: tuple[tuple[str, str], ...] = ()
@@ -216,4 +218,5 @@ def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> s
         facts: Facts of the script, if known.
         samples_per_step: Number given by the user.
     """
-    return "steps" if facts is not None and facts.loader is None and samples_per_step is None else "samples"
+    is_counted = facts is None or facts.loader is not None or bool(facts.foreign_loader)
+    return "samples" if is_counted or samples_per_step is not None else "steps"

@@ -53,7 +53,7 @@ def why_no_samples(facts: ScriptFacts, *, is_declared: bool) -> str:
         facts: Facts of the probe.
         is_declared: The user gives the number of samples.
     """
-    if is_declared:
+    if is_declared or (facts.loader is None and facts.foreign_loader):
         return ""
     if facts.loader is None:
         return "no torch DataLoader was seen to train, so steps are counted (--samples-per-step)"

@@ -19,6 +19,7 @@ from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.live.windows import Windows
 from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
+from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord, SwitchedError
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.measuring_plan import Plan
@@ -270,7 +271,13 @@ class MeasuredSession:
     def _declared_samples(self) -> float | None:
         if self._job.samples_per_step is not None:
             return self._job.samples_per_step * self._job.request.batch_probe_factor
-        return None if self._has_loader else 1.0
+        return None if self._has_loader or self._counts_foreign else 1.0
+
+    @property
+    def _counts_foreign(self) -> bool:
+        """Whether the script's loader is no DataLoader, and its batches are counted."""
+        facts = self._job.facts
+        return not self._has_loader and facts is not None and bool(facts.foreign_loader)
 
     def _phase_began(self, phase: Phase) -> None:
         self._losses.measure(phase is Phase.WINDOW)
@@ -293,9 +300,15 @@ class MeasuredSession:
         elif self._meter is None:
             self._report.has_unseen_queue = may_read_ahead()
             self._start_meter(0, UNSEEN_QUEUE if self._report.has_unseen_queue else 0)
+            if self._counts_foreign:
+                ForeignBatches(self._foreign_batch).attach(self._steps.thread)
         else:
             with suppress(SwitchedError):
                 self._meter.arrive()
+
+    def _foreign_batch(self, num_samples: int, wait_s: float) -> None:
+        if self._meter is not None:
+            self._meter.counters.foreign_batch(num_samples, wait_s)
 
     # The end ---------------------------------------------------------------------------------------------------
 

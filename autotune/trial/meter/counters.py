@@ -111,6 +111,11 @@ class Counters:
         elif self._end_step is not None:
             self._end_step()
 
+    def foreign_batch(self, num_samples: float, wait_s: float) -> None:
+        """Notes a batch of a loader that is no DataLoader; micro-steps stay optimizer steps."""
+        self.samples_taken += num_samples
+        self.wait_s += wait_s
+
     def begin_pass(self, *, is_left: bool, is_read_ahead: bool = False) -> None:
         """Notes that the script iterates anew; unused batches of the last pass no longer count.
 

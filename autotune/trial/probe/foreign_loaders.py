@@ -8,7 +8,7 @@ import threading
 
 from autotune.trial.torch import torch_names
 
-LIBRARIES = ("nvidia.dali", "tensorflow", "ffcv", "petastorm", "torchdata", "ray.data", "mxnet.io", "grain")
+LIBRARIES = ("nvidia.dali", "tensorflow", "ffcv", "spdl", "petastorm", "torchdata", "ray.data", "mxnet.io", "grain")
 """Loaders with their own queues, filled by native threads."""
 UNSEEN_QUEUE = 16
 """Assumed number of batches in an unseen queue: usual depths are 2 to 16."""

@@ -19,6 +19,7 @@ from autotune.settings.optimizer_form import OptimizerForm, forms_of_all
 from autotune.settings.sdpa_backend import SdpaBackend
 from autotune.trial.apply.environment_seams import settle_threads
 from autotune.trial.apply.observed import settings_in_force
+from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import Loaders
 from autotune.trial.probe.arguments import ArgumentDetector
 from autotune.trial.probe.imports import (
@@ -63,6 +64,7 @@ class ScriptDetector:
         self._steps, self._roots = steps, roots
         self._started_at, self._num_steps = started_at, num_steps
         self._loaders = LoaderDetector(loaders, steps)
+        self._foreign = ForeignBatches(lambda num_samples, wait_s: None)
         self._arguments = ArgumentDetector()
         self._operands = OperandDetector(lambda: "compile" in self._seen)
         self._loss_targets = LossTargets()
@@ -156,6 +158,7 @@ class ScriptDetector:
 
     def _backward(self, loss: torch.Tensor | None) -> None:
         self._loaders.backward()
+        self._foreign.attach(threading.get_ident())
         self._loss_targets.backward(self._loaders.leading_size)
         if len(self._backward_ends) < BY_HAND_BACKWARDS:
             self._backward_ends.append(time.monotonic())
@@ -232,6 +235,7 @@ class ScriptDetector:
             step_s=(ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 0.0,
             num_steps=len(ends),
             leading_size=self._loaders.leading_size,
+            foreign_loader=self._foreign.library if loader is None else "",
             schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,
             arguments=self._arguments.facts(
                 loader,
