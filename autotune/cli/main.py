@@ -21,6 +21,7 @@ from autotune.cli import (
     resume_verb,
     run_verb,
     search_verb,
+    serve_verb,
     studies_verb,
     trust_verb,
 )
@@ -61,6 +62,7 @@ app.command("report", epilog=report_verb.EXAMPLES)(report_verb.report)
 app.command("diagnose", cls=TailCommand, epilog=diagnose_verb.EXAMPLES)(diagnose_verb.diagnose)
 app.command("pack", epilog=pack_verb.EXAMPLES)(pack_verb.pack)
 app.command("doctor", epilog=doctor_verb.EXAMPLES)(doctor_verb.doctor)
+app.command("serve", epilog=serve_verb.EXAMPLES)(serve_verb.serve)
 app.command("trust", epilog=trust_verb.EXAMPLES)(trust_verb.trust)
 app.add_typer(config_verb.app, name="config", epilog=config_verb.EXAMPLES)
 app.add_typer(studies_verb.app, name="studies", epilog=studies_verb.EXAMPLES)

@@ -1,0 +1,78 @@
+"""`autotune serve`: the service on this machine, for a browser, a team and workers."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.options import Storage
+from autotune.cli.place import storage_in_use, working_directory
+from autotune.errors import UsageError
+
+EXTRA = "service"
+EXAMPLES = """\b
+Examples:
+  autotune serve --project .
+  autotune serve --project photos=~/photos --project text=~/text
+  autotune serve --storage postgresql://user@host/database --host 0.0.0.0 --no-worker --project photos=~/photos
+"""
+
+Projects = Annotated[
+    list[str] | None,
+    typer.Option("--project", metavar="DIR|NAME=DIR", help="A folder with training scripts. Repeatable."),
+]
+
+
+def serve(
+    project: Projects = None,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="N", help="Port to listen on; 0 = any free port.")
+    ] = 8642,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="PATH", help="File of the token; made when missing."
+        ),
+    ] = None,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Run no searches on this machine.")] = False,
+    storage: Storage = None,
+) -> int:
+    """Serve a queue of searches: a page for browsers, an API for programs, and one worker on this machine.
+
+    The printed URL holds a token for one use: the browser gets a cookie in exchange.
+    """
+    check_extra()
+    from autotune.client.token_file import default_token_file, open_token
+    from autotune.report.streams import say
+    from autotune.service.projects import parse_projects
+    from autotune.service.service_settings import ServiceSettings
+    from autotune.service.serving import serve as run
+    from autotune.store.url import resolve_url
+
+    cwd = working_directory()
+    settings = ServiceSettings(
+        storage=resolve_url(storage_in_use(storage), cwd),
+        projects=parse_projects(project or ["."], cwd),
+        token=open_token(token_file or default_token_file()),
+        host=host,
+    )
+    run(settings, port, on_listening=lambda url: say(f"Serving at {url}"))
+    return 0
+
+
+def check_extra() -> None:
+    """Refuses to go on without the packages of the service.
+
+    Raises:
+        UsageError: A package is missing; names the command to install it.
+    """
+    for name in ("fastapi", "uvicorn", "jinja2", "sse_starlette"):
+        if find_spec(name) is None:
+            raise UsageError(
+                f"The package {name} of the service is not installed.",
+                f"Install it: pip install 'torch-autotune[{EXTRA}]'.",
+            )

@@ -1,0 +1,1 @@
+"""Starts of workers by engines that own machines: Ray, Slurm, Kubernetes and Compose."""
