@@ -34,9 +34,7 @@ def serve(
     ] = 8642,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            "--token-file", metavar="PATH", help="File of the token; made when missing."
-        ),
+        typer.Option("--token-file", metavar="PATH", help="File of the token; made when missing."),
     ] = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Run no searches on this machine.")] = False,
     storage: Storage = None,
