@@ -5,7 +5,8 @@ AutotuneError 1
 │   ├── ConfigError          an unusable tuned config or study file
 │   ├── SearchSpaceError     an unsearchable setting or range
 │   ├── StudyNotFoundError
-│   └── StudyExistsError
+│   ├── StudyExistsError
+│   └── LeaseLostError       a worker of the service speaks for a lease that is no longer its own
 ├── NoFeasibleSettingsError 3
 ├── EveryTrialFailedError 4  also: the script failed, or never trained, in its probe
 ├── StoreError 5
@@ -57,6 +58,10 @@ class StudyNotFoundError(UsageError):
 
 class StudyExistsError(UsageError):
     """A study of the given name exists, or another tuner is searching it."""
+
+
+class LeaseLostError(UsageError):
+    """A worker speaks for a lease that has ended or belongs to another worker."""
 
 
 class NoFeasibleSettingsError(AutotuneError):

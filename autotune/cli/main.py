@@ -15,6 +15,7 @@ from autotune.cli import (
     diagnose_verb,
     doctor_verb,
     export_verb,
+    jobs_verb,
     pack_verb,
     record_verb,
     report_verb,
@@ -23,7 +24,9 @@ from autotune.cli import (
     search_verb,
     serve_verb,
     studies_verb,
+    submit_verb,
     trust_verb,
+    worker_verb,
 )
 from autotune.cli.tail import TailCommand
 from autotune.errors import AutotuneError
@@ -63,8 +66,11 @@ app.command("diagnose", cls=TailCommand, epilog=diagnose_verb.EXAMPLES)(diagnose
 app.command("pack", epilog=pack_verb.EXAMPLES)(pack_verb.pack)
 app.command("doctor", epilog=doctor_verb.EXAMPLES)(doctor_verb.doctor)
 app.command("serve", epilog=serve_verb.EXAMPLES)(serve_verb.serve)
+app.command("worker", epilog=worker_verb.EXAMPLES)(worker_verb.worker)
+app.command("submit", cls=TailCommand, epilog=submit_verb.EXAMPLES)(submit_verb.submit)
 app.command("trust", epilog=trust_verb.EXAMPLES)(trust_verb.trust)
 app.add_typer(config_verb.app, name="config", epilog=config_verb.EXAMPLES)
+app.add_typer(jobs_verb.app, name="jobs", epilog=jobs_verb.EXAMPLES)
 app.add_typer(studies_verb.app, name="studies", epilog=studies_verb.EXAMPLES)
 
 

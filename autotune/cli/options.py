@@ -12,7 +12,7 @@ import typer
 from autotune.cli.completion_verb import complete_device, complete_study
 from autotune.errors import UsageError
 from autotune.study_file.name import study_name
-from autotune.study_file.search_options import BY_NAME, OPTIONS, Kind, SearchOption
+from autotune.study_file.search_options import BY_NAME, IN_JOB, OPTIONS, Kind, SearchOption
 
 COMPLETIONS: dict[str, Callable[..., Any]] = {"device": complete_device, "take_over": complete_study}
 """Functions that complete a value after TAB, by option."""
@@ -102,7 +102,8 @@ def takes_options(verb: str) -> Callable[[Callable[..., int]], Callable[..., int
 def _expanded(hint: Any, verb: str) -> list[inspect.Parameter]:
     """The parameters of a group; empty for any other type."""
     if hint is Flags:
-        return [_flag(option, verb) for option in OPTIONS if verb in option.verbs]
+        options = IN_JOB if verb == "submit" else [option for option in OPTIONS if verb in option.verbs]
+        return [_flag(option, verb) for option in options]
     if hint is Output:
         return [_parameter(name, form, False) for name, form in get_type_hints(Output, include_extras=True).items()]
     return []

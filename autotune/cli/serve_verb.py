@@ -10,6 +10,7 @@ import typer
 
 from autotune.cli.options import Storage
 from autotune.cli.place import storage_in_use, working_directory
+from autotune.cli.server_options import Projects, Slot, Unprotected
 from autotune.errors import UsageError
 
 EXTRA = "service"
@@ -19,11 +20,6 @@ Examples:
   autotune serve --project photos=~/photos --project text=~/text
   autotune serve --storage postgresql://user@host/database --host 0.0.0.0 --no-worker --project photos=~/photos
 """
-
-Projects = Annotated[
-    list[str] | None,
-    typer.Option("--project", metavar="DIR|NAME=DIR", help="A folder with training scripts. Repeatable."),
-]
 
 
 def serve(
@@ -37,7 +33,12 @@ def serve(
         typer.Option("--token-file", metavar="PATH", help="File of the token; made when missing."),
     ] = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Run no searches on this machine.")] = False,
+    slot: Slot = None,
+    unprotected: Unprotected = False,
     storage: Storage = None,
+    lease_time: Annotated[
+        str, typer.Option("--lease-time", metavar="30s", help="Silence after which a worker counts as lost.")
+    ] = "30s",
 ) -> int:
     """Serve a queue of searches: a page for browsers, an API for programs, and one worker on this machine.
 
@@ -46,19 +47,32 @@ def serve(
     check_extra()
     from autotune.client.token_file import default_token_file, open_token
     from autotune.report.streams import say
+    from autotune.service.local_worker import LocalWorker
     from autotune.service.projects import parse_projects
     from autotune.service.service_settings import ServiceSettings
     from autotune.service.serving import serve as run
     from autotune.store.url import resolve_url
+    from autotune.units import parse_seconds
 
     cwd = working_directory()
+    path = (token_file or default_token_file()).absolute()
     settings = ServiceSettings(
         storage=resolve_url(storage_in_use(storage), cwd),
-        projects=parse_projects(project or ["."], cwd),
-        token=open_token(token_file or default_token_file()),
+        projects=parse_projects(project or [], cwd),
+        token=open_token(path),
         host=host,
+        lease_ttl_s=parse_seconds(lease_time),
     )
-    run(settings, port, on_listening=lambda url: say(f"Serving at {url}"))
+    if not settings.projects and not no_worker:
+        raise UsageError("A server with a worker needs a project.", "Name the folder: --project DIR")
+    words = [f"--token-file={path}", *(f"--project={name}={folder}" for name, folder in settings.projects.items())]
+    words += [f"--slot={word}" for word in slot or []] + (["--unprotected"] if unprotected else [])
+    run(
+        settings,
+        port,
+        on_listening=lambda app, url: say(f"Serving at {url}"),
+        worker_of=None if no_worker else lambda url: LocalWorker([f"--server={url}", *words], say),
+    )
     return 0
 
 

@@ -115,31 +115,13 @@ def _ratio_text(entry: dict[str, Any]) -> str:
 
 def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any] | None:
     """A study of the list; None for an unreadable study, after a message."""
-    from autotune.study.status import is_final, overview_in, status_result
+    from autotune.study.study_list import list_entry
 
-    now = datetime.now(UTC)
     try:
-        trials = overview_in(repository, record)
-        status = status_result(record, trials)
+        return list_entry(record, repository, now=datetime.now(UTC))
     except StoreError as error:
-        _say_unreadable(record.name, StoreError(f"Study {record.name!r}: {error.message}", error.hint))
+        _say_unreadable(record.name, error)
         return None
-    best = status.best.samples_per_second if status.best is not None else None
-    own = status.baseline.samples_per_second if status.baseline is not None else None
-    return {
-        "study": record.name,
-        "status": record.status,
-        "is_live": bool(repository.live_owners(record.name, now=now)),
-        "num_trials": trials.num_finished,
-        "best_samples_per_second": best,
-        "samples_unit": status.samples_unit,
-        "speedup": status.speedup[0] if status.speedup is not None else None,
-        "ratio_so_far": best / own if best and own and not is_final(record) else None,
-        "age_s": max(0.0, (now - record.created_at).total_seconds()),
-        "created_at": record.created_at.astimezone(UTC).isoformat(timespec="seconds"),
-        "script": record.spec.script,
-        "config": (record.result or {}).get("config"),
-    }
 
 
 @app.command("show", epilog=SHOW_EXAMPLES)

@@ -22,20 +22,27 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from autotune import __version__
-from autotune.service.api import health_routes
+from autotune.service.api import event_routes, health_routes, job_routes, lease_routes, study_routes, worker_routes
+from autotune.service.hub import Hub
 from autotune.service.pages import add_pages
 from autotune.service.problems import add_problem_handlers
 from autotune.service.security import protect
 from autotune.service.service_settings import ServiceSettings
+from autotune.store.job_queue import JobQueue
+from autotune.store.repository import Repository
 
 OPENAPI_PATH = "/v1/openapi.json"
+ROUTERS = (job_routes, event_routes, study_routes, worker_routes, lease_routes, health_routes)
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
     """The application of a server.
 
+    While the application runs, `app.state` has `settings`, `repository` (studies), `queue` (`JobQueue`) and `hub`
+    (`Hub`).
+
     Args:
-        settings: The server's settings; `app.state.settings` keeps them for the routes.
+        settings: The server's settings.
     """
     app = FastAPI(
         title="autotune",
@@ -47,7 +54,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     )
     app.state.settings = settings
     add_problem_handlers(app)
-    app.include_router(health_routes.router)
+    for module in ROUTERS:
+        app.include_router(module.router)
     add_pages(app)
     protect(app, settings)
     return app
@@ -55,4 +63,10 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    yield
+    """Keeps the queue open, and the hub running, while the application runs."""
+    storage = app.state.settings.storage
+    with Repository.open(storage) as repository, JobQueue.open(storage) as queue:
+        app.state.repository, app.state.queue = repository, queue
+        app.state.hub = Hub(queue, lease_ttl_s=app.state.settings.lease_ttl_s)
+        async with app.state.hub.running():
+            yield

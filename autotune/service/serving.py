@@ -1,27 +1,38 @@
-"""Runs the server: binds the address, prints the URL once, and ends gracefully on SIGTERM."""
+"""Runs the server with its worker: binds the address, tells the URL once, and ends gracefully on SIGTERM."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from autotune.errors import HostError
 from autotune.service.app import create_app
+from autotune.service.local_worker import LocalWorker
 from autotune.service.service_settings import ServiceSettings
 
-SHUTDOWN_S = 5
+SHUTDOWN_S = 3
 """Longest time for open requests after SIGTERM, in seconds."""
 
 
-def serve(settings: ServiceSettings, port: int, *, on_listening: Callable[[str], None]) -> None:
+def serve(
+    settings: ServiceSettings,
+    port: int,
+    *,
+    on_listening: Callable[[FastAPI, str], None],
+    worker_of: Callable[[str], LocalWorker] | None,
+) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Args:
         settings: The server's settings.
         port: Port to listen on; 0 = any free port.
-        on_listening: Called once with the base URL, as soon as the address is bound.
+        on_listening: Called once with the application and the base URL, as soon as the address is bound.
+        worker_of: Makes the worker of this machine from the base URL; None = no worker.
 
     Raises:
         HostError: The address is in use or does not exist.
@@ -36,9 +47,43 @@ def serve(settings: ServiceSettings, port: int, *, on_listening: Callable[[str],
         proxy_headers=False,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
-    on_listening(_base_url(settings.host, listener.getsockname()[1]))
+    url = _base_url(settings.host, listener.getsockname()[1])
+    on_listening(app, url)
     with listener:
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config, app, worker_of(url) if worker_of is not None else None).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """A server that drains its worker before it stops listening."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, worker: LocalWorker | None) -> None:
+        super().__init__(config)
+        self._app, self._worker = app, worker
+        self._is_ending = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to serve, and starts the worker."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        if self._worker is not None and not self.should_exit:
+            self._tasks.append(asyncio.create_task(self._worker.keep_running()))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ends gracefully at the first signal, and at once at the second."""
+        if self._is_ending:
+            if self._worker is not None:
+                self._worker.kill()
+            self.force_exit = self.should_exit = True
+            return
+        self._is_ending = True
+        self._loop.call_soon_threadsafe(lambda: self._tasks.append(asyncio.create_task(self._end())))
+
+    async def _end(self) -> None:
+        if self._worker is not None:
+            await self._worker.drain()
+        self._app.state.hub.close()
+        self.should_exit = True
 
 
 def _bound(host: str, port: int) -> socket.socket:

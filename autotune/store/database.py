@@ -94,6 +94,24 @@ class Database:
 
         return (patience or self._patience).attempt(run, may_pass)
 
+    def change(self, operation: Callable[[Connection], T]) -> T:
+        """The result of the operation, done in one commit; runs twice if the answer to a commit is lost.
+
+        Raises:
+            StoreError: The database failed, or was away for too long.
+        """
+
+        def run() -> T:
+            with transaction(self._engine) as connection:
+                return operation(connection)
+
+        return self._patience.attempt(run, may_pass)
+
+    def make_tables(self, make: Callable[[Connection], None]) -> None:
+        """Runs a function that makes missing tables, while no other process makes tables."""
+        with tables.only_migrator(self._engine), transaction(self._engine) as connection:
+            make(connection)
+
     def update_study(self, name: str, values: dict[str, Any]) -> None:
         """Writes columns of the study."""
         table = tables.studies

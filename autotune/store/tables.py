@@ -48,9 +48,9 @@ _LOCK_NAME = "autotune_schema"
 _LOCK_KEY = 0x6175746F74756E65  # "autotune" in ASCII; number of PostgreSQL's advisory lock
 
 # MySQL's TEXT ends at 64 KiB; the raw blocks of one trial need more.
-_LongText = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
-_Moment = String(40)
-_OPTIONS: dict[str, Any] = {
+LongText = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+Moment = String(40)
+TABLE_OPTIONS: dict[str, Any] = {
     f"{dialect}_{option}": value
     for dialect in ("mysql", "mariadb")
     for option, value in (("engine", "InnoDB"), ("charset", "utf8mb4"))
@@ -59,7 +59,7 @@ _OPTIONS: dict[str, Any] = {
 metadata = MetaData()
 
 schema_version = Table(
-    "autotune_schema", metadata, Column("version", Integer, primary_key=True, autoincrement=False), **_OPTIONS
+    "autotune_schema", metadata, Column("version", Integer, primary_key=True, autoincrement=False), **TABLE_OPTIONS
 )
 
 studies = Table(
@@ -67,18 +67,18 @@ studies = Table(
     metadata,
     Column("study_id", Integer, primary_key=True),
     Column("name", String(MAX_NAME_LENGTH), nullable=False, unique=True),
-    Column("created_at", _Moment, nullable=False),
+    Column("created_at", Moment, nullable=False),
     Column("status", String(64), nullable=False),
-    Column("spec", _LongText, nullable=False),
-    Column("fingerprint", _LongText, nullable=False),
+    Column("spec", LongText, nullable=False),
+    Column("fingerprint", LongText, nullable=False),
     Column("memory_cap_bytes", BigInteger),
-    Column("facts", _LongText),
-    Column("natural_settings", _LongText),
-    Column("refused", _LongText, nullable=False),
-    Column("layer_folder", _LongText, nullable=False),
+    Column("facts", LongText),
+    Column("natural_settings", LongText),
+    Column("refused", LongText, nullable=False),
+    Column("layer_folder", LongText, nullable=False),
     Column("spent_s", Double, nullable=False),
-    Column("result", _LongText),
-    **_OPTIONS,
+    Column("result", LongText),
+    **TABLE_OPTIONS,
 )
 
 
@@ -91,20 +91,20 @@ trials = Table(
     metadata,
     _study_column(),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("stage", _LongText, nullable=False),
+    Column("stage", LongText, nullable=False),
     Column("outcome", String(64), nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("optuna_told", Boolean, nullable=False),
-    Column("started_at", _Moment, nullable=False),
-    Column("finished_at", _Moment, nullable=False),
-    Column("settings", _LongText, nullable=False),
-    Column("result", _LongText, nullable=False),
-    Column("environment", _LongText, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("finished_at", Moment, nullable=False),
+    Column("settings", LongText, nullable=False),
+    Column("result", LongText, nullable=False),
+    Column("environment", LongText, nullable=False),
     # Rate from `result` for trials measured in full, otherwise NULL; for the search of the fastest trial.
     Column("samples_per_second", Double),
     # All columns in a list of studies, so that listing does not read 10,000 results.
     Index("autotune_trials_by_rate", "study_id", "outcome", "samples_per_second", "number"),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 finals = Table(
@@ -113,10 +113,10 @@ finals = Table(
     _study_column(),
     Column("round", Integer, primary_key=True, autoincrement=False),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("finished_at", _Moment, nullable=False),
-    Column("settings", _LongText, nullable=False),
-    Column("result", _LongText, nullable=False),
-    **_OPTIONS,
+    Column("finished_at", Moment, nullable=False),
+    Column("settings", LongText, nullable=False),
+    Column("result", LongText, nullable=False),
+    **TABLE_OPTIONS,
 )
 
 leases = Table(
@@ -129,8 +129,8 @@ leases = Table(
     Column("boot_id", String(255), nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("start_ticks", BigInteger),
-    Column("heartbeat_at", _Moment, nullable=False),
-    **_OPTIONS,
+    Column("heartbeat_at", Moment, nullable=False),
+    **TABLE_OPTIONS,
 )
 
 
@@ -236,7 +236,7 @@ def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS, *, may
     if version == newest:
         return
     _check_ours(engine, may_make=may_make)
-    with _only_migrator(engine):
+    with only_migrator(engine):
         while version != newest:
             with transaction(engine) as connection:
                 # Read again: another process may have been here first.
@@ -260,7 +260,7 @@ def _read_version(connection: Connection) -> int | None:
 
 
 @contextmanager
-def _only_migrator(engine: Engine) -> Iterator[None]:
+def only_migrator(engine: Engine) -> Iterator[None]:
     """Keeps a second process from migrating the same database on a server; SQLite's transactions need no such lock."""
     lock, unlock = {
         "postgresql": (f"SELECT pg_advisory_lock({_LOCK_KEY})", f"SELECT pg_advisory_unlock({_LOCK_KEY})"),

@@ -82,6 +82,12 @@ def what_differs(record: StudyRecord) -> tuple[str, ...]:
     )
 
 
+def differences(record: StudyRecord, other: StudyRecord) -> tuple[str, ...]:
+    """Names of the parts in which resumes of two studies differ."""
+    mine, others = _followed(record), _followed(other)
+    return tuple(name for name, text in mine.items() if others[name] != text)
+
+
 def is_known(record: StudyRecord) -> bool:
     """Whether this user has started or agreed to any version of a study with this name in this database."""
     return bool(read_state(_KIND, _place(record)))

@@ -75,6 +75,8 @@ class SearchOption:
     has_variable: bool = True
     """False for code to run, tables and lists."""
     in_python: bool = True
+    in_job: bool = True
+    """False for options that a job of the service may not hold: commands, places, and less protection."""
     about_script: bool = False
     """In a study file, the value describes the file's own script and does not hold for another script."""
     spec_field: str | None = None
@@ -118,6 +120,7 @@ def _absolute_paths(paths: list[str], cwd: Path) -> tuple[str, ...]:
 OPTIONS = (
     SearchOption(
         name="script",
+        in_job=False,
         kind=Kind.PATH,
         help="The training script; its own arguments follow --.",
         metavar="SCRIPT",
@@ -128,6 +131,7 @@ OPTIONS = (
     ),
     SearchOption(
         name="module",
+        in_job=False,
         kind=Kind.TEXT,
         help="The script as a module, as after `python -m`.",
         metavar="MODULE",
@@ -138,6 +142,7 @@ OPTIONS = (
     ),
     SearchOption(
         name="command",
+        in_job=False,
         kind=Kind.COMMAND,
         help="A whole command in place of a script, such as torchrun --nproc-per-node 2 train.py.",
         without_flag="after --",
@@ -146,6 +151,7 @@ OPTIONS = (
     ),
     SearchOption(
         name="args",
+        in_job=False,
         kind=Kind.WORDS,
         help="Arguments of the script.",
         unsaid="none",
@@ -177,6 +183,7 @@ OPTIONS = (
     ),
     SearchOption(
         name="study_file",
+        in_job=False,
         kind=Kind.PATH,
         help="Read this instead of ./study.toml.",
         metavar="PATH",
@@ -185,6 +192,7 @@ OPTIONS = (
     ),
     SearchOption(
         name="storage",
+        in_job=False,
         kind=Kind.DATABASE,
         help="Database: a path, or a URL such as postgresql://user@host/database.",
         default="studies/autotune.db",
@@ -296,6 +304,7 @@ OPTIONS = (
     ),
     SearchOption(
         name="out",
+        in_job=False,
         kind=Kind.PATH,
         help="Where the config goes.",
         default=DEFAULT_CONFIG,
@@ -305,7 +314,12 @@ OPTIONS = (
         leads_outside=lambda path, origin: not origin.has_file(path),
     ),
     SearchOption(
-        name="force", kind=Kind.SWITCH, help="Overwrite whatever is at --out.", verbs=SEARCH, spec_field="force"
+        name="force",
+        in_job=False,
+        kind=Kind.SWITCH,
+        help="Overwrite whatever is at --out.",
+        verbs=SEARCH,
+        spec_field="force",
     ),
     SearchOption(
         name="seed",
@@ -362,6 +376,7 @@ OPTIONS = (
     ),
     SearchOption(
         name="unprotected",
+        in_job=False,
         kind=Kind.SWITCH,
         help="Go on where nothing protects your files; what trials change there is named.",
         verbs=(*TRYING, "resume"),
@@ -384,6 +399,7 @@ OPTIONS = (
     ),
     SearchOption(
         name="writable",
+        in_job=False,
         kind=Kind.PATHS,
         help="Let trials write there for real, and overwrite. Repeatable.",
         unsaid="none",
@@ -395,6 +411,8 @@ OPTIONS = (
         leads_outside=lambda paths, origin: bool(paths),
     ),
 )
+IN_JOB = tuple(option for option in OPTIONS if option.in_job)
+"""Options of a job of the service."""
 BY_NAME = {option.name: option for option in OPTIONS}
 KEYS = tuple(option.name for option in OPTIONS if option.is_key)
 """Keys of a study file."""

@@ -53,7 +53,8 @@ MAY_IMPORT = {
     "diagnose": BASE | {"space", "sandbox", "verdict", "runner", "study"},
     "lab": BASE | {"space", "study_file", "sandbox", "runner", "search", "store", "study", "__init__"},
     "client": {"errors", "user_state"},
-    "service": BASE | {"client", "space", "study_file", "study", "report", "emit", "store", "__init__"},
+    "service": BASE
+    | {"client", "space", "study_file", "study", "sandbox", "runner", "report", "emit", "store", "__init__"},
     "cli": BASE
     | {"space", "study_file", "study", "diagnose", "lab", "report", "emit", "store", "storage"}
     | {"client", "service", "__init__"},

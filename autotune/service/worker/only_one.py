@@ -1,0 +1,40 @@
+"""Keeps a second worker of the same name off this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from autotune.errors import UsageError
+from autotune.user_state import state_folder
+
+
+@contextmanager
+def only_one(name: str) -> Iterator[None]:
+    """Holds a lock with the name inside the block; the kernel drops the lock with the process.
+
+    Raises:
+        UsageError: Another process of this user holds the lock.
+    """
+    state = state_folder()
+    if state is None:
+        yield
+        return
+    folder = state / "workers"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            worker = name.rpartition(" ")[2]
+            raise UsageError(
+                f"Worker {worker!r} runs on this machine already.", "Give this one another --slot or --name."
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)

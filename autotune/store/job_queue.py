@@ -1,0 +1,408 @@
+"""The queue of the service in one database: jobs, their events, workers and leases."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import Connection, RowMapping, func, insert, select, update
+
+from autotune.errors import StudyExistsError, StudyNotFoundError
+from autotune.store import job_leases, job_workers
+from autotune.store.database import Database
+from autotune.store.job_records import (
+    JobRecord,
+    JobRequest,
+    JobStatus,
+    LeaseEnd,
+    LeaseRecord,
+    LeaseState,
+    Order,
+    Wish,
+    WorkerRecord,
+    WorkerStatus,
+)
+from autotune.store.job_rows import job_from_row, lease_from_row, worker_from_row
+from autotune.store.job_tables import events, jobs, make_missing, queue, workers
+from autotune.store.job_tables import job_leases as leases_table
+from autotune.store.retry import Patience
+from autotune.store.rows import moment_to_text, to_json
+from autotune.store.url import sqlite_path
+
+T = TypeVar("T")
+_SHORT = [column for column in jobs.c if column.name not in ("document", "config", "progress")]
+
+
+class JobQueue:
+    """Jobs, workers and leases in one database. Every write is one commit; several servers may share the database.
+
+    Operations wait a bounded time for a locked or lost database, then raise StoreError. Several threads may call
+    methods at once. Close the queue after use, or use the queue as a context manager.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # SQLite lets waiting writers sleep between attempts; threads of one process wait in order instead.
+        self._turn: AbstractContextManager[Any] = threading.Lock() if sqlite_path(database.url) else nullcontext()
+
+    @classmethod
+    def open(cls, url: str, *, patience: Patience | None = None) -> Self:
+        """The queue in the database; missing tables are made.
+
+        Args:
+            url: Result of `resolve_url`.
+            patience: Limits on waiting for a locked or lost database; None = 90 s.
+
+        Raises:
+            StoreError: The database cannot be reached, read or written, or the driver is missing.
+            SchemaVersionError: A newer release wrote the database.
+        """
+        database = Database.open(url, must_exist=False, patience=patience or Patience())
+        try:
+            database.make_tables(make_missing)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    def close(self) -> None:
+        """Closes all connections; no method may be called afterwards."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def num_changes(self) -> int:
+        """Number of changes of the queue so far, by all servers; events do not count."""
+        return self._database.read(lambda connection: int(connection.execute(select(queue.c.changes)).scalar_one()))
+
+    def _change(self, operation: Callable[[Connection], T], is_change: Callable[[T], bool] = lambda _: True) -> T:
+        """Changes the queue under its lock: changes of all servers happen one after another.
+
+        Args:
+            operation: Reads and writes.
+            is_change: Whether a result of the operation is a change for others to see.
+        """
+
+        def run(connection: Connection) -> T:
+            connection.execute(update(queue).values(changes=queue.c.changes))  # locks the row
+            result = operation(connection)
+            if is_change(result):
+                connection.execute(update(queue).values(changes=queue.c.changes + 1))
+            return result
+
+        return self._write(run)
+
+    def _write(self, operation: Callable[[Connection], T]) -> T:
+        with self._turn:
+            return self._database.change(operation)
+
+    # Jobs
+
+    def submit(
+        self, request: JobRequest, *, now: datetime, key: str | None = None, digest: str = ""
+    ) -> tuple[JobRecord, bool]:
+        """The new job, and True; for a repeated request the job of the first request, and False.
+
+        Args:
+            request: A checked request.
+            now: The present moment.
+            key: Idempotency key; None = every request is new.
+            digest: Digest of the request's body; a repeated key must come with an equal digest.
+
+        Raises:
+            StudyExistsError: The key belongs to another request, or an unfinished job has the study's name.
+        """
+        job_id = secrets.token_hex(6)
+        request = replace(request, study=request.study.replace("{id}", job_id))
+
+        def add(connection: Connection) -> tuple[JobRecord, bool]:
+            known = _job_with_key(connection, key)
+            if known is not None:
+                if known["request_digest"] != digest:
+                    raise StudyExistsError(
+                        f"The idempotency key {key!r} belongs to another request.", "Use a new key for a new job."
+                    )
+                return job_from_row(known), False
+            _check_study_is_free(connection, request.study)
+            row = _new_row(request, job_id, now)
+            connection.execute(insert(jobs).values(**row, idempotency_key=key, request_digest=digest))
+            job = _job(connection, job_id)
+            job_leases.tell_status(connection, job, now=now)
+            return job, True
+
+        return self._change(add)
+
+    def job(self, job_id: str) -> JobRecord:
+        """The job.
+
+        Raises:
+            StudyNotFoundError: The queue has no such job.
+        """
+        return self._database.read(lambda connection: _job(connection, job_id))
+
+    def jobs(
+        self,
+        *,
+        statuses: Sequence[JobStatus] = (),
+        before: int | None = None,
+        limit: int = 100,
+    ) -> tuple[JobRecord, ...]:
+        """Jobs without documents, the newest first.
+
+        Args:
+            statuses: Only jobs in these states; empty = all.
+            before: Only jobs with a smaller number; None = from the newest.
+            limit: Most jobs.
+        """
+        query = select(*_SHORT).order_by(jobs.c.number.desc()).limit(limit)
+        if statuses:
+            query = query.where(jobs.c.status.in_([status.value for status in statuses]))
+        if before is not None:
+            query = query.where(jobs.c.number < before)
+
+        def read(connection: Connection) -> tuple[JobRecord, ...]:
+            return tuple(job_from_row(row) for row in connection.execute(query).mappings())
+
+        return self._database.read(read)
+
+    def job_ids(self, numbers: Sequence[int]) -> dict[int, str]:
+        """Ids of jobs by number."""
+        query = select(jobs.c.number, jobs.c.job_id).where(jobs.c.number.in_(list(numbers)))
+        return self._database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query).all()})
+
+    def num_jobs(self) -> dict[JobStatus, int]:
+        """Number of jobs by state."""
+        query = select(jobs.c.status, func.count()).group_by(jobs.c.status)
+        return self._database.read(
+            lambda connection: {JobStatus(status): num for status, num in connection.execute(query).all()}
+        )
+
+    def config_of(self, study: str) -> str | None:
+        """The tuned config of the newest finished job of the study; None without."""
+        query = select(jobs.c.config).where(jobs.c.study == study, jobs.c.config.is_not(None))
+        newest = query.order_by(jobs.c.number.desc()).limit(1)
+        return self._database.read(lambda connection: connection.execute(newest).scalar())
+
+    def want(self, job_id: str, wish: Wish, *, now: datetime) -> JobRecord:
+        """The job after a wish of the user: a queued job changes its state at once, a running job by its worker.
+
+        Raises:
+            StudyNotFoundError: The queue has no such job.
+            StudyExistsError: The job is in a state without such a change.
+        """
+
+        def change(connection: Connection) -> JobRecord:
+            job = _job(connection, job_id)
+            job_leases.apply_wish(connection, job, wish, now=now)
+            return _job(connection, job_id)
+
+        return self._change(change)
+
+    def resume(self, job_id: str, *, now: datetime) -> JobRecord:
+        """The job, queued again after a pause or a stop.
+
+        Raises:
+            StudyNotFoundError: The queue has no such job.
+            StudyExistsError: The job is neither paused nor stopped.
+        """
+
+        def change(connection: Connection) -> JobRecord:
+            job_leases.requeue(connection, _job(connection, job_id), now=now)
+            return _job(connection, job_id)
+
+        return self._change(change)
+
+    # Events
+
+    def events(self, number: int, *, after: int = 0, limit: int = 500) -> tuple[tuple[int, str], ...]:
+        """(id, JSON text) of the job's events with larger ids, in order."""
+        query = select(events.c.event_id, events.c.document).where(events.c.number == number, events.c.event_id > after)
+        ordered = query.order_by(events.c.event_id).limit(limit)
+
+        def read(connection: Connection) -> tuple[tuple[int, str], ...]:
+            return tuple((event_id, document) for event_id, document in connection.execute(ordered).all())
+
+        return self._database.read(read)
+
+    def heads(self, numbers: Sequence[int]) -> dict[int, tuple[int, str, str | None]]:
+        """Number of events, state and latest progress (JSON text) of each job, by number of the job."""
+        query = select(jobs.c.number, jobs.c.num_events, jobs.c.status, jobs.c.progress)
+
+        def read(connection: Connection) -> dict[int, tuple[int, str, str | None]]:
+            rows = connection.execute(query.where(jobs.c.number.in_(list(numbers)))).all()
+            return {number: (num, status, progress) for number, num, status, progress in rows}
+
+        return self._database.read(read)
+
+    # Workers
+
+    def register(self, worker: WorkerRecord) -> WorkerRecord:
+        """The worker as stored: a known worker keeps its state, and its earlier process loses the right to speak."""
+        return self._change(lambda connection: job_workers.register(connection, worker))
+
+    def workers(self) -> tuple[WorkerRecord, ...]:
+        """All workers, by name."""
+        query = select(workers).order_by(workers.c.worker_id)
+        return self._database.read(
+            lambda connection: tuple(worker_from_row(row) for row in connection.execute(query).mappings())
+        )
+
+    def set_worker_status(self, worker_id: str, status: WorkerStatus, reason: str = "") -> WorkerRecord:
+        """The worker in the new state; READY forgives earlier failures.
+
+        Raises:
+            StudyNotFoundError: The queue has no such worker.
+        """
+        return self._change(lambda connection: job_workers.set_status(connection, worker_id, status, reason))
+
+    def has_open_jobs(self) -> bool:
+        """Whether a job waits for a worker, or has room for a further machine."""
+        return self._database.read(job_leases.has_open_jobs)
+
+    def see(self, worker_ids: Sequence[str], *, now: datetime) -> None:
+        """Notes signs of life of workers without a lease."""
+        statement = update(workers).where(workers.c.worker_id.in_(list(worker_ids)))
+        self._write(lambda connection: connection.execute(statement.values(seen_at=moment_to_text(now))))
+
+    # Leases
+
+    def grant(
+        self, worker_id: str, session: str, *, now: datetime, alive_s: float
+    ) -> tuple[LeaseRecord, JobRecord] | None:
+        """The worker's lease with the job: the held lease if there is one, else a new lease; None without work.
+
+        Args:
+            worker_id: The worker.
+            session: Process of the worker.
+            now: The present moment.
+            alive_s: Longest time since the last sign of life of a worker that counts as alive, in seconds.
+
+        Raises:
+            StudyNotFoundError: The queue has no such worker.
+            StudyExistsError: A later process of the same worker has registered.
+        """
+        return self._change(
+            lambda connection: job_leases.grant(connection, worker_id, session, now=now, alive_s=alive_s),
+            lambda found: found is not None,
+        )
+
+    def heartbeat(
+        self,
+        lease_id: str,
+        fence: int,
+        *,
+        now: datetime,
+        first_event: int = 0,
+        new_events: Sequence[str] = (),
+        progress: str | None = None,
+    ) -> tuple[Order, int]:
+        """The order for the worker, and the number of events received for this lease so far.
+
+        Args:
+            lease_id: The lease.
+            fence: Fence of the lease.
+            now: The present moment.
+            first_event: Number of events of this lease before the new events; events received before are skipped.
+            new_events: JSON texts of events.
+            progress: JSON text of the latest progress; None = unchanged.
+
+        Raises:
+            StudyNotFoundError: There is no such lease.
+            LeaseLostError: The lease belongs to another worker or fence, or has ended.
+        """
+
+        def beat(connection: Connection) -> tuple[Order, int]:
+            return job_leases.heartbeat(
+                connection, lease_id, fence, now=now, first_event=first_event, new_events=new_events, progress=progress
+            )
+
+        return self._write(beat)
+
+    def complete(self, lease_id: str, fence: int, end: LeaseEnd, *, now: datetime, alive_s: float) -> bool:
+        """Whether the end counts. A late end, by an older fence, is kept as evidence and does not count.
+
+        Raises:
+            StudyNotFoundError: There is no such lease.
+        """
+        return self._change(
+            lambda connection: job_leases.complete(connection, lease_id, fence, end, now=now, alive_s=alive_s)
+        )
+
+    def expire(self, *, seen_before: datetime, now: datetime) -> int:
+        """Ends all leases without a sign of life since a moment, and queues their jobs again; the number of leases."""
+        query = select(leases_table.c.lease_id).where(
+            leases_table.c.state == LeaseState.HELD.value,
+            leases_table.c.heartbeat_at < moment_to_text(seen_before),
+        )
+        silent = self._database.read(lambda connection: connection.execute(query.limit(1)).scalar())
+        if silent is None:
+            return 0
+        return self._change(lambda connection: job_leases.expire(connection, seen_before=seen_before, now=now))
+
+    def leases(self, *, number: int | None = None, state: LeaseState | None = None) -> tuple[LeaseRecord, ...]:
+        """Leases in the order of grants, of one job or in one state."""
+        query = select(leases_table).order_by(leases_table.c.lease_number)
+        if number is not None:
+            query = query.where(leases_table.c.number == number)
+        if state is not None:
+            query = query.where(leases_table.c.state == state.value)
+        return self._database.read(
+            lambda connection: tuple(lease_from_row(row) for row in connection.execute(query).mappings())
+        )
+
+    def late_results(self) -> tuple[tuple[str, int, dict[str, Any]], ...]:
+        """(lease, fence, document) of all late results."""
+        return self._database.read(job_leases.late_results_in)
+
+
+def _job(connection: Connection, job_id: str) -> JobRecord:
+    row = connection.execute(select(jobs).where(jobs.c.job_id == job_id)).mappings().one_or_none()
+    if row is None:
+        raise StudyNotFoundError(f"There is no job {job_id!r}.", "See the list: autotune jobs")
+    return job_from_row(row)
+
+
+def _job_with_key(connection: Connection, key: str | None) -> RowMapping | None:
+    if key is None:
+        return None
+    return connection.execute(select(jobs).where(jobs.c.idempotency_key == key)).mappings().one_or_none()
+
+
+def _check_study_is_free(connection: Connection, study: str) -> None:
+    query = select(jobs.c.job_id).where(jobs.c.study == study).limit(1)
+    holder = connection.execute(query).scalar()
+    if holder is not None:
+        raise StudyExistsError(
+            f"Job {holder} has the study {study!r} already.", "Resume that job, or give another name with --study."
+        )
+
+
+def _new_row(request: JobRequest, job_id: str, now: datetime) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "created_at": moment_to_text(now),
+        "study": request.study,
+        "project": request.project,
+        "script": request.script,
+        "args": to_json(list(request.args)),
+        "options": to_json(dict(request.options)),
+        "machines": request.machines,
+        "status": JobStatus.QUEUED.value,
+        "wanted": Wish.NOTHING.value,
+        "fence": 0,
+        "is_shareable": False,
+        "num_losses": 0,
+        "num_events": 0,
+    }
