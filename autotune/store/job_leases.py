@@ -201,9 +201,8 @@ def _new_lease(
     }
     started = {} if job.started_at is not None else {"started_at": moment}
     _set(connection, job, **values, **started)
-    job = job_with(connection, job.number)
-    tell_status(connection, job, now=now, worker=worker.worker_id)
-    return lease_with(connection, lease_id), job
+    tell_status(connection, job_with(connection, job.number), now=now, worker=worker.worker_id)
+    return lease_with(connection, lease_id), job_with(connection, job.number)
 
 
 def _next_fence(connection: Connection, job: JobRecord) -> int:

@@ -138,9 +138,8 @@ class JobQueue:
             _check_study_is_free(connection, request.study)
             row = _new_row(request, job_id, now)
             connection.execute(insert(jobs).values(**row, idempotency_key=key, request_digest=digest))
-            job = _job(connection, job_id)
-            job_leases.tell_status(connection, job, now=now)
-            return job, True
+            job_leases.tell_status(connection, _job(connection, job_id), now=now)
+            return _job(connection, job_id), True
 
         return self._change(add)
 
