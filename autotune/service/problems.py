@@ -14,6 +14,7 @@ from autotune.errors import (
     AutotuneError,
     EveryTrialFailedError,
     HostError,
+    LeaseLostError,
     NoFeasibleSettingsError,
     StoreError,
     StudyExistsError,
@@ -25,6 +26,7 @@ MEDIA_TYPE = "application/problem+json"
 _KINDS: tuple[tuple[type[AutotuneError], HTTPStatus, str], ...] = (
     (StudyNotFoundError, HTTPStatus.NOT_FOUND, "not_found"),
     (StudyExistsError, HTTPStatus.CONFLICT, "exists"),
+    (LeaseLostError, HTTPStatus.CONFLICT, "lease_lost"),
     (UsageError, HTTPStatus.UNPROCESSABLE_ENTITY, "usage"),
     (NoFeasibleSettingsError, HTTPStatus.CONFLICT, "no_feasible_settings"),
     (EveryTrialFailedError, HTTPStatus.CONFLICT, "every_trial_failed"),

@@ -129,6 +129,11 @@ class SearchChild:
             progress, self._progress = self._progress, None
             return list(self._events), progress
 
+    @property
+    def has_events(self) -> bool:
+        """Whether the server has not stored all events."""
+        return bool(self._events)
+
     def forget(self, num_events: int) -> None:
         """Drops the first events, which the server has stored."""
         with self._lock:

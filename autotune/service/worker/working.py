@@ -29,6 +29,8 @@ DRAIN_S = 20.0
 """Time for the running trial after SIGTERM, in seconds; then the trial ends at once, and runs again elsewhere."""
 LONGEST_PAUSE_S = 10.0
 EVENTS_AT_ONCE = 200
+EVENT_S = 1.0
+"""Longest delay of an event, in seconds; without events a heartbeat has the pace asked for by the server."""
 ATTEMPTS_TO_RESUME = 3
 """Another machine may change the stored facts between the agreement and the resume."""
 USAGE, INTERRUPTED = 2, 130
@@ -232,7 +234,8 @@ class LeasedRun:
             if code is not None:
                 self._beat(child, is_last=True)
                 return code
-            if time.monotonic() >= self._beaten_at + self._leased.heartbeat_s:
+            pause_s = min(EVENT_S, self._leased.heartbeat_s) if child.has_events else self._leased.heartbeat_s
+            if time.monotonic() >= self._beaten_at + pause_s:
                 self._beat(child)
 
     def _path(self, verb: str) -> str:
