@@ -18,7 +18,7 @@ EXAMPLES = """\b
 Examples:
   autotune serve --project .
   autotune serve --project photos=~/photos --project text=~/text
-  autotune serve --storage postgresql://user@host/database --host 0.0.0.0 --no-worker --project photos=~/photos
+  autotune serve --storage postgresql://user@host/database --host 0.0.0.0 --allow-host tune.lan --no-worker
 """
 
 
@@ -31,6 +31,20 @@ def serve(
     token_file: Annotated[
         Path | None,
         typer.Option("--token-file", metavar="PATH", help="File of the token; made when missing."),
+    ] = None,
+    read_only_token_file: Annotated[
+        Path | None,
+        typer.Option("--read-only-token-file", metavar="PATH", help="File of a token for reading; made when missing."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="A further name of this server in URLs. Repeatable."),
+    ] = None,
+    trust_proxy: Annotated[
+        str, typer.Option("--trust-proxy", metavar="ADDRESS", help="Take the client's address from this reverse proxy.")
+    ] = "",
+    audit_log: Annotated[
+        Path | None, typer.Option("--audit-log", metavar="PATH", help="Write who changed or was refused what.")
     ] = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Run no searches on this machine.")] = False,
     slot: Slot = None,
@@ -60,7 +74,11 @@ def serve(
         storage=resolve_url(storage_in_use(storage), cwd),
         projects=parse_projects(project or [], cwd),
         token=open_token(path),
+        read_only_tokens=(open_token(read_only_token_file),) if read_only_token_file is not None else (),
         host=host,
+        allowed_hosts=tuple(allow_host or ()),
+        trusted_proxy=trust_proxy,
+        audit_log=audit_log,
         lease_ttl_s=parse_seconds(lease_time),
     )
     if not settings.projects and not no_worker:
@@ -70,7 +88,7 @@ def serve(
     run(
         settings,
         port,
-        on_listening=lambda app, url: say(f"Serving at {url}"),
+        on_listening=lambda app, url: say(f"Serving at {app.state.security.browser_url(url)}"),
         worker_of=None if no_worker else lambda url: LocalWorker([f"--server={url}", *words], say),
     )
     return 0

@@ -15,7 +15,14 @@ SCHEMA = 1
 
 def comparison_text(comparison: StudyComparison) -> str:
     """The answer in one sentence, a table of both sides, and the basis of the comparison."""
-    return "\n".join([_answer(comparison), "", _table(comparison), _basis(comparison), ""])
+    answer, rows, basis = comparison_lines(comparison)
+    table = table_text(("", comparison.first.name, comparison.second.name), rows)
+    return "\n".join([answer, "", table, basis, ""])
+
+
+def comparison_lines(comparison: StudyComparison) -> tuple[str, list[tuple[str, str, str]], str]:
+    """The answer in one sentence, the rows of the table, and the basis of the comparison."""
+    return _answer(comparison), _rows(comparison), _basis(comparison)
 
 
 def comparison_document(comparison: StudyComparison) -> dict[str, Any]:
@@ -43,16 +50,16 @@ def _answer(comparison: StudyComparison) -> str:
     return f"{faster} trains {ratio} as many {comparison.first.samples_unit} per second as {slower}."
 
 
-def _table(comparison: StudyComparison) -> str:
-    sides = (comparison.first, comparison.second)
+def _rows(comparison: StudyComparison) -> list[tuple[str, str, str]]:
+    first, second = comparison.first, comparison.second
     rows = [
-        (f"{comparison.first.samples_unit} per second", *(_estimate(side.rate) for side in sides)),
-        ("against its baseline", *(_gain(side.gain) for side in sides)),
-        ("peak memory", *(_memory(side) for side in sides)),
+        (f"{first.samples_unit} per second", _estimate(first.rate), _estimate(second.rate)),
+        ("against its baseline", _gain(first.gain), _gain(second.gain)),
+        ("peak memory", _memory(first), _memory(second)),
     ]
     differences = comparison.first.settings.differences(comparison.second.settings)
     rows += [(name, value_text(here), value_text(there)) for name, (here, there) in differences.items()]
-    return table_text(("", comparison.first.name, comparison.second.name), rows)
+    return rows
 
 
 def _basis(comparison: StudyComparison) -> str:

@@ -46,9 +46,13 @@ def page(view: StudyView, scripts: Sequence[str] = ()) -> str:
         _style(),
     )
     figures = interactive_figures(view.figures, scripts) if scripts and view.figures else ()
-    body = element("body", *_top(view), *_pictures(view), *figures, *_tables(view), *_circumstances(view))
-    root = element("html", head, body, lang="en")
+    root = element("html", head, element("body", *content(view, tuple(figures))), lang="en")
     return f"<!DOCTYPE html>\n{MARK}\n" + tostring(root, encoding="unicode", method="html") + "\n"
+
+
+def content(view: StudyView, figures: Sequence[Element] = ()) -> Iterator[Element]:
+    """The parts of the page's body, which need the style sheet `page.css`; `figures` follow our own pictures."""
+    yield from (*_top(view), *_pictures(view), *figures, *_tables(view), *_circumstances(view))
 
 
 def _style() -> Element:

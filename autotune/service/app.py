@@ -11,7 +11,8 @@
 | `/v1/openapi.json` | FastAPI | the description of the API |
 | `/`, `/jobs`, ... | `pages/` | pages for browsers |
 
-`security.protect` wraps the whole application, so every route is behind the same door.
+`security.door.Door` wraps the whole application, so every route is behind the same door; `pages/outside.py` has the few
+routes in front of the door.
 """
 
 from __future__ import annotations
@@ -24,22 +25,24 @@ from fastapi import FastAPI
 from autotune import __version__
 from autotune.service.api import event_routes, health_routes, job_routes, lease_routes, study_routes, worker_routes
 from autotune.service.hub import Hub
-from autotune.service.pages import add_pages
+from autotune.service.pages import dashboard_pages, job_pages, study_pages, submit_page, worker_pages
+from autotune.service.pages.outside import outside_routes
 from autotune.service.problems import add_problem_handlers
-from autotune.service.security import protect
+from autotune.service.security.door import Door, open_security
 from autotune.service.service_settings import ServiceSettings
 from autotune.store.job_queue import JobQueue
 from autotune.store.repository import Repository
 
 OPENAPI_PATH = "/v1/openapi.json"
 ROUTERS = (job_routes, event_routes, study_routes, worker_routes, lease_routes, health_routes)
+PAGES = (job_pages, study_pages, worker_pages, submit_page, dashboard_pages)
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
     """The application of a server.
 
-    While the application runs, `app.state` has `settings`, `repository` (studies), `queue` (`JobQueue`) and `hub`
-    (`Hub`).
+    While the application runs, `app.state` has `settings`, `repository` (studies), `queue` (`JobQueue`) `hub`
+    (`Hub`) and `security` (`Security`).
 
     Args:
         settings: The server's settings.
@@ -56,8 +59,10 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     add_problem_handlers(app)
     for module in ROUTERS:
         app.include_router(module.router)
-    add_pages(app)
-    protect(app, settings)
+    for module in PAGES:
+        app.include_router(module.router)
+    security = app.state.security = open_security(settings)
+    app.add_middleware(Door, outside=outside_routes(security), security=security)
     return app
 
 

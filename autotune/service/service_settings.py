@@ -26,5 +26,9 @@ class ServiceSettings:
     """Address to listen on."""
     allowed_hosts: tuple[str, ...] = ()
     """Further legal names in the header Host, beside the names of this machine's loopback and `host`."""
+    trusted_proxy: str = ""
+    """Address of a reverse proxy with trusted X-Forwarded headers; empty = none."""
+    audit_log: Path | None = None
+    """File of the audit log; None = no audit log."""
     lease_ttl_s: float = field(default=30.0)
     """Time without a heartbeat after which a lease is lost, in seconds."""

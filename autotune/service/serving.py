@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from autotune.errors import HostError
 from autotune.service.app import create_app
 from autotune.service.local_worker import LocalWorker
+from autotune.service.security.slow_clients import MAX_CONNECTIONS, BoundedProtocol
 from autotune.service.service_settings import ServiceSettings
 
 SHUTDOWN_S = 3
@@ -44,7 +45,11 @@ def serve(
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(settings.trusted_proxy),
+        forwarded_allow_ips=settings.trusted_proxy,
+        http=BoundedProtocol,
+        ws="none",
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
     url = _base_url(settings.host, listener.getsockname()[1])
@@ -99,5 +104,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _base_url(host: str, port: int) -> str:
+    # Every address of the machine: the URL names the one that always works here.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}"

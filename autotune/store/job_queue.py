@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -180,6 +181,16 @@ class JobQueue:
         """Ids of jobs by number."""
         query = select(jobs.c.number, jobs.c.job_id).where(jobs.c.number.in_(list(numbers)))
         return self._database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query).all()})
+
+    def documents(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """The document of `search --json` of each job with one, by number of the job."""
+        query = select(jobs.c.number, jobs.c.document).where(jobs.c.document.is_not(None))
+
+        def read(connection: Connection) -> dict[int, dict[str, Any]]:
+            rows = connection.execute(query.where(jobs.c.number.in_(list(numbers)))).all()
+            return {number: json.loads(document) for number, document in rows}
+
+        return self._database.read(read)
 
     def num_jobs(self) -> dict[JobStatus, int]:
         """Number of jobs by state."""

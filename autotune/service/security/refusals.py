@@ -1,0 +1,28 @@
+"""Refusals of the door: a problem+json document for programs, a short page for browsers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from starlette.responses import Response
+
+from autotune.service.problems import problem_response
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalError(Exception):
+    """A request that the door turns away."""
+
+    status: HTTPStatus
+    detail: str
+    """One sentence with the reason; never a part of a secret."""
+    headers: tuple[tuple[str, str], ...] = ()
+    is_logged: bool = True
+    """False for failures above the limit, so that nobody can fill the audit log."""
+
+    def response(self) -> Response:
+        """The answer as problem+json."""
+        response = problem_response(self.status, self.status.name.lower(), self.detail)
+        response.headers.update(dict(self.headers))
+        return response

@@ -1,0 +1,103 @@
+"""Signs browsers in: by the printed URL with its one-time token, or by a token typed into a form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from autotune.service.security.door import CALLER, LOGIN, Security, failed_token
+from autotune.service.security.refusals import RefusalError
+from autotune.service.security.sessions import SESSION_SECONDS, cookie_name
+from autotune.service.security.tokens import Caller
+
+LOGOUT = "/logout"
+Page = Callable[..., Response]
+"""Renders the page of the sign-in: (request, status, **values)."""
+
+
+def sign_in_routes(security: Security, page: Page) -> list[Route]:
+    """The routes `/login` and `/logout`.
+
+    Args:
+        security: What the door knows.
+        page: Renders the sign-in page with the values `signed_in`, `problem`.
+    """
+
+    async def show(request: Request) -> Response:
+        token = request.query_params.get("once")
+        if token is None:
+            return page(request, HTTPStatus.OK, signed_in=request.scope[CALLER] is not None)
+        caller = security.one_time.redeem(token)
+        if caller is None:
+            refusal = failed_token(security, _address(request))
+            _log(security, request, None, refusal.status, "The one-time token was used before, or is too old.")
+            return _refused(page, request, refusal, "This link was used before, or is too old.")
+        return _welcome(security, request, caller, page)
+
+    async def enter(request: Request) -> Response:
+        fields = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=4)
+        caller = security.book.caller_of(fields.get("token", [""])[0].strip())
+        if caller is None:
+            return _refused(page, request, failed_token(security, _address(request)), "This token is not valid.")
+        return _welcome(security, request, caller, page)
+
+    async def leave(request: Request) -> Response:
+        response = RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
+        response.delete_cookie(cookie_name(request.headers["host"]), httponly=True, samesite="strict")
+        return response
+
+    return [
+        Route(LOGIN, show, methods=["GET"], name="login"),
+        Route(LOGIN, enter, methods=["POST"], name="login_enter"),
+        Route(LOGOUT, leave, methods=["POST"], name="logout"),
+    ]
+
+
+def _welcome(security: Security, request: Request, caller: Caller, page: Page) -> Response:
+    """A page that leads on by itself.
+
+    A redirect would not do: after a click in another site's page, browsers count the redirect as that site's and keep
+    a strict cookie back.
+    """
+    _log(security, request, caller, HTTPStatus.OK, "signed in")
+    response = page(request, HTTPStatus.OK, signed_in=True)
+    response.set_cookie(
+        cookie_name(request.headers["host"]),
+        security.sessions.start(caller),
+        max_age=SESSION_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.scope["scheme"] == "https",
+    )
+    return response
+
+
+def _refused(page: Page, request: Request, refusal: RefusalError, problem: str) -> Response:
+    words = problem if refusal.status is HTTPStatus.UNAUTHORIZED else refusal.detail
+    response = page(request, refusal.status, signed_in=False, problem=words)
+    for name, value in refusal.headers:
+        if name != "WWW-Authenticate":  # browsers would ask for a password
+            response.headers[name] = value
+    return response
+
+
+def _log(security: Security, request: Request, caller: Caller | None, status: int, reason: str) -> None:
+    security.audit.write(
+        address=_address(request),
+        caller=caller.name if caller is not None else "",
+        method=request.method,
+        path=request.scope["path"],
+        status=status,
+        reason=reason,
+    )
+
+
+def _address(request: Request) -> str:
+    client: Any = request.scope.get("client") or ("", 0)
+    return str(client[0])
