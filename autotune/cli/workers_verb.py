@@ -1,0 +1,103 @@
+"""`autotune workers`: engines that own machines place workers of the service there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.place import working_directory
+from autotune.cli.server_options import Slot, Unprotected
+
+RAY_EXAMPLES = """\b
+Examples:
+  autotune workers ray --address auto --server http://head:8642 --token-file token --project photos=/shared/photos
+  autotune workers ray --number 4 --server http://head:8642 --token-file token --project photos=/shared/photos
+"""
+SLURM_EXAMPLES = """\b
+Examples:
+  autotune workers slurm --number 4 --partition gpu --server http://head:8642 --token-file token \\
+      --project photos=/shared/photos --sbatch=--time=8:00:00 --sbatch=--gres=gpu:8
+  autotune workers slurm --number 4 ... --dry-run
+"""
+
+NodeServer = Annotated[str, typer.Option("--server", metavar="URL", help="The server, as the nodes reach it.")]
+NodeTokenFile = Annotated[
+    Path,
+    typer.Option("--token-file", metavar="PATH", help="File of the server's token, at the same place on every node."),
+]
+NodeProjects = Annotated[
+    list[str], typer.Option("--project", metavar="NAME=DIR", help="A folder, the same on every node. Repeatable.")
+]
+
+app = typer.Typer(help="Start workers of the service by Ray or Slurm.", rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.command("ray", epilog=RAY_EXAMPLES)
+def by_ray(
+    server: NodeServer,
+    token_file: NodeTokenFile,
+    project: NodeProjects,
+    address: Annotated[
+        str, typer.Option("--address", metavar="ADDRESS", help="The cluster; auto = on this machine.")
+    ] = ("auto"),
+    number: Annotated[
+        int, typer.Option("--number", min=0, metavar="N", help="Workers; 0 = one on every node with a slot.")
+    ] = 0,
+    slot: Slot = None,
+    unprotected: Unprotected = False,
+) -> int:
+    """Keep one worker on each node of a Ray cluster, until Ctrl-C.
+
+    A node takes a worker if it was started with the resource autotune_slot; docs/service.md has the line. Workers
+    finish their running trials before they end.
+    """
+    from autotune.report.streams import say
+    from autotune.service.engines.ray_workers import place_by_ray
+
+    place_by_ray(address, number, _words(server, token_file, project, slot, unprotected), say=say)
+    return 0
+
+
+@app.command("slurm", epilog=SLURM_EXAMPLES)
+def by_slurm(
+    server: NodeServer,
+    token_file: NodeTokenFile,
+    project: NodeProjects,
+    number: Annotated[int, typer.Option("--number", min=1, metavar="N", help="Workers, each on a whole node.")] = 1,
+    partition: Annotated[
+        str, typer.Option("--partition", metavar="P", help="Partition. [default: the cluster's]")
+    ] = "",
+    slot: Slot = None,
+    unprotected: Unprotected = False,
+    sbatch: Annotated[
+        list[str] | None, typer.Option("--sbatch", metavar="OPTION", help="A further option of sbatch. Repeatable.")
+    ] = None,
+    logs: Annotated[
+        Path | None, typer.Option("--logs", metavar="DIR", help="Place of the workers' logs. [default: ./worker-logs]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")] = False,
+) -> int:
+    """Submit an array of workers to Slurm, each on a node of its own.
+
+    A minute before its time limit a worker finishes or gives back its trial, and another worker goes on.
+    """
+    from autotune.report.streams import write_result
+    from autotune.service.engines.slurm_workers import slurm_script, submit_to_slurm
+
+    folder = working_directory() / (logs or Path("worker-logs"))
+    words = _words(server, token_file, project, slot, unprotected)
+    script = slurm_script(number, partition, words, options=sbatch or (), folder=folder)
+    if dry_run:
+        write_result(script)
+        return 0
+    write_result(f"{submit_to_slurm(script, folder)}\n")
+    return 0
+
+
+def _words(server: str, token_file: Path, projects: list[str], slots: list[str] | None, unprotected: bool) -> list[str]:
+    """The arguments of `autotune worker`; the token itself stays in its file."""
+    words = [f"--server={server}", f"--token-file={working_directory() / token_file}"]
+    words += [f"--project={project}" for project in projects] + [f"--slot={slot}" for slot in slots or ()]
+    return [*words, "--unprotected"] if unprotected else words
