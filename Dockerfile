@@ -28,13 +28,13 @@ COPY autotune ./autotune
 RUN python3 -m pip list --format=freeze > base.txt \
     && grep -i '^torch==' base.txt > image.txt \
     && grep -v -i -E "^($(cut -d= -f1 base.txt | paste -s -d '|' -))==" constraints.txt >> image.txt
-RUN python3 -m pip install --constraint image.txt .
+RUN python3 -m pip install --constraint image.txt '.[service,postgresql]'
 
 # Not root. The uid may already have a name in the base image; files that a search writes should be the caller's.
 ARG USER_UID=1000
 RUN useradd --non-unique --uid "${USER_UID}" --create-home autotune \
-    && mkdir -p /project/studies \
-    && chown -R "${USER_UID}" /project
+    && mkdir -p /project/studies /state \
+    && chown -R "${USER_UID}" /project /state
 USER autotune
 
 # The user's project goes to /project; the study database lies in studies/ under it and outlives the container.

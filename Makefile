@@ -12,7 +12,8 @@ FAST := "not slow and not gpu"
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search session newcomer test test-all matrix lint bench-measure bench-search bench-startup bench-diagnose bench-storage bench-scale options clean
+.PHONY: setup search serve session service-api newcomer test test-all matrix lint bench-measure bench-search bench-startup
+.PHONY: bench-diagnose bench-storage bench-scale options clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -30,6 +31,10 @@ $(STAMP): pyproject.toml constraints.txt
 search: setup
 	cd studies/jpeg_cnn && ../../$(BIN)/autotune search train.py --study jpeg_cnn-$$(date +%Y%m%d-%H%M%S)
 
+## serve: the service on studies/jpeg_cnn, with one worker on this machine; prints the URL for a browser.
+serve: setup
+	$(BIN)/autotune serve --project studies/jpeg_cnn $(SERVE)
+
 ## session: the README's sample, from a real search on a pseudo-terminal. 6 minutes; SESSION="--time 8m" gives it longer.
 session: setup
 	$(BIN)/python -m tests.docs.record_session $(SESSION)
@@ -37,6 +42,10 @@ session: setup
 ## options: docs/options.md from the table of options. Seconds.
 options: setup
 	$(BIN)/python -m tests.docs.options_page
+
+## service-api: docs/service-api.md from the description of the API. Seconds.
+service-api: setup
+	$(BIN)/python -m tests.docs.service_api_page
 
 ## newcomer: every command of the README in a fresh clone, into docs/newcomer.md. 25 minutes; NEWCOMER="--time 5m" gives
 ## each search longer.
@@ -62,7 +71,7 @@ test-all: lint $(STAMP).frameworks
 
 # DeepSpeed is there for its own check of a config: nothing of it that needs a compiler is built.
 $(STAMP).frameworks: $(STAMP)
-	DS_BUILD_OPS=0 $(PIP_INSTALL) --editable '.[dev,studies,frameworks,dashboard,report]'
+	DS_BUILD_OPS=0 $(PIP_INSTALL) --editable '.[dev,studies,frameworks,dashboard,report,browser]'
 	touch $@
 
 ## matrix: unit and integration tests under Python 3.11 to 3.13 and the oldest and newest torch that can be installed. Half
