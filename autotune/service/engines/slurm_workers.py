@@ -42,7 +42,7 @@ def slurm_script(number: int, partition: str, words: Sequence[str], *, options: 
     for option in options:
         if not option.startswith("-") or option.partition("=")[0] in OWN:
             raise UsageError(f"{option!r} is not an option for the workers.", f"Ours are {', '.join(OWN)}.")
-    template = files("autotune.service.engines").joinpath("slurm_job.sh").read_text(encoding="utf-8")
+    template = files("autotune").joinpath("service", "engines", "slurm_job.sh").read_text(encoding="utf-8")
     return template.format(
         number=number,
         folder=folder,

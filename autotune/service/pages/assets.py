@@ -25,7 +25,7 @@ class Asset:
 
 def _read() -> Iterator[tuple[str, Traversable]]:
     yield "report.css", files("autotune.report").joinpath("page.css")
-    for item in files("autotune.service.pages").joinpath("static").iterdir():
+    for item in files("autotune").joinpath("service", "pages", "static").iterdir():
         yield item.name, item
 
 

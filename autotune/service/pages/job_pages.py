@@ -151,7 +151,7 @@ def _words(value: Any) -> str:
 def _so_far(record: JobRecord, progress: str | None, document: Mapping[str, Any]) -> str:
     """The gain of an ended search, the phase of a running search, or the reason of a failure."""
     if record.status is JobStatus.FAILED:
-        return record.message
+        return record.message or f"exit code {record.exit_code}"
     speedup = document.get("speedup")
     if speedup and not record.status.is_active:
         return f"{speedup['ratio']:.2f}x [{speedup['low']:.2f}, {speedup['high']:.2f}]"

@@ -87,7 +87,7 @@ def _join(words: Iterable[Any]) -> str:
 
 
 _ENVIRONMENT = Environment(
-    loader=PackageLoader("autotune.service.pages"),
+    loader=PackageLoader("autotune", "service/pages/templates"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
