@@ -73,5 +73,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     with Repository.open(storage) as repository, JobQueue.open(storage) as queue:
         app.state.repository, app.state.queue = repository, queue
         app.state.hub = Hub(queue, lease_ttl_s=app.state.settings.lease_ttl_s)
-        async with app.state.hub.running():
-            yield
+        try:
+            async with app.state.hub.running():
+                yield
+        finally:
+            app.state.security.audit.close()
