@@ -9,7 +9,7 @@ from autotune.errors import StudyExistsError, UsageError
 from autotune.store.job_records import JobRequest
 from autotune.store.repository import Repository, check_name
 from autotune.store.secrets import mask_arguments
-from autotune.study_file.agreed_values import lies_in
+from autotune.study_file.file_origin import lies_in
 from autotune.study_file.job_options import check_job_options
 
 MAX_MACHINES = 64

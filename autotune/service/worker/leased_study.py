@@ -16,8 +16,8 @@ from autotune.store.repository import Repository
 from autotune.store.url import sqlite_path
 from autotune.study import trust_record
 from autotune.study.status import is_final
-from autotune.study_file.agreed_values import lies_in
 from autotune.study_file.asked import asked
+from autotune.study_file.file_origin import lies_in
 from autotune.study_file.job_options import as_flags, check_job_options, job_words
 from autotune.user_state import state_folder
 
