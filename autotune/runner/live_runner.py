@@ -105,6 +105,11 @@ class LiveRunner:
         self._end()
         return _FreshRun(self, self._starter.start(job), job, reason)
 
+    @property
+    def has_process(self) -> bool:
+        """Whether a process waits for the next request."""
+        return self._process is not None
+
     def close(self) -> None:
         """Ends all processes."""
         self._end()

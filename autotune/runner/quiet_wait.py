@@ -63,25 +63,26 @@ class QuietWait:
         self._running, self._now, self._sleep = running, now, sleep
         self._num_vain = 0
 
-    def wait(self, is_called_off: Callable[[], bool] = lambda: False) -> Quiet:
+    def wait(self, is_called_off: Callable[[], bool] = lambda: False, *, holds_memory: bool = False) -> Quiet:
         """Waits for quiet between two trials; the length of the wait, and whether the machine became quiet.
 
         Args:
             is_called_off: Whether to give up the wait.
+            holds_memory: Whether a process of the search holds memory of the device, which is then no sign of others.
         """
         began = self._now()
         limit_s = WAIT_LIMIT_S if self._num_vain < NUM_VAIN_WAITS else 0.0
-        while not (is_quiet := self._is_quiet()):
+        while not (is_quiet := self._is_quiet(holds_memory=holds_memory)):
             if self._now() - began >= limit_s or is_called_off():
                 break
             self._sleep(LOOK_EVERY_S)
         self._num_vain = 0 if is_quiet else self._num_vain + 1
         return Quiet(waited_s=self._now() - began, is_quiet=is_quiet)
 
-    def _is_quiet(self) -> bool:
-        return self._is_device_quiet() and self._are_cores_free()
+    def _is_quiet(self, *, holds_memory: bool) -> bool:
+        return self._is_device_quiet(holds_memory=holds_memory) and self._are_cores_free()
 
-    def _is_device_quiet(self) -> bool:
+    def _is_device_quiet(self, *, holds_memory: bool) -> bool:
         """Whether the device is cool, and holds no more memory than at the start of the search."""
         if self._device.is_cpu:
             return True
@@ -89,7 +90,7 @@ class QuietWait:
         if state is not None and any(reason in HARDWARE_REASONS for reason in state.reasons):
             return False
         used = devices.used_bytes(self._device)
-        if used is None or self._is_shared:
+        if used is None or self._is_shared or holds_memory:
             return True
         return used <= self._device.total_bytes - self._device.free_bytes + LEFTOVER_BYTES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, runtime_checkable
 
 from autotune.model.gauges import Gauges
 from autotune.model.result import ProbeResult, StartKind, TrialResult
@@ -50,6 +50,15 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Ends the processes kept for later runs; a later `start` makes new ones."""
+
+
+@runtime_checkable
+class KeepingRunner(Runner, Protocol):
+    """A runner that may keep a process of the script between two requests."""
+
+    @property
+    def has_process(self) -> bool:
+        """Whether a process of the script waits for the next request, and holds memory of the device."""
 
 
 class Server(Protocol):

@@ -19,7 +19,7 @@ from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
 from autotune.runner.quiet_wait import Quiet, QuietWait
-from autotune.runner.runner import Run, Runner
+from autotune.runner.runner import KeepingRunner, Run, Runner
 from autotune.search.prices import Prices
 from autotune.search.study_search import TIME_SPENT, Proposal, Search, SearchExhausted
 from autotune.settings import Settings
@@ -202,7 +202,8 @@ class TrialLoop:
         if self._quiet is None:
             return None
         self._progress.waits()
-        return self._quiet.wait(lambda: bool(self._stop.level))
+        holds_memory = isinstance(self._runner, KeepingRunner) and self._runner.has_process
+        return self._quiet.wait(lambda: bool(self._stop.level), holds_memory=holds_memory)
 
     def _look(self, run: Run) -> None:
         """Renews the lease and tells the progress of a running trial."""
@@ -230,7 +231,8 @@ class TrialLoop:
 
     def _learn_losses(self, result: TrialResult) -> None:
         """Keeps the losses of runs in fp32 as references for runs in reduced formats."""
-        for reference in references_of(result):
+        # The losses of a live trial begin with weights that no other trial has.
+        for reference in references_of(result) if result.start is not StartKind.LIVE else ():
             self._references.setdefault(reference.start_digest, reference)
 
     def _learn_duration(self, result: TrialResult, number: int, settings: Settings) -> None:

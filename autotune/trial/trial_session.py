@@ -85,7 +85,7 @@ class MeasuredSession:
         self._seams: list[Restore] = []
         self._epoch_before = before._batch_source.epoch if before is not None else None
         """The running iteration under the settings before; None in the first measurement."""
-        self._applied = AppliedSettings(job, prelude.steps, prelude.loaders)
+        self._applied = AppliedSettings(job, prelude.steps, prelude.loaders, is_later=before is not None)
         self._steps = self._applied.steps
         self._allocator = AllocatorWatch()
         loader = job.facts.loader if job.facts is not None else None
@@ -93,6 +93,7 @@ class MeasuredSession:
         num_passes = loader.num_passes_before_training if loader is not None and before is None else 0
         self._batch_source = BatchSource(self._steps, self._start_meter, num_passes_before_training=num_passes)
         self._batch_source.batch_factor = job.request.batch_probe_factor
+        self._batch_source.num_free_steps = 0 if before is None else 1
         self._observer: Observer | None = None
         if job.diagnoses:
             from autotune.trial.observing.observer import Observer
@@ -123,9 +124,9 @@ class MeasuredSession:
 
     def remove(self) -> bool:
         """Detaches from torch, and takes the settings back; False when some settings stay in force."""
+        self._applied.loaders.retire()  # First: the seam at the end of workers opens the gate for workers that wait.
         is_clean = self._applied.remove()
         is_clean = unwrap(self._seams) and is_clean
-        self._applied.loaders.retire()
         self._steps.begin_anew()
         self._meter = None
         return is_clean
@@ -298,6 +299,8 @@ class MeasuredSession:
             elif self._steps.num_steps >= NUM_BLIND_STEPS:
                 self._end_blind()
         elif self._meter is None:
+            if self._steps.num_updates <= self._batch_source.num_free_steps:
+                return
             self._report.has_unseen_queue = may_read_ahead()
             self._start_meter(0, UNSEEN_QUEUE if self._report.has_unseen_queue else 0)
             if self._counts_foreign:

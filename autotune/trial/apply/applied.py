@@ -51,16 +51,20 @@ class AppliedSettings:
         job: A job with settings.
         steps: The watch over the optimizers, if the caller has installed the watch already.
         loaders: The watch over the loaders, if earlier settings of this process have used the watch already.
+        is_later: Whether models change after the next step only: a script may hold a batch of an earlier size, and the
+            compiler would build a graph for the earlier size too.
     """
 
-    def __init__(self, job: TrialJob, steps: Steps | None = None, loaders: Loaders | None = None) -> None:
+    def __init__(
+        self, job: TrialJob, steps: Steps | None = None, loaders: Loaders | None = None, *, is_later: bool = False
+    ) -> None:
         assert job.request.settings is not None and job.script_settings is not None and job.facts is not None
         self.loaders, self.roots = loaders if loaders is not None else Loaders(), Roots()
         self.steps = steps if steps is not None else Steps()
         self.claims: set[Group] = set(job.facts.claims)
         self._loader_settings: dict[str, Value] = {}
         self._copies: CopyCount | None = None
-        self._job, self._facts = job, job.facts
+        self._job, self._facts, self._is_later = job, job.facts, is_later
         self._is_cpu = job.device == "cpu"
         self._script_settings = job.script_settings.canonical(device_is_cpu=self._is_cpu)
         self._asked = self._without_mapped(job.request.settings.canonical(device_is_cpu=self._is_cpu))
@@ -81,6 +85,8 @@ class AppliedSettings:
         self.loaders.override = self._override
         self.loaders.install()
         self.roots.around_first.append(self._operands.look)
+        if self._is_later:
+            self.steps.on_step.append(self._begin_search)
         self.steps.on_step.append(self._end_search)
         for install in dict.fromkeys(SEAMS.values()):
             install(self)
@@ -94,7 +100,8 @@ class AppliedSettings:
             )
         if self._of_optimizers:
             self.steps.prepare.append(lambda optimizer: self._write_to(optimizer, self._asked))
-        self.roots.install()
+        if not self._is_later:
+            self.roots.install()
 
     def remove(self) -> bool:
         """Takes back all settings except wrapped functions of torch; False when a root cannot be unwrapped."""
@@ -165,6 +172,10 @@ class AppliedSettings:
         num_micro_batches += self._gradients.num_missing if self._gradients is not None else 0
         seen.note("grad_accum_steps", max(1, round(num_micro_batches / self.steps.num_updates)))
         return seen
+
+    def _begin_search(self, _: torch.optim.Optimizer | None) -> None:
+        self.steps.forget(self._begin_search)
+        self.roots.install()
 
     def _end_search(self, _: torch.optim.Optimizer | None) -> None:
         if self.steps.num_steps >= ROOT_SEARCH_STEPS:

@@ -60,6 +60,8 @@ class BatchSource:
         """Seconds spent on handing out the substitute."""
         self.batch_factor = 1
         """Samples of the cached batch as a multiple of a real batch's samples."""
+        self.num_free_steps = 0
+        """Steps before the first measured step; after a switch a script may hold a batch of the old size."""
         self._cached_batch: Any = None
         self._cached_samples = 0.0
         self._num_backwards = 0
@@ -235,7 +237,7 @@ class BatchSource:
         """A batch before the window: the cached batch for training, real batches for all other uses."""
         if self._meter is not None:
             self._meter.arrive()
-        elif self._steps.num_updates:
+        elif self._steps.num_updates > self.num_free_steps:
             self._meter = self._start_meter(self._num_workers, self._num_queued)
         if self._steps.num_backwards != self._num_backwards:
             self._num_backwards = self._steps.num_backwards

@@ -26,9 +26,10 @@ def convert_weights(root: torch.nn.Module, memory_format: torch.memory_format = 
 
 
 def align_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """Puts gradients and the state of optimizers in the memory formats of their parameters.
+    """Puts the state of optimizers in the memory formats of their parameters, and drops gradients in another format.
 
-    A fresh process builds both after the conversion of the weights, and in the same format.
+    A fresh process builds both after the conversion of the weights, and in the same format. A converted gradient would
+    be no view of its bucket in DistributedDataParallel, so the next backward pass builds the gradient anew.
     """
     for optimizer in optimizers:
         for parameter, state in optimizer.state.items():
@@ -36,8 +37,8 @@ def align_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
                 continue
             is_last = parameter.is_contiguous(memory_format=torch.channels_last)
             layout = torch.channels_last if is_last else torch.contiguous_format
-            if parameter.grad is not None and _is_convertible(parameter.grad):
-                parameter.grad = parameter.grad.contiguous(memory_format=layout)
+            if parameter.grad is not None and not parameter.grad.is_contiguous(memory_format=layout):
+                parameter.grad = None
             for name, value in state.items():
                 if isinstance(value, torch.Tensor) and _is_convertible(value) and value.shape == parameter.shape:
                     state[name] = value.contiguous(memory_format=layout)

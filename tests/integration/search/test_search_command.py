@@ -213,3 +213,18 @@ def test_a_script_that_learns_by_playing_is_refused_by_name(project):
     assert code == 2 and output == ""
     assert "learns by reinforcement from an environment (gymnasium)" in talk and "--samples-per-step" in talk
     assert "Traceback" not in talk
+
+
+def test_a_search_measures_live_where_it_is_asked_to_and_tells_so(project):
+    command = ["search", "train.py", "--trials", "4", "--time", "4m", "--start", "live", *NARROW]
+    code, _, talk = finished(autotune(project, *command))
+    assert code == 0, talk
+    code, output, talk = finished(autotune(project, "studies", "show", "train", "--json"))
+    assert code == 0, talk
+    document = json.loads(output)
+    starts = [trial["start"] for trial in document["trials"]]
+    assert starts[0] != "live" and "live" in starts[1:], [trial["start_reason"] for trial in document["trials"]]
+    assert all(final["start"] != "live" for final in document["finals"])
+    code, _, talk = finished(autotune(project, "report", "train", "--out", "report.md"))
+    assert code == 0 and "| live |" in (project / "report.md").read_text(), talk
+    assert not strays(project)

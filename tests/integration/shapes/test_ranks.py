@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from autotune.model.result import TrialResult
 from autotune.protocol.codec import to_plain
 from autotune.protocol.entry_points import INJECT
 from autotune.protocol.job import Mode
+from autotune.runner.fork_runner import ForkRunner
+from autotune.runner.live_runner import LiveRunner
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.space.derive import derive_space
 from autotune.study.jobs import Jobs
@@ -119,3 +122,25 @@ def test_the_one_thread_that_torchrun_sets_is_said_and_others_are_tried(unset: G
 def test_a_number_of_threads_that_the_user_set_is_the_users(ground: Ground) -> None:
     jobs = probed(ground, TORCHRUN)
     assert jobs.facts is not None and "launcher_threads" not in jobs.facts.notes
+
+
+@pytest.mark.parametrize("shape", [TORCHRUN, SPAWN], ids=lambda shape: shape.name)
+def test_all_ranks_switch_before_the_same_step(ground: Ground, shape: Shape) -> None:
+    jobs = probed(ground, shape)
+    assert jobs.facts is not None and jobs.script_settings is not None
+    runner = LiveRunner(ForkRunner(ground.cold, jobs.facts))
+    results = []
+    try:
+        for change in ({}, {"num_workers": 1}, {"batch_size": 4, "grad_accum_steps": 2}, {}):
+            job = jobs.trial(replace(jobs.script_settings, **change))
+            started = runner.start(replace(quick(job), serves=True))
+            while not started.poll():
+                time.sleep(0.02)
+            results.append(started.result())
+            assert results[-1].outcome is Outcome.OK, f"{change}: {results[-1].why} {results[-1].log_tail}"
+            seen = [rank.observed for rank in results[-1].ranks]
+            assert len(seen) == 2 and all(one[name] == value for one in seen for name, value in change.items())
+    finally:
+        runner.close()
+    assert [result.start for result in results] == ["cold", "live", "live", "live"]
+    assert [dict(rank.observed) for rank in results[-1].ranks] == [dict(rank.observed) for rank in results[0].ranks]

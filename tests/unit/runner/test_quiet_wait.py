@@ -109,3 +109,9 @@ def test_a_hot_device_is_waited_for_though_it_is_shared(gpu: dict[str, object]) 
     assert not Machine(GPU, is_shared=True).wait().is_quiet
     gpu["reasons"] = ("power cap",)
     assert Machine(GPU).wait().is_quiet
+
+
+def test_memory_of_a_waiting_process_of_the_search_is_no_noise(gpu: dict[str, object]) -> None:
+    gpu["used"] = 2 * GIB + 2 * LEFTOVER_BYTES
+    assert not Machine(GPU).wait().is_quiet
+    assert Machine(GPU).wait(holds_memory=True) == Quiet(waited_s=0.0, is_quiet=True)

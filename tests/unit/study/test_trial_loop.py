@@ -383,7 +383,7 @@ def test_a_power_cap_is_no_reason_for_another_run(bench):
 
 def test_how_long_quiet_was_waited_for_is_written_with_the_trial(bench):
     class Noisy:
-        def wait(self, is_called_off):
+        def wait(self, is_called_off, **_):
             assert not is_called_off()
             return Quiet(waited_s=2.5, is_quiet=False)
 
