@@ -207,6 +207,19 @@ class Budget:
         """Expected time of a run of the finals with the shortest useful window, in seconds."""
         return self.around_s + self._least_window_s
 
+    def trial_window_s(self, start_s: float) -> float:
+        """Longest window of the next trial, in seconds, with which two trials and a round of finals fit the time left.
+
+        Infinite after two measured trials, because later trials are only begun if the finals have their time.
+
+        Args:
+            start_s: Expected time from the start of a run to the window, in seconds.
+        """
+        num_runs = 2 * LEAST_ROUNDS - len(self._window_s)
+        if num_runs <= 2:
+            return math.inf
+        return max(0.0, self.left_s / num_runs - max(start_s, self.around_s))
+
     def allows_trial(self) -> bool:
         """Whether the time suffices for another trial and for the finals afterwards; the first is always allowed."""
         return self._num_trials == 0 or self.spare_s() >= self.trial_s()

@@ -90,7 +90,15 @@ class Jobs:
         is_final: bool = False,
         window_limit_s: float = math.inf,
     ) -> TrialJob:
-        """The job of a measurement; finals measure longer and never race, within the remaining time."""
+        """The job of a measurement; finals measure longer and never race.
+
+        Args:
+            settings: Settings to measure.
+            incumbent: Best rate so far, in samples per second.
+            is_final: Whether to measure longer, and never to race.
+            window_limit_s: Longest window for which there is time, in seconds; half of the usual steps are measured in
+                any case.
+        """
         assert self.facts is not None and self.script_settings is not None
         start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s
         serves = self._is_live and not is_final
@@ -126,14 +134,16 @@ class Jobs:
     def _window(self, *, is_final: bool, limit_s: float = math.inf) -> WindowRule:
         step_s = self.facts.step_s if self.facts is not None else 0.0
         longest_s = max(WINDOW_S, STEPS_IN_WINDOW * step_s)
+        least_s = max(LEAST_FINAL_WINDOW_S, STEPS_IN_WINDOW / 2 * step_s)
         if is_final:
-            least_s = max(LEAST_FINAL_WINDOW_S, STEPS_IN_WINDOW / 2 * step_s)
             return WindowRule(
                 half_width_ratio=FINALS_HALF_WIDTH_RATIO,
                 max_window_s=min(FINAL_WINDOW_FACTOR * longest_s, max(limit_s, least_s)),
                 min_window_s=LEAST_FINAL_WINDOW_S,
             )
-        return WindowRule(half_width_ratio=SCREENING_HALF_WIDTH_RATIO, max_window_s=longest_s)
+        return WindowRule(
+            half_width_ratio=SCREENING_HALF_WIDTH_RATIO, max_window_s=min(longest_s, max(limit_s, least_s))
+        )
 
     def _job(
         self,

@@ -145,7 +145,7 @@ class TrialLoop:
         Args:
             settings: Settings to measure.
             is_final: Whether to measure longer, and never to race.
-            window_limit_s: Longest window of a final, in seconds.
+            window_limit_s: Longest window, in seconds.
         """
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
         first = self._undisturbed(job, is_final=is_final)
@@ -255,7 +255,9 @@ class TrialLoop:
         )
         started_at = datetime.now(UTC)
         best_before = self._incumbent()
-        result = self.measure(proposal.settings, is_final=False)
+        first_step_s = self._jobs.facts.first_step_s if self._jobs.facts is not None else 0.0
+        window_limit_s = self._budget.trial_window_s(first_step_s)
+        result = self.measure(proposal.settings, is_final=False, window_limit_s=window_limit_s)
         if proposal.settings == self._search.script_settings:
             proposal, result = self._as_it_ran(proposal, result)
         record = TrialRecord(

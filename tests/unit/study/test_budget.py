@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from autotune.settings import Settings
@@ -221,3 +223,14 @@ def test_more_than_the_fewest_rounds_take_a_third_of_the_time_at_most():
     for _ in range(12):
         budget.trial_took(10.0, window_s=4.0)
     assert budget.reserve_s == FINALS_SHARE * 200.0
+
+
+def test_the_first_windows_leave_time_for_two_trials_and_a_round_of_finals():
+    clock = Clock()
+    budget = Budget(120.0, 20.0, clock)
+    assert budget.trial_window_s(10.0) == 100.0 / 4 - 10.0
+    clock.now_s += 25.0
+    budget.trial_took(25.0, window_s=13.0, number=0)
+    assert budget.trial_window_s(10.0) == 75.0 / 3 - 12.0
+    budget.trial_took(25.0, window_s=13.0, number=1)
+    assert budget.trial_window_s(10.0) == math.inf

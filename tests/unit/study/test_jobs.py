@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -123,10 +124,12 @@ def test_long_steps_are_given_long_windows_even_in_short_finals():
     assert window.max_window_s == 12.0
 
 
-def test_a_trial_of_the_search_does_not_mind_the_finals_time():
-    made = jobs()
+def test_where_time_is_short_a_trial_measures_half_of_the_usual_steps_and_no_less():
+    """Under --time 2m a script with steps of 5 s measured its baseline for a minute, and was cut off."""
+    made = replace(jobs(), facts=script_facts(step_s=5.0))
     assert made.script_settings is not None
-    assert made.trial(made.script_settings, window_limit_s=1.0).request.window.max_window_s == 8.0
+    longest = {limit: made.trial(made.script_settings, window_limit_s=limit) for limit in (1.0, 40.0, math.inf)}
+    assert [job.request.window.max_window_s for job in longest.values()] == [30.0, 40.0, 60.0]
 
 
 def test_a_larger_batch_is_probed_under_the_settings_as_they_are_with_time_for_its_steps():
