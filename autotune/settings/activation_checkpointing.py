@@ -1,4 +1,4 @@
-"""`activation_checkpointing`: repeated blocks of the model compute their activations again in backward."""
+"""`activation_checkpointing`: backward computes the activations of repeated blocks again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARK = "_autotune_checkpointed"
 
 
 def repeated_blocks(model: Any) -> list[Any]:
-    """Outermost modules that stand several times in one container of a model, with their activations inside."""
+    """The outermost modules of a model with siblings of the same class and with layers inside."""
     found: list[Any] = []
 
     def look(module: Any) -> None:
@@ -41,7 +41,7 @@ def _num_parts(module: Any) -> int:
 
 
 def apply(model: Any) -> None:
-    """Checkpoints every repeated block of a model, in place; weights, names and hooks stay."""
+    """Checkpoints every repeated block of a model in place; weights, names and hooks stay."""
     for block in repeated_blocks(model):
         if not hasattr(block, MARK):
             block.forward = _checkpointed(block.forward)
@@ -49,14 +49,14 @@ def apply(model: Any) -> None:
 
 
 def undo(model: Any) -> None:
-    """Returns all blocks of a model to their own forward."""
+    """Ends the checkpoints of a model."""
     for block in model.modules():
         if vars(block).pop(MARK, False):
             del block.forward
 
 
 def observe(models: Sequence[Any]) -> bool:
-    """Whether some block computes its activations again."""
+    """Whether some block of the models is checkpointed."""
     return any(hasattr(block, MARK) for model in models for block in model.modules())
 
 

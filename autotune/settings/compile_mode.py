@@ -18,7 +18,7 @@ class CompileMode(StrEnum):
 
     DEFAULT = "default"
     REDUCE_OVERHEAD = "reduce-overhead"
-    """CUDA graphs: a step is launched as one."""
+    """CUDA graphs: the host launches a step by a single call."""
     MAX_AUTOTUNE = "max-autotune"
     """CUDA graphs, and kernels chosen by timing."""
     MAX_AUTOTUNE_NO_CUDAGRAPHS = "max-autotune-no-cudagraphs"

@@ -37,7 +37,7 @@ FLAGS: Mapping[OptimizerForm, Mapping[str, bool | None]] = {
 
 
 def forms_of(optimizer: Any) -> tuple[str, ...]:
-    """The forms that an optimizer can take; empty for classes outside torch, and where groups of parameters differ."""
+    """The possible forms of an optimizer; empty for classes outside torch, and for groups of parameters that differ."""
     import torch
 
     kind, parameters = type(optimizer), [p for group in optimizer.param_groups for p in group["params"]]
@@ -55,13 +55,13 @@ def forms_of(optimizer: Any) -> tuple[str, ...]:
 
 
 def forms_of_all(optimizers: Iterable[Any]) -> tuple[str, ...]:
-    """The forms that every optimizer can take; empty without an optimizer."""
+    """The forms possible for every optimizer; empty without an optimizer."""
     each = [forms_of(optimizer) for optimizer in optimizers]
     return tuple(form.value for form in OptimizerForm if each and all(form.value in forms for forms in each))
 
 
 def read(optimizer: Any) -> str | None:
-    """The form of an optimizer; None where groups of parameters differ."""
+    """The form of an optimizer; None when groups of parameters differ."""
     found = {(group.get("foreach"), group.get("fused")) for group in optimizer.param_groups}
     foreach, fused = found.pop() if len(found) == 1 else (None, "several")
     if fused == "several":

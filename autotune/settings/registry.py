@@ -1,4 +1,4 @@
-"""All settings, in the order of the fields of `Settings`. A new setting needs its name here, which is its file's."""
+"""All settings, in the order of the fields of `Settings`. A new setting needs the name of its file here."""
 
 from __future__ import annotations
 

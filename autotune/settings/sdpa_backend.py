@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SdpaBackend(StrEnum):
-    """Kernels that scaled_dot_product_attention may take, beside torch's plain kernels for inputs that need them."""
+    """Kernels permitted to scaled_dot_product_attention; inputs without such a kernel take torch's plain kernels."""
 
     DEFAULT = "default"
     """All: torch chooses for each call, by its own order of preference."""
@@ -27,7 +27,7 @@ class SdpaBackend(StrEnum):
 
 FUSED = (SdpaBackend.FLASH, SdpaBackend.EFFICIENT, SdpaBackend.CUDNN)
 LEAST_CAPABILITY = {SdpaBackend.FLASH: (8, 0), SdpaBackend.CUDNN: (8, 0)}
-"""CUDA compute capabilities from which torch has the kernels."""
+"""Least CUDA compute capability of each kernel."""
 _SWITCHES = {SdpaBackend.EFFICIENT: "mem_efficient_sdp"}
 
 
@@ -60,7 +60,7 @@ def _write(value: Any) -> None:
 
 
 def _read() -> str | None:
-    """The value in force; None for a choice of the script's own that is no value of the setting."""
+    """The value in force; None for a choice of the script's own beyond these values."""
     import torch
 
     is_on = {each: getattr(torch.backends.cuda, f"{_switch(each)}_enabled", None) for each in FUSED}
