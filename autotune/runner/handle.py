@@ -300,8 +300,7 @@ class Handle:
 
     def _advised(self, reason: str, printed: str) -> str:
         """The reason for a failure, with advice on a write that layers refused."""
-        advice = refused_by_layers(printed) if self._workspace.has_layers else ""
-        return f"{reason} {advice}".rstrip()
+        return f"{reason} {refused_by_layers(printed)}".rstrip()
 
     def _escaped(self) -> tuple[str, ...]:
         return self._scan.changes() if self._scan is not None else ()

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from autotune.protocol.protection import Protection
-from autotune.sandbox.kept_whole import LARGE_BYTES
+from autotune.sandbox.redirection.real_places import LARGE_BYTES
 from autotune.units import format_bytes
 
 DENIED = re.compile(r"Permission denied|Operation not permitted|Invalid cross-device link|errno ?=? ?(1|13|18)\b", re.I)

@@ -11,11 +11,12 @@ import ctypes
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from autotune.sandbox.covered_folders import CACHE_VARIABLES
 from autotune.sandbox.layer_folders import contents, is_opaque
+from autotune.sandbox.redirection.redirect_layers import FILES, GONE
 from autotune.sandbox.tree_removal import remove_tree
 
 ST_NOATIME = 1024
@@ -39,12 +40,37 @@ def drop_outputs(layer: Path, environment: Mapping[str, str] = os.environ, *, ke
     caches = cache_folders(environment)
     num_dropped = 0
     for top, path in contents(layer):
-        for unit, real in _units(top, Path(path)):
-            is_cache = BYTECODE in unit.parts or any(real == cache or cache in real.parents for cache in caches)
-            if not is_cache and not (keeps_read and _was_read(unit)):
-                remove_tree(unit) if unit.is_dir() or unit.is_symlink() else unit.unlink()
+        for unit, real in _units(top, Path(path), is_opaque):
+            if not _is_cache(real, caches) and not (keeps_read and _was_read(unit)):
+                remove_tree(unit)
                 num_dropped += 1
     return num_dropped
+
+
+def drop_redirected_outputs(
+    layer: Path, environment: Mapping[str, str] = os.environ, *, keeps_read: bool = True
+) -> int:
+    """Removes outputs from an unused layer of redirected writes; arguments and result of `drop_outputs`."""
+    if not layer.is_dir() or (keeps_read and os.statvfs(layer).f_flag & ST_NOATIME):
+        return 0
+    caches = cache_folders(environment)
+    files, gone = layer / FILES, layer / GONE
+    num_dropped = 0
+    for unit, real in _units(files, Path("/"), lambda _, folder: (gone / folder.relative_to(files)).is_file()):
+        if not _is_cache(real, caches) and not (keeps_read and _was_read(unit)):
+            remove_tree(unit)
+            num_dropped += 1
+    for place, _, names in os.walk(gone):
+        for mark in (Path(place, name) for name in names):
+            below = mark.relative_to(gone)
+            if not _is_cache(Path("/", below), caches) and not os.path.lexists(files / below):
+                mark.unlink()
+                num_dropped += 1
+    return num_dropped
+
+
+def _is_cache(real: Path, caches: Sequence[Path]) -> bool:
+    return BYTECODE in real.parts or any(real == cache or cache in real.parents for cache in caches)
 
 
 def cache_folders(environment: Mapping[str, str]) -> Sequence[Path]:
@@ -61,13 +87,19 @@ def cache_folders(environment: Mapping[str, str]) -> Sequence[Path]:
     return [*named, home / ".cache", *hidden]
 
 
-def _units(folder: Path, real: Path) -> Iterator[tuple[Path, Path]]:
-    """Entries that the probe made, changed or removed, each with the real path; of new entries the outermost folder."""
-    for entry in sorted(folder.iterdir()):
+def _units(folder: Path, real: Path, is_new: Callable[[Path, Path], bool]) -> Iterator[tuple[Path, Path]]:
+    """Entries that the probe made, changed or removed, each with the real path; of new entries the outermost folder.
+
+    Args:
+        folder: A folder of the layer.
+        real: The folder's real path.
+        is_new: Whether the probe removed a folder and made the folder again; called with two folders of the layer.
+    """
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         there = real / entry.name
         is_folder = entry.is_dir() and not entry.is_symlink()
-        if is_folder and there.is_dir() and not is_opaque(folder, entry):
-            yield from _units(entry, there)
+        if is_folder and there.is_dir() and not is_new(folder, entry):
+            yield from _units(entry, there, is_new)
         else:
             yield entry, there
 

@@ -11,16 +11,17 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-LARGE_BYTES = 4 << 30
-"""A copy of more takes seconds on a fast disk."""
+from autotune.sandbox.layer_folders import contents
+from autotune.sandbox.redirection.real_places import FICLONE, is_large
+
 MAX_ENTRIES = 20_000
 """Most entries of the user's folders to examine."""
 MAX_NAMED = 500
-FICLONE = 0x40049409
 LIBRARIES = ("lib", "lib64")
 SYSTEM = ("/usr", "/usr/local", "/")
 
@@ -41,27 +42,39 @@ def libraries(python: str) -> tuple[str, ...]:
 def large_files(folders: Iterable[Path], scratch: Path) -> tuple[str, ...]:
     """Real paths of files too large for a copy at the first update.
 
+    The folders take turns, level by level, so a folder of many files leaves room for the others.
+
     Args:
         folders: Folders to search; links inside are not followed.
         scratch: A folder of ours, on the file system of the layers.
     """
-    found = []
-    left = MAX_ENTRIES
-    for folder in folders:
-        for place, names, files in os.walk(folder):
-            left -= len(names) + len(files)
-            found += [str(path) for path in _large(Path(place), files) if not _shares_blocks(path, scratch)]
-            if left <= 0 or len(found) >= MAX_NAMED:
-                return tuple(found[:MAX_NAMED])
+    found: dict[str, None] = {}
+    queue, left = deque(map(str, folders)), MAX_ENTRIES
+    seen = {*queue, str(scratch)}
+    while queue and left > 0 and len(found) < MAX_NAMED:
+        with suppress(OSError), os.scandir(queue.popleft()) as entries:
+            for entry in entries:
+                left -= 1
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.path not in seen:
+                        seen.add(entry.path)
+                        queue.append(entry.path)
+                elif is_large(entry.stat(follow_symlinks=False)) and not _shares_blocks(Path(entry.path), scratch):
+                    found[entry.path] = None
     return tuple(found)
 
 
-def _large(folder: Path, names: Iterable[str]) -> Iterator[Path]:
-    for name in names:
-        with suppress(OSError):
-            status = (folder / name).lstat()
-            if status.st_size >= LARGE_BYTES and status.st_blocks * 512 >= LARGE_BYTES:
-                yield folder / name
+def large_copies(layer: Path) -> tuple[Path, ...]:
+    """Real paths of the user's large files with copies in a layer of the probe."""
+    found = []
+    for top, path in contents(layer):
+        for place, _, names in os.walk(top):
+            for name in names:
+                real = Path(path, Path(place, name).relative_to(top))
+                with suppress(OSError):
+                    if is_large(Path(place, name).lstat()) and is_large(real.lstat()):
+                        found.append(real)
+    return tuple(found)
 
 
 def _shares_blocks(path: Path, scratch: Path) -> bool:

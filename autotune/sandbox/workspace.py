@@ -14,8 +14,8 @@ from autotune.sandbox import landlock, layer_permission
 from autotune.sandbox.changed_files import Scan
 from autotune.sandbox.covered_folders import covered_folders, needed_folders, watched_folders, written_folders
 from autotune.sandbox.foreign_owners import mend, unreached_folders
-from autotune.sandbox.handed_on import drop_outputs
-from autotune.sandbox.kept_whole import large_files, libraries
+from autotune.sandbox.handed_on import drop_outputs, drop_redirected_outputs
+from autotune.sandbox.kept_whole import large_copies, large_files, libraries
 from autotune.sandbox.landlock import TRUNCATES
 from autotune.sandbox.locks import COMPLETE, TRIALS, FolderLock
 from autotune.sandbox.protection_choice import choose
@@ -62,6 +62,8 @@ class Workspace:
         self.protection, self.writable = protection, writable
         self._has_pids, self._known, self._read_only = has_pids, list(known), read_only
         self._is_cut_off = is_cut_off
+        self.large_copies: tuple[Path, ...] = ()
+        """Large files of the user's that the probe opened for update, and the kernel copied whole."""
         self._claim: FolderLock | None = None
 
     # Opening and closing -----------------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ class Workspace:
         )
         workspace._claim = claimed
         if workspace.has_layers:
-            workspace._read_only = (*libraries(command[0]), *large_files(folders, folder))
+            workspace._read_only = (*libraries(command[0]), *large_files(watched_folders(cwd, command), folder))
             workspace._mend(known)
         return workspace
 
@@ -298,15 +300,20 @@ class Workspace:
         """
         try:
             (self.folder / "study").mkdir(exist_ok=True)
-            if self._study_layer.is_dir():
-                drop_outputs(self._study_layer)
+            self.large_copies = large_copies(self._study_layer)
+            self._drop_outputs(keeps_read=True)
             (self.folder / COMPLETE).write_text(self._form)
         except OSError as error:
             raise unwritable(self.folder, error) from error
 
     def keep_only_caches(self) -> bool:
         """Removes all writes of the probe except caches; whether there were any. No trial may be alive."""
-        return self._study_layer.is_dir() and drop_outputs(self._study_layer, keeps_read=False) > 0
+        return self._drop_outputs(keeps_read=False) > 0
+
+    def _drop_outputs(self, *, keeps_read: bool) -> int:
+        if self._study_layer.is_dir():
+            return drop_outputs(self._study_layer, keeps_read=keeps_read)
+        return drop_redirected_outputs(self.redirected, keeps_read=keeps_read)
 
     def forget_probe(self) -> None:
         """Empties the study's layer, for a new probe."""

@@ -111,8 +111,9 @@ def _on_trackers(imports: Sequence[str]) -> Iterator[str]:
     found = sorted({TRACKERS[name] for name in imports if name in TRACKERS})
     if found:
         yield (
-            f"The script imports {', '.join(found)}. In trials it is put offline by its own variables; a mode that the "
-            'script sets itself, as in wandb.init(mode="online"), wins over those: look there for runs of this search.'
+            f"The script imports {', '.join(found)}. Its own variables put it offline in the probe and in trials; a "
+            'mode that the script sets itself, as in wandb.init(mode="online"), wins over those. Look there for runs of'
+            " this search: of the probe, and of trials that had a network."
         )
 
 

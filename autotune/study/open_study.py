@@ -102,6 +102,9 @@ class OpenStudy:
         if spec.writable:
             message = f"Trials write to these for real, as asked for (writable): {', '.join(spec.writable)}."
             self._on_event(Notice(message=message))
+        if workspace.is_cut_off:
+            message = "Trials after the probe run without a network; --network lets them use yours."
+            self._on_event(Notice(message=message, is_warning=False))
         if not workspace.has_layers:
             words = SENTENCES[workspace.protection]
             is_warning = workspace.protection is Protection.NONE

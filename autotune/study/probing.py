@@ -55,6 +55,10 @@ WITH_NETWORK = (
     "A run failed where the probe did not; from now on runs have the machine's network, as the probe had. Services of "
     "experiment trackers may see them."
 )
+COPIED = (
+    "The script opens {path} for update, so every trial copies the file whole: open the file to read, or name it by "
+    "--writable for real writes."
+)
 Probing = Callable[[TrialJob], ProbeResult]
 """Runs one job of a probe to the end."""
 
@@ -139,6 +143,8 @@ def probe(
         raise UsageError(f"{reason}.", MAKE_A_LOADER)
     for trap in facts.loader.traps if facts.loader is not None else ():
         on_event(Notice(message=trap_text(trap)))
+    for path in workspace.large_copies:
+        on_event(Notice(message=COPIED.format(path=path)))
     target = target.where_it_trains(facts, spec, on_event).as_probed(facts)
     return Probed(spec=spec, target=target, facts=facts, wall_s=time.monotonic() - began)
 

@@ -17,6 +17,7 @@ from autotune.protocol.protection import ProtectionWish
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkServer
 from autotune.sandbox import handed_on
+from autotune.sandbox.sandbox_error import SandboxError
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.workspace import Workspace
 from tests.integration.runner.ground import make_job
@@ -51,16 +52,18 @@ pretend.report()
 class Study:
     """A project with a workspace over it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, mode: str = "layers") -> None:
         self.project = root / "project"
         self.project.mkdir()
         (self.project / "pretend.py").write_text(PRETEND.read_text())
         (self.project / "script.py").write_text(SCRIPT)
         (self.project / "log.txt").write_text("log")
         (self.project / "removed.txt").write_text("removed")
-        self.workspace = Workspace.open(None, cwd=self.project, command=(sys.executable, "script.py"))
-        if not self.workspace.has_layers:
-            pytest.skip("this system permits no layers")
+        try:
+            wish = ProtectionWish(mode=mode)
+            self.workspace = Workspace.open(None, cwd=self.project, command=(sys.executable, "script.py"), wish=wish)
+        except SandboxError as error:
+            pytest.skip(str(error))
         self.runner = ColdRunner(self.workspace, CPU)
 
     def probe(self) -> None:
@@ -73,24 +76,29 @@ class Study:
         return self.runner.start(job).result()
 
 
+ALL_MODES = pytest.mark.parametrize("study", ["layers", "landlock", "none"], indirect=True)
+
+
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
+def study(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Study]:
     root = Path(tempfile.mkdtemp(prefix="study-", dir="/var/tmp")).resolve()
     (root / "home" / "hf").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(root / "home"))
     monkeypatch.setenv("HF_HOME", str(root / "home" / "hf"))
-    made = Study(root)
+    made = Study(root, getattr(request, "param", "layers"))
     yield made
     made.workspace.remove()
     remove_tree(root)
 
 
+@ALL_MODES
 def test_trials_see_the_probes_downloads_and_caches_and_none_of_its_outputs(study: Study) -> None:
     study.probe()
     result = study.trial("trial")
     assert result.outcome == "ok", result.log_tail
 
 
+@ALL_MODES
 def test_without_all_but_caches_a_trial_starts_as_the_probe_did(study: Study) -> None:
     study.probe()
     assert study.workspace.keep_only_caches()

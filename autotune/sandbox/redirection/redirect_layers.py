@@ -29,6 +29,8 @@ from autotune.sandbox.redirection.real_places import (
     kind_of,
 )
 
+FILES, GONE = "files", "gone"
+"""Folders of a layer."""
 MAX_LINKS = 40
 MAX_FOLDERS_KNOWN = 4096
 
@@ -58,8 +60,8 @@ class RedirectLayers:
         self._below = tuple(folder + "/" for folder in covered)
         self._spared = tuple(spared)
         self._below_spared = tuple(path + "/" for path in spared)
-        self._files = tuple(join(layer, "files") for layer in layers)
-        self._gone = tuple(join(layer, "gone") for layer in layers)
+        self._files = tuple(join(layer, FILES) for layer in layers)
+        self._gone = tuple(join(layer, GONE) for layer in layers)
         self._aside = join(layers[0], "aside") if layers else ""
         self._stamp = join(layers[0], "stamp") if layers else ""
         self._stamp_size = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.runner.refused_writes import refused_by_layers
-from autotune.sandbox.kept_whole import large_files, libraries
+from autotune.sandbox.kept_whole import large_copies, large_files, libraries
 from autotune.sandbox.layer_folders import PATH, UPPER, contents, layer_name
 from autotune.sandbox.mounts import Mount, in_sight, mounted
 from autotune.sandbox.special_mounts import STARTERS
@@ -71,7 +71,7 @@ def test_libraries_of_another_interpreter_are_among_those_that_stay(tmp_path: Pa
 
 
 def test_large_files_are_found_and_sparse_ones_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.sandbox.kept_whole.LARGE_BYTES", 1 << 20)
+    monkeypatch.setattr("autotune.sandbox.redirection.real_places.LARGE_BYTES", 1 << 20)
     monkeypatch.setattr("autotune.sandbox.kept_whole._shares_blocks", lambda path, scratch: path.name == "cloned")
     for name in ("large", "cloned"):
         (tmp_path / name).write_bytes(bytes(range(256)) * (1 << 12))
@@ -79,6 +79,31 @@ def test_large_files_are_found_and_sparse_ones_are_none(tmp_path: Path, monkeypa
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 30)
     assert large_files([tmp_path], tmp_path) == (str(tmp_path / "large"),)
+
+
+def test_a_folder_of_many_files_leaves_room_for_others_in_the_search_for_large_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.sandbox.redirection.real_places.LARGE_BYTES", 1 << 16)
+    monkeypatch.setattr("autotune.sandbox.kept_whole._shares_blocks", lambda path, scratch: False)
+    monkeypatch.setattr("autotune.sandbox.kept_whole.MAX_ENTRIES", 20)
+    for number in range(30):
+        (tmp_path / "many" / "deep" / str(number)).mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "large").write_bytes(bytes(range(256)) * 512)
+    assert large_files([tmp_path / "many", tmp_path / "data"], tmp_path) == (str(tmp_path / "data" / "large"),)
+
+
+def test_the_users_large_files_that_a_probe_copied_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.sandbox.redirection.real_places.LARGE_BYTES", 1 << 16)
+    user, upper = tmp_path / "user", tmp_path / "layer" / layer_name(str(tmp_path / "user")) / UPPER
+    for folder in (user, upper):
+        folder.mkdir(parents=True)
+        (folder / "updated").write_bytes(bytes(range(256)) * 512)
+        (folder / "small").write_bytes(b"x")
+    (upper / "made").write_bytes(bytes(range(256)) * 512)
+    (upper.parent / PATH).write_text(str(user))
+    assert large_copies(tmp_path / "layer") == (user / "updated",)
 
 
 def test_advice_names_the_place_that_was_refused() -> None:

@@ -58,6 +58,18 @@ def test_a_changed_file_is_a_copy_and_the_users_own_stays(ground: Ground) -> Non
     assert (ground.user / "sub" / "b").read_text() == "sub/b"
 
 
+def test_a_large_file_is_not_copied_in_silence(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.sandbox.redirection.real_places.LARGE_BYTES", 1 << 16)
+    monkeypatch.setattr("autotune.sandbox.redirection.real_places.FICLONE", 0)
+    (ground.user / "large").write_bytes(bytes(range(256)) * 512)
+    with pytest.raises(OSError, match="Read-only file system") as refused:
+        ground.layers.own_place(ground.real("large"))
+    assert refused.value.errno == errno.EROFS and refused.value.filename == ground.real("large")
+    assert ground.place("large") == ground.real("large")
+    own = ground.layers.own_place(ground.real("large"), keeps_content=False)
+    assert Path(own).read_bytes() == b""
+
+
 def test_the_nearest_layer_that_has_a_file_is_taken(ground: Ground) -> None:
     for layer in (ground.study, ground.trial):
         path = ground.in_layer(layer, "a")
