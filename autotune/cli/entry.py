@@ -10,6 +10,9 @@ INTERRUPTED = 130
 def main() -> int:
     """Imports the command and runs a verb; gives the exit code."""
     try:
+        from autotune.cli import early_warnings
+
+        early_warnings.note_from_now_on()
         from autotune.cli.main import main as run
 
         return run()

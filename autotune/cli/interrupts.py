@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Protocol
 
+from autotune.cli import early_warnings
+from autotune.cli.early_warnings import WARNINGS
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """From the keyboard, from a cluster at the end of the time, and from a closed terminal."""
-WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
-"""From a job scheduler some time before the end, perhaps repeatedly."""
 _WORDS = (
     b"\nEnding after the running trial; what is finished is saved. Once more ends the running trial too.\n",
     b"\nEnding what is running.\n",
@@ -39,7 +40,7 @@ class Stoppable(Protocol):
 def stops_on_signal(stop: Stoppable, *, is_shown: bool = False) -> Iterator[None]:
     """Signals inside the block ask for a stop; after the block, the earlier handlers are back.
 
-    An ignored signal stays ignored, as after `nohup`. Only the main thread gets signals, so in any other thread nothing
+    A warning before the block counts. An ignored signal stays ignored, as after `nohup`. Only the main thread gets signals, so in any other thread nothing
     is changed.
 
     Args:
@@ -65,6 +66,8 @@ def stops_on_signal(stop: Stoppable, *, is_shown: bool = False) -> Iterator[None
 
     heard = [number for number in (*SIGNALS, *WARNINGS) if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, on_signal) for number in heard}
+    if early_warnings.take():
+        on_signal(WARNINGS[0], None)
     try:
         yield
     finally:

@@ -201,6 +201,32 @@ def test_a_schedulers_warning_asks_once_however_often_it_comes(number):
         assert stop.level == 2
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_schedulers_warning_during_the_imports_ends_no_command_and_asks_a_search_to_stop(number):
+    program = (
+        "import os, signal, sys\n"
+        "class Warns:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'autotune.cli.main':\n"
+        f"            os.kill(os.getpid(), {int(number)})\n"
+        "sys.meta_path.insert(0, Warns())\n"
+        "sys.argv = ['autotune', '--version']\n"
+        "from autotune.cli.entry import main\n"
+        "code = main()\n"
+        "from autotune.cli.interrupts import stops_on_signal\n"
+        "from autotune.study.stop import StopRequest\n"
+        "levels = []\n"
+        "for stop in (StopRequest(), StopRequest()):\n"
+        "    with stops_on_signal(stop, is_shown=True):\n"
+        "        levels.append(stop.level)\n"
+        "sys.exit(f'{code} {levels}')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "0 [1, 0]\n")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere file names are text")
 def test_a_working_directory_whose_name_is_no_text_is_refused_in_words(folder):
     place = os.fsencode(folder) + b"/caf\xe9"
