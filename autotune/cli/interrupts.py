@@ -40,8 +40,8 @@ class Stoppable(Protocol):
 def stops_on_signal(stop: Stoppable, *, is_shown: bool = False) -> Iterator[None]:
     """Signals inside the block ask for a stop; after the block, the earlier handlers are back.
 
-    A warning before the block counts. An ignored signal stays ignored, as after `nohup`. Only the main thread gets signals, so in any other thread nothing
-    is changed.
+    A warning before the block counts. An ignored signal stays ignored, as after `nohup`. Only the main thread gets
+    signals, so in any other thread nothing is changed.
 
     Args:
         stop: Counts the requests.

@@ -1,4 +1,6 @@
-"""What reading through the layers costs: `python -m tests.benchmarks.sandbox [--turns N]`.
+"""What the sandbox costs: `python -m tests.benchmarks.sandbox [reading] [trials] [--turns N]`.
+
+`reading` compares reads through the layers with plain reads, `trials` the start and rate of trials under each mode.
 
 Many small files, a mapped file and a file that is read past the page cache, each in a fresh process, with layers and
 without in turns. Printed are the shortest times, which other load on the machine lengthens least, and their ratio.
@@ -10,23 +12,36 @@ import argparse
 import json
 import mmap
 import os
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 
 from autotune.protocol.codec import encode
+from autotune.protocol.protection import Protection, ProtectionWish
 from autotune.protocol.supervision import LayerPlan, SupervisorSpec
 from autotune.sandbox.kept_whole import libraries
 from autotune.sandbox.supervisor import main as run_supervisor
 from autotune.sandbox.tree_removal import remove_tree
+from tests.benchmarks.startup.trials import open_trials
 
 NUM_FILES, FILE_BYTES = 20_000, 4096
 LARGE_BYTES = 256 << 20
 BLOCK_BYTES = 1 << 20
+PARTS = ("reading", "trials")
+WAYS = {
+    "layers": ProtectionWish(mode=Protection.LAYERS),
+    "layers, with the network": ProtectionWish(mode=Protection.LAYERS, keeps_network=True),
+    "Landlock": ProtectionWish(mode=Protection.LANDLOCK),
+    "none": ProtectionWish(mode=Protection.NONE),
+}
+"""Wishes for the protection of trials, by name."""
 
 
 def read_small(folder: Path) -> None:
@@ -131,6 +146,32 @@ def compare(num_turns: int) -> None:
         remove_tree(space)
 
 
+def compare_trials(num_turns: int) -> None:
+    """Prints a table of starts and rates of trials under each mode, taken in turns of random order."""
+    starts: dict[tuple[str, str], list[float]] = {}
+    rates: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        trials = {name: stack.enter_context(open_trials(wish=wish)) for name, wish in WAYS.items()}
+        for turn in range(num_turns):
+            for name in random.Random(turn).sample(sorted(trials), len(trials)):
+                for kind in ("cold", "forked"):
+                    starts.setdefault((name, kind), []).append(trials[name].first_step_s(kind))
+                measured = trials[name].measured("forked").measurement
+                assert measured is not None
+                rates.setdefault(name, []).append(measured.samples_per_second)
+    sys.stdout.write(
+        "| protection | first step, cold | first step, forked | samples per second |\n| --- | --- | --- | --- |\n"
+    )
+    for name in WAYS:
+        cold, forked = (starts[name, kind] for kind in ("cold", "forked"))
+        sys.stdout.write(f"| {name} | {_spread(cold)} s | {_spread(forked)} s | {_spread(rates[name], 0)} |\n")
+
+
+def _spread(values: Sequence[float], digits: int = 3) -> str:
+    """Median, and in parentheses the smallest and the largest value."""
+    return f"{median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
+
+
 def main() -> None:
     """Dispatches: `measure` and `supervise` are for the benchmark's own processes."""
     if sys.argv[1:2] == ["measure"]:
@@ -139,8 +180,14 @@ def main() -> None:
         run_supervisor(sys.argv[2])
     else:
         parser = argparse.ArgumentParser(description=__doc__)
+        parser.add_argument("parts", nargs="*", choices=PARTS)
         parser.add_argument("--turns", type=int, default=7)
-        compare(parser.parse_args().turns)
+        asked = parser.parse_args()
+        parts = asked.parts or PARTS
+        if "reading" in parts:
+            compare(asked.turns)
+        if "trials" in parts:
+            compare_trials(asked.turns)
 
 
 if __name__ == "__main__":

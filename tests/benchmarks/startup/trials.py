@@ -13,6 +13,7 @@ from pathlib import Path
 
 from autotune.model.result import TrialResult
 from autotune.protocol.job import TrialJob
+from autotune.protocol.protection import ProtectionWish
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_runner import ForkRunner
 from autotune.runner.handle import Handle
@@ -86,19 +87,22 @@ class Trials:
 
 
 @contextmanager
-def open_trials(script: Path = JOB, *arguments: str, device: str = "cpu") -> Iterator[Trials]:
+def open_trials(
+    script: Path = JOB, *arguments: str, device: str = "cpu", wish: ProtectionWish | None = None
+) -> Iterator[Trials]:
     """Trials after a probe of a script that takes its number of steps, or `forever`.
 
     Args:
         script: What is probed.
         *arguments: Of the script, after the number of steps.
         device: cpu or cuda.
+        wish: For the protection of files; None = the best of this system.
     """
     with tempfile.TemporaryDirectory() as cwd:
         command = (sys.executable, str(script), "forever", *arguments)
         spec = SearchSpec(command=command, script=str(script), cwd=cwd, study="bench", device=device)
         target = open_target(spec)
-        workspace = Workspace.open(None, cwd=Path(cwd), command=command)
+        workspace = Workspace.open(None, cwd=Path(cwd), command=command, wish=wish)
         try:
             cold = ColdRunner(workspace, target.device)
             jobs = Jobs(spec=spec, target=target)

@@ -31,7 +31,14 @@ from autotune.runner.fork_runner import ForkRunner
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.settings import Settings
 from autotune.space.script_settings import script_settings_of
-from tests.integration.runner.ground import REDIRECTED, SLOWLY_REDIRECTED, Ground, digest, protection_of
+from tests.integration.runner.ground import (
+    REDIRECTED,
+    SLOWLY_REDIRECTED,
+    Ground,
+    digest,
+    processes_of,
+    protection_of,
+)
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
 from tests.jobs import changed
 from tests.unit.facts import script_facts
@@ -253,6 +260,23 @@ def test_a_killed_supervisor_takes_the_trial_and_the_server_and_the_next_trial_g
     following = ground.run("obeys.py")
     assert following.start == "forked" and server_of(ground).pid != first
     assert ground.processes_left() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_schedulers_warning_ends_neither_the_server_nor_the_forked_trial(ground: Ground, number: int) -> None:
+    assert ground.run("obeys.py").start == "forked"
+    server = server_of(ground).pid
+    os.kill(server, number)
+    handle = ground.runner.start(ground.job("ends.py", "waits_and_reports"))
+    os.kill(handle.supervisor_pid, number)
+    ground.wait_for_line(b"waiting")
+    for pid in (server, *processes_of(ground.workspace.folder)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    handle.wait()
+    result = handle.result()
+    assert result.outcome is Outcome.OK and result.start == "forked", f"{result.reason} {result.log_tail}"
+    assert ground.run("obeys.py").start == "forked" and server_of(ground).pid == server
 
 
 @SLOWLY_REDIRECTED
