@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from autotune.diagnose.advice.advise import advise
@@ -12,6 +14,7 @@ from autotune.model.diagnosis import Sickness
 from autotune.model.outcome import Outcome
 from autotune.report.diagnosis_text import diagnosis_text
 from autotune.settings import Precision
+from autotune.trial.observing.decoder_times import decoder_times, device_decoder_times
 from tests.gpu.bench import Bench, note
 
 pytestmark = pytest.mark.gpu
@@ -42,3 +45,16 @@ def test_calls_that_wait_for_the_device_are_found_and_advised_against_first(benc
     assert {ratio.precision for ratio in seen.formats} & {Precision.TF32, Precision.BF16, Precision.FP16}
     assert found.advice[0].sickness is Sickness.HOST, diagnosis_text(found)
     assert found.advice[0].gain is not None and not found.advice[0].is_bound
+
+
+def test_a_list_of_images_is_decoded_on_the_device() -> None:
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("torchvision")
+    pixels = np.random.default_rng(0).integers(0, 256, (256, 384, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    image.fromarray(pixels).save(file, "JPEG")
+    images = [file.getvalue()] * 16
+    on_device = device_decoder_times(images)
+    note("decoders", repr((*decoder_times(images), *on_device)))
+    assert "nvJPEG" in {each.name for each in on_device}
+    assert all(each.is_on_device and each.image_s > 0 for each in on_device)
