@@ -7,26 +7,28 @@ changes by another server within a second.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 
 from anyio.to_thread import run_sync
 
 from autotune.errors import AutotuneError, StoreError
 from autotune.store.job_queue import JobQueue
-from autotune.store.job_records import JobRecord, LeaseRecord
+from autotune.store.job_records import Heartbeat, JobRecord, LeaseRecord, Order
 
 LOOK_EVERY_S = 1.0
 """Time between two looks for changes by other servers, in seconds."""
 TAIL_EVERY_S = 0.25
 """Time between two looks for events of watched jobs, in seconds."""
+MAX_BEATS = 200
+"""Most heartbeats in one commit."""
 Granted = tuple[LeaseRecord, JobRecord]
-T = TypeVar("T")
+_log = logging.getLogger("autotune.service")
 
 
 @dataclass(eq=False, slots=True)
@@ -61,7 +63,8 @@ class Hub:
         self._queue, self._lease_ttl_s = queue, lease_ttl_s
         self._waiters: deque[_Waiter] = deque()
         self._watches: dict[int, Watch] = {}
-        self._wake, self._tail_wake = asyncio.Event(), asyncio.Event()
+        self._wake, self._tail_wake, self._beat_wake = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._beats: list[tuple[Heartbeat, asyncio.Future[tuple[Order, int]]]] = []
         self._is_closing = asyncio.Event()
         self._reachable_since = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,7 +110,8 @@ class Hub:
     async def running(self) -> AsyncIterator[None]:
         """The hub's tasks run inside the block."""
         self._loop = asyncio.get_running_loop()
-        tasks = [asyncio.create_task(self._forever(step)) for step in (self._offer_leases, self._follow, self._expire)]
+        steps = (self._offer_leases, self._hear, self._follow, self._expire)
+        tasks = [asyncio.create_task(self._forever(step)) for step in steps]
         try:
             yield
         finally:
@@ -123,6 +127,9 @@ class Hub:
             except StoreError:
                 # The time without a database says nothing about the workers.
                 self._reachable_since = time.monotonic()
+                await asyncio.sleep(LOOK_EVERY_S)
+            except Exception:
+                _log.exception("A task of the server failed, and goes on.")
                 await asyncio.sleep(LOOK_EVERY_S)
 
     # Leases
@@ -182,6 +189,47 @@ class Hub:
                     waiter.answer.set_result(granted)
                 if not await run_sync(self._queue.has_open_jobs):
                     return
+
+    # Signs of life
+
+    async def heartbeat(self, beat: Heartbeat) -> tuple[Order, int]:
+        """The order for the worker, and the number of received events; waiting heartbeats share one commit.
+
+        Raises:
+            StudyNotFoundError: There is no such lease.
+            LeaseLostError: The lease has ended or belongs to another worker.
+            StoreError: The database failed.
+        """
+        answer: asyncio.Future[tuple[Order, int]] = asyncio.get_running_loop().create_future()
+        self._beats.append((beat, answer))
+        self._beat_wake.set()
+        return await answer
+
+    async def _hear(self) -> None:
+        """Stores all waiting heartbeats."""
+        await self._beat_wake.wait()
+        self._beat_wake.clear()
+        heard, self._beats = self._beats[:MAX_BEATS], self._beats[MAX_BEATS:]
+        if self._beats:
+            self._beat_wake.set()
+        heard = [(beat, answer) for beat, answer in heard if not answer.done()]
+        found: Sequence[tuple[Order, int] | Exception]
+        try:
+            beats = [beat for beat, _ in heard]
+            found = await run_sync(lambda: self._queue.heartbeats(beats, now=datetime.now(UTC)))
+        except Exception as error:
+            found = [error] * len(heard)
+            if isinstance(error, StoreError):
+                self._reachable_since = time.monotonic()
+        for (beat, future), answer in zip(heard, found, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+                if beat.new_events or beat.progress is not None:
+                    self._tail_wake.set()
 
     # Watchers
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from autotune.errors import LeaseLostError, StudyExistsError, StudyNotFoundError
+from autotune.errors import AutotuneError, LeaseLostError, StudyExistsError, StudyNotFoundError
 from autotune.store import job_workers
 from autotune.store.job_records import (
+    Heartbeat,
     JobRecord,
     JobStatus,
     LeaseEnd,
@@ -134,8 +135,7 @@ def _open_jobs(connection: Connection) -> Iterable[JobRecord]:
     """Jobs with room for a further worker, the oldest first."""
     may_run = jobs.c.status == JobStatus.QUEUED.value
     may_join = (jobs.c.status == JobStatus.RUNNING.value) & (jobs.c.machines > 1) & (jobs.c.wanted == "")
-    short = [column for column in jobs.c if column.name not in ("document", "config", "progress")]
-    query = select(*short).where(may_run | may_join).order_by(jobs.c.number)
+    query = select(*SHORT).where(may_run | may_join).order_by(jobs.c.number)
     held = Counter(lease.job_number for lease in held_leases(connection))
     for row in connection.execute(query).mappings():
         if row["status"] == JobStatus.QUEUED.value or (row["is_shareable"] and held[row["number"]] < row["machines"]):
@@ -213,29 +213,41 @@ def _next_fence(connection: Connection, job: JobRecord) -> int:
 # Signs of life
 
 
-def heartbeat(
-    connection: Connection,
-    lease_id: str,
-    fence: int,
-    *,
-    now: datetime,
-    first_event: int,
-    new_events: Sequence[str],
-    progress: str | None,
-) -> tuple[Order, int]:
-    """The order for the worker, and the number of received events. See `JobQueue.heartbeat`."""
-    # The write comes first: it locks the row, so that repeated requests and an expiry happen one after another.
-    mine = (job_leases.c.lease_id == lease_id, job_leases.c.fence == fence)
+def heartbeats(
+    connection: Connection, beats: Sequence[Heartbeat], *, now: datetime
+) -> list[tuple[Order, int] | AutotuneError]:
+    """Order and number of received events for every heartbeat, or the error of the heartbeat, in the same order.
+
+    Many workers share one commit, which takes far longer than the statements. See `JobQueue.heartbeats`.
+    """
+    wanted = [beat.lease_id for beat in beats]
+    query = select(job_leases.c.lease_id, job_leases.c.number).where(job_leases.c.lease_id.in_(wanted))
+    numbers = {row[0]: row[1] for row in connection.execute(query).all()}
+    answers: dict[int, tuple[Order, int] | AutotuneError] = {}
+    # All servers lock jobs in the same order, so they never wait for each other in a circle.
+    for index in sorted(range(len(beats)), key=lambda index: (numbers.get(beats[index].lease_id, 0), index)):
+        try:
+            answers[index] = _heartbeat(connection, beats[index], now=now)
+        except AutotuneError as error:
+            answers[index] = error
+    return [answers[index] for index in range(len(beats))]
+
+
+def _heartbeat(connection: Connection, beat: Heartbeat, *, now: datetime) -> tuple[Order, int]:
+    # The write comes first: the lock of the row keeps repeated requests and expiries apart.
+    mine = (job_leases.c.lease_id == beat.lease_id, job_leases.c.fence == beat.fence)
     connection.execute(update(job_leases).where(*mine).values(heartbeat_at=moment_to_text(now)))
-    lease = lease_with(connection, lease_id)
-    job = job_with(connection, lease.job_number)
-    if lease.fence != fence or not (lease.state is LeaseState.HELD or _revive(connection, lease, job)):
+    lease = lease_with(connection, beat.lease_id)
+    job = job_with(connection, lease.job_number, is_short=True)
+    if lease.fence != beat.fence or not (lease.state is LeaseState.HELD or _revive(connection, lease, job)):
         raise LeaseLostError(
-            f"Lease {lease_id} is no longer held by worker {lease.worker_id!r}.", "End the search, and lease anew."
+            f"Lease {lease.lease_id} is no longer held by worker {lease.worker_id!r}.",
+            "End the search, and lease anew.",
         )
     job_workers.touch(connection, lease.worker_id, now=now)
-    fresh = new_events[max(0, lease.num_events - first_event) :] if first_event <= lease.num_events else ()
-    _add_events(connection, job, fresh, progress)
+    is_known = beat.first_event <= lease.num_events
+    fresh = beat.new_events[lease.num_events - beat.first_event :] if is_known else ()
+    _add_events(connection, job, fresh, beat.progress)
     num_events = lease.num_events + len(fresh)
     if fresh:
         connection.execute(update(job_leases).where(*mine).values(num_events=num_events))
@@ -410,9 +422,14 @@ def _keep_late(connection: Connection, lease_id: str, fence: int, end: LeaseEnd,
 # Reads
 
 
-def job_with(connection: Connection, number: int) -> JobRecord:
-    """The job with the number."""
-    return job_from_row(connection.execute(select(jobs).where(jobs.c.number == number)).mappings().one())
+SHORT = tuple(column for column in jobs.c if column.name not in ("document", "config", "progress"))
+"""Columns of a job without documents."""
+
+
+def job_with(connection: Connection, number: int, *, is_short: bool = False) -> JobRecord:
+    """The job with the number, perhaps without documents."""
+    query = select(*SHORT) if is_short else select(jobs)
+    return job_from_row(connection.execute(query.where(jobs.c.number == number)).mappings().one())
 
 
 def lease_with(connection: Connection, lease_id: str) -> LeaseRecord:

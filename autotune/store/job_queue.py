@@ -14,10 +14,11 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
-from autotune.errors import StudyExistsError, StudyNotFoundError
+from autotune.errors import AutotuneError, StudyExistsError, StudyNotFoundError
 from autotune.store import job_leases, job_workers
 from autotune.store.database import Database
 from autotune.store.job_records import (
+    Heartbeat,
     JobRecord,
     JobRequest,
     JobStatus,
@@ -37,7 +38,6 @@ from autotune.store.rows import moment_to_text, to_json
 from autotune.store.url import sqlite_path
 
 T = TypeVar("T")
-_SHORT = [column for column in jobs.c if column.name not in ("document", "config", "progress")]
 
 
 class JobQueue:
@@ -166,7 +166,7 @@ class JobQueue:
             before: Only jobs with a smaller number; None = from the newest.
             limit: Most jobs.
         """
-        query = select(*_SHORT).order_by(jobs.c.number.desc()).limit(limit)
+        query = select(*job_leases.SHORT).order_by(jobs.c.number.desc()).limit(limit)
         if statuses:
             query = query.where(jobs.c.status.in_([status.value for status in statuses]))
         if before is not None:
@@ -308,37 +308,25 @@ class JobQueue:
             lambda found: found is not None,
         )
 
-    def heartbeat(
-        self,
-        lease_id: str,
-        fence: int,
-        *,
-        now: datetime,
-        first_event: int = 0,
-        new_events: Sequence[str] = (),
-        progress: str | None = None,
-    ) -> tuple[Order, int]:
-        """The order for the worker, and the number of events received for this lease so far.
+    def heartbeats(self, beats: Sequence[Heartbeat], *, now: datetime) -> list[tuple[Order, int] | AutotuneError]:
+        """For each heartbeat the order for the worker, and the number of events received for the lease so far.
 
-        Args:
-            lease_id: The lease.
-            fence: Fence of the lease.
-            now: The present moment.
-            first_event: Number of events of this lease before the new events; events received before are skipped.
-            new_events: JSON texts of events.
-            progress: JSON text of the latest progress; None = unchanged.
+        In place of an answer stands StudyNotFoundError for an unknown lease, and LeaseLostError for a lease that has
+        ended or belongs to another worker.
+        """
+        return self._write(lambda connection: job_leases.heartbeats(connection, beats, now=now))
+
+    def heartbeat(self, beat: Heartbeat, *, now: datetime) -> tuple[Order, int]:
+        """The answer to one heartbeat.
 
         Raises:
             StudyNotFoundError: There is no such lease.
             LeaseLostError: The lease belongs to another worker or fence, or has ended.
         """
-
-        def beat(connection: Connection) -> tuple[Order, int]:
-            return job_leases.heartbeat(
-                connection, lease_id, fence, now=now, first_event=first_event, new_events=new_events, progress=progress
-            )
-
-        return self._write(beat)
+        (answer,) = self.heartbeats([beat], now=now)
+        if isinstance(answer, AutotuneError):
+            raise answer
+        return answer
 
     def complete(self, lease_id: str, fence: int, end: LeaseEnd, *, now: datetime, alive_s: float) -> bool:
         """Whether the end counts. A late end, by an older fence, is kept as evidence and does not count.

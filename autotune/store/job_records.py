@@ -195,3 +195,17 @@ class LeaseEnd:
     config: str | None = None
     is_repeatable: bool = False
     """Another machine may succeed: the failure may be the machine's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heartbeat:
+    """A sign of life of a worker with a lease, with new events of the search."""
+
+    lease_id: str
+    fence: int
+    first_event: int = 0
+    """Number of events of this lease before the new events; events received before are skipped."""
+    new_events: tuple[str, ...] = ()
+    """JSON texts."""
+    progress: str | None = None
+    """JSON text of the latest progress; None = unchanged."""

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from autotune.errors import LeaseLostError, StudyExistsError, StudyNotFoundError
 from autotune.store.job_queue import JobQueue
 from autotune.store.job_records import (
+    Heartbeat,
     JobRecord,
     JobRequest,
     JobStatus,
@@ -83,6 +85,9 @@ class QueueContract:
 
     def end(self, queue: JobQueue, lease: LeaseRecord, end: LeaseEnd, seconds: float = 1.0) -> bool:
         return queue.complete(lease.lease_id, lease.fence, end, now=at(seconds), alive_s=ALIVE_S)
+
+    def beat(self, queue: JobQueue, lease: LeaseRecord, *, now: datetime = NOW, **values: Any) -> tuple[Order, int]:
+        return queue.heartbeat(Heartbeat(lease_id=lease.lease_id, fence=lease.fence, **values), now=now)
 
     def names_of(self, queue: JobQueue, job: JobRecord) -> list[str]:
         return [text for _, text in queue.events(job.number)]
@@ -179,7 +184,7 @@ class QueueContract:
         assert (new.lease_id, same.number) == (old.lease_id, job.number)
         assert new.fence > old.fence
         with pytest.raises(LeaseLostError):
-            queue.heartbeat(old.lease_id, old.fence, now=NOW)
+            self.beat(queue, old, now=NOW)
         with pytest.raises(StudyExistsError, match="started again"):
             queue.grant("a", "session-of-a", now=NOW, alive_s=ALIVE_S)
 
@@ -236,7 +241,7 @@ class QueueContract:
         job = self.submitted(queue)
         lease, _ = self.held(queue, "a")
         queue.set_worker_status("a", WorkerStatus.DRAINING)
-        assert queue.heartbeat(lease.lease_id, lease.fence, now=NOW)[0] is Order.STOP
+        assert self.beat(queue, lease, now=NOW)[0] is Order.STOP
         assert self.end(queue, lease, STOPPED)
         assert queue.job(job.job_id).status is JobStatus.QUEUED
         assert queue.grant("a", lease.session, now=NOW, alive_s=ALIVE_S) is None
@@ -256,9 +261,9 @@ class QueueContract:
     ) -> None:
         job = self.submitted(queue)
         lease, _ = self.held(queue, "a")
-        assert queue.heartbeat(lease.lease_id, lease.fence, now=NOW)[0] is Order.CONTINUE
+        assert self.beat(queue, lease, now=NOW)[0] is Order.CONTINUE
         assert queue.want(job.job_id, wish, now=NOW).status is JobStatus.RUNNING
-        assert queue.heartbeat(lease.lease_id, lease.fence, now=NOW)[0] is order
+        assert self.beat(queue, lease, now=NOW)[0] is order
         self.end(queue, lease, replace(STOPPED, document={"status": "interrupted"}))
         ended = queue.job(job.job_id)
         assert (ended.status, ended.wanted, ended.document) == (status, Wish.NOTHING, {"status": "interrupted"})
@@ -300,7 +305,7 @@ class QueueContract:
     def test_a_silent_worker_loses_its_lease_and_another_goes_on(self, queue: JobQueue) -> None:
         job = self.submitted(queue)
         old, _ = self.held(queue, "a")
-        queue.heartbeat(old.lease_id, old.fence, now=at(20))
+        self.beat(queue, old, now=at(20))
         assert queue.expire(seen_before=at(10), now=at(40)) == 0
         assert queue.expire(seen_before=at(30), now=at(60)) == 1
         assert queue.job(job.job_id).status is JobStatus.QUEUED
@@ -308,13 +313,13 @@ class QueueContract:
         assert again.job_id == job.job_id
         assert new.fence > old.fence
         with pytest.raises(LeaseLostError):
-            queue.heartbeat(old.lease_id, old.fence, now=at(62))
+            self.beat(queue, old, now=at(62))
 
     def test_a_worker_that_was_only_away_goes_on_if_nobody_took_its_job(self, queue: JobQueue) -> None:
         job = self.submitted(queue)
         lease, _ = self.held(queue, "a")
         queue.expire(seen_before=at(1), now=at(40))
-        assert queue.heartbeat(lease.lease_id, lease.fence, now=at(50))[0] is Order.CONTINUE
+        assert self.beat(queue, lease, now=at(50))[0] is Order.CONTINUE
         assert queue.job(job.job_id).status is JobStatus.RUNNING
         assert self.end(queue, lease, DONE, 60)
         assert queue.job(job.job_id).status is JobStatus.DONE
@@ -409,7 +414,7 @@ class QueueContract:
         job = self.submitted(queue, machines=2)
         first, _ = self.held(queue, "a")
         assert self.leased(queue, "b") is None, "before the probe there is nothing to share"
-        queue.heartbeat(first.lease_id, first.fence, now=NOW, new_events=[PROBED])
+        self.beat(queue, first, now=NOW, new_events=(PROBED,))
         assert self.leased(queue, "c", machine_class="small") is None
         assert self.leased(queue, "a2", machine="machine-of-a", cpus=(5,)) is None
         second, same = self.held(queue, "b")
@@ -426,7 +431,7 @@ class QueueContract:
     def test_a_failure_of_one_machine_leaves_the_study_to_the_others(self, queue: JobQueue) -> None:
         job = self.submitted(queue, machines=2)
         first, _ = self.held(queue, "a")
-        queue.heartbeat(first.lease_id, first.fence, now=NOW, new_events=[PROBED])
+        self.beat(queue, first, now=NOW, new_events=(PROBED,))
         second, _ = self.held(queue, "b")
         self.end(queue, second, FAILED)
         assert queue.job(job.job_id).status is JobStatus.RUNNING
@@ -440,20 +445,31 @@ class QueueContract:
         job = self.submitted(queue)
         lease, _ = self.held(queue, "a")
         num_before = len(queue.events(job.number))
-        beat = {"now": NOW, "new_events": ['{"event":"a"}', '{"event":"b"}']}
-        assert queue.heartbeat(lease.lease_id, lease.fence, first_event=0, **beat)[1] == 2
-        assert queue.heartbeat(lease.lease_id, lease.fence, first_event=0, **beat)[1] == 2
-        more = ['{"event":"b"}', '{"event":"c"}']
-        assert queue.heartbeat(lease.lease_id, lease.fence, now=NOW, first_event=1, new_events=more)[1] == 3
+        beat = {"now": NOW, "new_events": ('{"event":"a"}', '{"event":"b"}')}
+        assert self.beat(queue, lease, first_event=0, **beat)[1] == 2
+        assert self.beat(queue, lease, first_event=0, **beat)[1] == 2
+        more = ('{"event":"b"}', '{"event":"c"}')
+        assert self.beat(queue, lease, now=NOW, first_event=1, new_events=more)[1] == 3
         found = queue.events(job.number, after=num_before)
         assert [text for _, text in found] == ['{"event":"a"}', '{"event":"b"}', '{"event":"c"}']
         assert [event_id for event_id, _ in found] == list(range(num_before + 1, num_before + 4))
         assert queue.job(job.job_id).num_events == num_before + 3
 
+    def test_heartbeats_of_many_workers_are_answered_one_by_one(self, queue: JobQueue) -> None:
+        jobs = [self.submitted(queue) for _ in range(3)]
+        held = [self.held(queue, name)[0] for name in ("a", "b", "c")]
+        queue.want(jobs[1].job_id, Wish.CANCEL, now=NOW)
+        beats = [Heartbeat(lease_id=lease.lease_id, fence=lease.fence, new_events=(PROBED,)) for lease in held]
+        lost = replace(beats[0], fence=0)
+        answers = queue.heartbeats([beats[2], lost, beats[1], replace(lost, lease_id="no"), beats[0]], now=NOW)
+        assert answers[0] == answers[4] == (Order.CONTINUE, 1)
+        assert answers[2] == (Order.CANCEL, 1)
+        assert [type(answers[index]) for index in (1, 3)] == [LeaseLostError, StudyNotFoundError]
+
     def test_events_after_a_gap_are_not_taken(self, queue: JobQueue) -> None:
         self.submitted(queue)
         lease, _ = self.held(queue, "a")
-        beat = queue.heartbeat(lease.lease_id, lease.fence, now=NOW, first_event=5, new_events=['{"event":"f"}'])
+        beat = self.beat(queue, lease, now=NOW, first_event=5, new_events=('{"event":"f"}',))
         assert beat == (Order.CONTINUE, 0)
 
     def test_every_change_of_the_state_is_an_event(self, queue: JobQueue) -> None:
@@ -470,7 +486,7 @@ class QueueContract:
         lease, _ = self.held(queue, "a")
         before = queue.job(job.job_id).num_events
         for number in range(3):
-            queue.heartbeat(lease.lease_id, lease.fence, now=NOW, progress=f'{{"n":{number}}}')
+            self.beat(queue, lease, now=NOW, progress=f'{{"n":{number}}}')
         assert queue.heads([job.number]) == {job.number: (before, "running", '{"n":2}')}
         assert queue.job(job.job_id).progress == {"n": 2}
 

@@ -22,9 +22,10 @@ from autotune.service import local_worker
 from autotune.service.worker import search_child, working
 from autotune.store import records
 from autotune.store.study_leases import StudyLeases
+from autotune.study import trial_loop
 
 ROOT = Path(__file__).parents[2]
-STALE_AFTER_S = 6.0
+STALE_AFTER_S = 12.0
 
 
 def our_command(*words: str) -> list[str]:
@@ -63,6 +64,7 @@ def run(words: list[str]) -> int:
         namespace = Path("/proc/self/ns/pid").readlink()
         records._boot = lambda: f"boot-of-{machine} {namespace}"
         records.socket.gethostname = lambda: machine
+        trial_loop.RENEW_EVERY_S = STALE_AFTER_S / 12
         for name in ("acquire_lease", "leave_to_others", "live_owners"):
             getattr(StudyLeases, name).__kwdefaults__["stale_after_s"] = STALE_AFTER_S
     return main(words)

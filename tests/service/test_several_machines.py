@@ -57,7 +57,7 @@ def test_two_workers_share_one_study_and_count_every_trial_once(team: Service) -
     check_counted_once(team, job.study, 30)
     wait_until(lambda: not team.client.job(job.id).document["workers"], "both leases ended")
     states = {(attempt["worker"], attempt["state"]) for attempt in team.client.job(job.id).document["attempts"]}
-    assert states == {("left", "done"), ("right", "done")}, team.all_talk()
+    assert states == {("left", "done"), ("right", "done")}, team.client.job(job.id).document["attempts"]
     assert team.client.config(job.study) and done.document["result"]["trials"]["total"] == 30
     assert [worker.end() for worker in workers] == [0, 0]
 

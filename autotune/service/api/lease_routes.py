@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from autotune.service.api.wiring import Queue, TheHub
 from autotune.service.documents import SCHEMA
 from autotune.service.problems import Problem
-from autotune.store.job_records import LeaseEnd, LeaseState
+from autotune.store.job_records import Heartbeat, LeaseEnd, LeaseState
 from autotune.store.rows import to_json
 
 router = APIRouter(prefix="/v1/leases", tags=["workers"])
@@ -50,18 +50,16 @@ class CompleteBody(BaseModel):
 
 
 @router.post("/{lease_id}:heartbeat")
-def heartbeat(lease_id: str, body: HeartbeatBody, queue: Queue, hub: TheHub) -> dict[str, Any]:
+async def heartbeat(lease_id: str, body: HeartbeatBody, hub: TheHub) -> dict[str, Any]:
     """The order for the worker: `continue`, `stop` after the running trial, or `cancel` at once."""
-    order, num_events = queue.heartbeat(
-        lease_id,
-        body.fence,
-        now=datetime.now(UTC),
+    beat = Heartbeat(
+        lease_id=lease_id,
+        fence=body.fence,
         first_event=body.first_event,
-        new_events=[_plain(event) for event in body.events],
+        new_events=tuple(_plain(event) for event in body.events),
         progress=None if body.progress is None else _plain(body.progress),
     )
-    if body.events or body.progress is not None:
-        hub.has_events()
+    order, num_events = await hub.heartbeat(beat)
     return {"schema": SCHEMA, "order": order.value, "num_events": num_events}
 
 
