@@ -25,6 +25,20 @@ Examples:
 SCHEMA = 1
 EXIT_CODES = {"done": 0, "stopped": 130, "cancelled": 130}
 
+
+def _examples(verb: str) -> str:
+    return f"""\b
+Examples:
+  autotune jobs {verb} 3f2a9c01b7de
+  autotune jobs {verb} 3f2a9c01b7de --server https://tuner.example --token-file token
+"""
+
+
+LIST_EXAMPLES = """\b
+Examples:
+  autotune jobs list
+  autotune jobs list --json
+"""
 app = typer.Typer(help="List, show, watch and steer the jobs of a server.", rich_markup_mode=None)
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job; `autotune jobs` lists them.")]
 
@@ -40,7 +54,7 @@ def _default(
     return 0
 
 
-@app.command("list", epilog=EXAMPLES)
+@app.command("list", epilog=LIST_EXAMPLES)
 def list_jobs(server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_json: Json = False) -> int:
     """List the jobs, the newest first."""
     from autotune.report.document import write_document
@@ -58,7 +72,7 @@ def list_jobs(server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_
     return 0
 
 
-@app.command("show")
+@app.command("show", epilog=_examples("show"))
 def show_job(
     job_id: JobId, server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_json: Json = False
 ) -> int:
@@ -67,31 +81,31 @@ def show_job(
     return 0
 
 
-@app.command("watch")
+@app.command("watch", epilog=_examples("watch"))
 def watch(job_id: JobId, server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_json: Json = False) -> int:
     """Print the events of a job until its end; with --json as lines of JSON. The exit code is the job's."""
     return watch_job(client_of(server, token_file), job_id, as_json=as_json)
 
 
-@app.command("pause")
+@app.command("pause", epilog=_examples("pause"))
 def pause(job_id: JobId, server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_json: Json = False) -> int:
     """End the search after the running trial; resume goes on."""
     return _steer("pause", job_id, server, token_file, as_json)
 
 
-@app.command("resume")
+@app.command("resume", epilog=_examples("resume"))
 def resume(job_id: JobId, server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_json: Json = False) -> int:
     """Queue a paused or stopped job again."""
     return _steer("resume", job_id, server, token_file, as_json)
 
 
-@app.command("stop")
+@app.command("stop", epilog=_examples("stop"))
 def stop(job_id: JobId, server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_json: Json = False) -> int:
     """End the search after the running trial, with the best so far; resume goes on."""
     return _steer("stop", job_id, server, token_file, as_json)
 
 
-@app.command("cancel")
+@app.command("cancel", epilog=_examples("cancel"))
 def cancel(job_id: JobId, server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_json: Json = False) -> int:
     """End the running trial and the search at once."""
     return _steer("cancel", job_id, server, token_file, as_json)

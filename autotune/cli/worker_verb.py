@@ -36,16 +36,11 @@ def worker(
     ] = None,
     storage: Storage = None,
     unprotected: Unprotected = False,
-    parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
 ) -> int:
     """Lease jobs from a server and run each search here, one at a time.
 
     The worker ends after SIGTERM: a running search ends after the running trial, and goes on elsewhere.
     """
-    if parent is not None:
-        from autotune.service.worker.search_child import end_with
-
-        end_with(parent)
     from autotune.report.streams import say
     from autotune.service.projects import parse_projects
     from autotune.service.worker.machine_slot import open_slot

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from autotune.service.worker.search_child import our_command
+from autotune.service.worker.search_child import our_command, tied_to_parent
 from autotune.service.worker.working import DRAIN_S
 
 RESTART_S = 2.0
@@ -31,7 +30,7 @@ class LocalWorker:
     async def keep_running(self) -> None:
         """Runs the worker until a drain; the calling thread must live as long as the server."""
         while not self._is_ending:
-            command = our_command("worker", *self._words, "--parent", str(os.getpid()))
+            command = tied_to_parent(our_command("worker", *self._words))
             self._process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
             code = await self._process.wait()
             if not self._is_ending:

@@ -14,8 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from autotune.errors import UsageError
-from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl
 from autotune.store.secrets import mask_plain, mask_text
 
 MAX_LINE = 1 << 20
@@ -34,20 +32,6 @@ os.execv(sys.argv[2], sys.argv[2:])
 def tied_to_parent(command: Sequence[str]) -> list[str]:
     """The command as a program that the kernel kills as soon as this process ends; start it from the main thread."""
     return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]
-
-
-def end_with(parent: int) -> None:
-    """Lets the kernel kill this process when the thread that started it ends.
-
-    Args:
-        parent: Process id of the parent.
-
-    Raises:
-        UsageError: The parent has ended already.
-    """
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        raise UsageError("The server that started this worker has ended.", "Start it again: autotune serve")
 
 
 def our_command(*words: str) -> list[str]:
