@@ -148,7 +148,7 @@ def test_two_nodes_search_and_a_lost_node_loses_nothing(cluster, tmp_path):
             wait(lambda: len(alive(server)) == 2, 180, "two workers wait")
             assert sorted(worker["cpus"] for worker in alive(server)) == [[0], [1]]
             names = [f"of-ray-{number}" for number in range(2)]
-            jobs = [server.submit(options={"study": name, "trials": 3, "time": "90s"}) for name in names]
+            jobs = [server.submit(options={"study": name, "trials": 2, "time": "9m"}) for name in names]
 
             def told(job):
                 return server.get(f"/v1/jobs/{job}").json
@@ -159,7 +159,7 @@ def test_two_nodes_search_and_a_lost_node_loses_nothing(cluster, tmp_path):
             pids = processes_with(f"--token-file={tmp_path / 'token'}")
             cluster.kill(second)
             ended = ("done", "failed", "stopped", "cancelled")
-            wait(lambda: all(told(job)["status"] in ended for job in jobs), 500, "the other node ends both searches")
+            wait(lambda: all(told(job)["status"] in ended for job in jobs), 800, "the other node ends both searches")
             assert [told(job)["status"] for job in jobs] == ["done"] * 2, [told(job) for job in jobs]
             for job in jobs:
                 numbers = [trial["number"] for trial in server.get(f"/v1/studies/{told(job)['study']}").json["trials"]]

@@ -27,7 +27,7 @@ from autotune.service.security.bodies import (
 )
 from autotune.service.security.failed_tokens import FailedTokens
 from autotune.service.security.origins import AllowedHosts, is_own_page
-from autotune.service.security.refusals import RefusalError
+from autotune.service.security.refusal import RefusalError
 from autotune.service.security.response_headers import add_headers
 from autotune.service.security.sessions import OneTimeTokens, Sessions, cookie_name
 from autotune.service.security.tokens import Caller, TokenBook

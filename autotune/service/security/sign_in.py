@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from autotune.service.security.door import CALLER, LOGIN, Security, failed_token
-from autotune.service.security.refusals import RefusalError
+from autotune.service.security.refusal import RefusalError
 from autotune.service.security.sessions import SESSION_SECONDS, cookie_name
 from autotune.service.security.tokens import Caller
 
