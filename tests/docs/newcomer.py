@@ -33,6 +33,7 @@ LEFT_OUT = {
     "make search": "the same search as the first command of the page",
     "make session": "the same search again, recorded",
     "make newcomer": "this log",
+    "make serve": "a server, which does not end by itself; tests/service/test_browser.py opens its page",
     "make test": "10 minutes; CI runs it",
     "make test-all": "an hour",
     "make bench-diagnose": "5 minutes, and a quiet machine",
