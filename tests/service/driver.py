@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from autotune.cli.main import main
 from autotune.runner import quiet_wait
@@ -35,6 +36,22 @@ def our_command(*words: str) -> list[str]:
 _RUN = "from tests.service import driver; sys.exit(driver.run(sys.argv[1:]))"
 
 
+class Slow:
+    """A runner with runs that take their time, and renew the lease of their study meanwhile."""
+
+    def __init__(self, runner: Any, seconds: float) -> None:
+        self.runner, self.seconds = runner, seconds
+
+    def start(self, job: Any) -> Any:
+        run = self.runner.start(job)
+        ends_at = time.monotonic() + self.seconds
+        run.poll = lambda: time.monotonic() >= ends_at
+        return run
+
+    def close(self) -> None:
+        """Keeps no process."""
+
+
 def imagine_trials(seconds: float) -> None:
     """Makes searches of this process ask a function in place of the script: more workers, more samples."""
     from autotune.lab.function_runner import FunctionRunner, Measured
@@ -43,12 +60,11 @@ def imagine_trials(seconds: float) -> None:
     from tests.unit.facts import script_facts
 
     def measure(settings):
-        time.sleep(seconds)
         return Measured(samples_per_second=100.0 * (1 + min(settings.num_workers, 2)), peak_memory_bytes=1 << 28)
 
     runner = FunctionRunner(measure, script_facts(num_batch_norms=3, modules=()))
     for function in (searching.search, searching.resume):
-        function.__kwdefaults__["open_runner"] = lambda workspace, device, facts=None: runner
+        function.__kwdefaults__["open_runner"] = lambda workspace, device, facts=None: Slow(runner, seconds)
     layer_permission.is_permitted = lambda scratch, folders=(): False
     together.LOOK_EVERY_S = 0.2
 

