@@ -73,7 +73,7 @@ app.command("trust", epilog=trust_verb.EXAMPLES)(trust_verb.trust)
 app.add_typer(config_verb.app, name="config", epilog=config_verb.EXAMPLES)
 app.add_typer(jobs_verb.app, name="jobs", epilog=jobs_verb.EXAMPLES)
 app.add_typer(studies_verb.app, name="studies", epilog=studies_verb.EXAMPLES)
-app.add_typer(workers_verb.app, name="workers")
+app.add_typer(workers_verb.app, name="workers", epilog=workers_verb.EXAMPLES)
 
 
 def _print_version(is_asked: bool) -> None:

@@ -10,16 +10,20 @@ import typer
 from autotune.cli.place import working_directory
 from autotune.cli.server_options import Slot, Unprotected
 
+EXAMPLES = """\b
+Examples:
+  autotune workers ray --help
+  autotune workers slurm --help
+"""
 RAY_EXAMPLES = """\b
 Examples:
-  autotune workers ray --address auto --server http://head:8642 --token-file token --project photos=/shared/photos
+  autotune workers ray --server http://head:8642 --token-file token --project photos=/shared/photos
   autotune workers ray --number 4 --server http://head:8642 --token-file token --project photos=/shared/photos
 """
 SLURM_EXAMPLES = """\b
 Examples:
-  autotune workers slurm --number 4 --partition gpu --server http://head:8642 --token-file token \\
-      --project photos=/shared/photos --sbatch=--time=8:00:00 --sbatch=--gres=gpu:8
-  autotune workers slurm --number 4 ... --dry-run
+  autotune workers slurm --number 4 --partition gpu --server http://head:8642 --token-file token --project photos=/data
+  autotune workers slurm --sbatch=--gres=gpu:8 --dry-run --server http://head:8642 --token-file token --project a=/a
 """
 
 NodeServer = Annotated[str, typer.Option("--server", metavar="URL", help="The server, as the nodes reach it.")]
