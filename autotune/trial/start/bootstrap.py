@@ -19,8 +19,8 @@ from autotune.trial.probe.probe_session import ProbeSession
 from autotune.trial.run_session import RunSession
 from autotune.trial.start import active_session
 from autotune.trial.start.early_seams import Prelude
+from autotune.trial.start.measured_sessions import first_session
 from autotune.trial.start.prepared_start import PreparedSession
-from autotune.trial.start.serving import first_session
 from autotune.trial.trial_session import MeasuredSession
 
 

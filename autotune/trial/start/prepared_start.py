@@ -30,8 +30,8 @@ from autotune.trial.start import active_session, fork_hazards, forked_environmen
 from autotune.trial.start.early_seams import Prelude
 from autotune.trial.start.fork_state import ForkState, Standard, is_known, why_not_restorable
 from autotune.trial.start.known_devices import KnownDevices
+from autotune.trial.start.measured_sessions import first_session
 from autotune.trial.start.prelude_end import Seam
-from autotune.trial.start.serving import first_session
 from autotune.trial.trial_session import MeasuredSession
 
 WHO = "the script's beginning"
