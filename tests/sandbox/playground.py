@@ -169,11 +169,12 @@ class Playground:
         return found
 
     def _of_trials(self) -> list[str]:
-        """Paths of the system with the mark of these scripts."""
+        """Paths of the system with the mark of these scripts, of this user: another user may play at the same time."""
         found = [str(path) for path in Path("/dev/shm").glob(f"{self._in_memory.name}-*")]
         for folder in map(Path, SYSTEM):
             try:
-                found += [str(path) for path in folder.iterdir() if MARK in path.name]
+                marked = [path for path in folder.iterdir() if MARK in path.name]
+                found += [str(path) for path in marked if path.lstat().st_uid == os.geteuid()]
             except OSError:
                 continue
         return sorted(found)
