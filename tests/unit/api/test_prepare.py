@@ -33,7 +33,9 @@ def test_a_loader_with_workers_gets_them_all() -> None:
 
 @pytest.mark.parametrize("has_accelerator", [True, False])
 def test_memory_is_pinned_only_for_an_accelerator(monkeypatch: pytest.MonkeyPatch, has_accelerator: bool) -> None:
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: has_accelerator)
+    # Of an older torch, CUDA is asked.
+    owner = getattr(torch, "accelerator", torch.cuda)
+    monkeypatch.setattr(owner, "is_available", lambda: has_accelerator)
     cfg = config_of(Settings(pin_memory=True))
     assert cfg.loader_kwargs() == {"num_workers": 0} | ({"pin_memory": True} if has_accelerator else {})
 

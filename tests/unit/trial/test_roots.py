@@ -12,6 +12,9 @@ from autotune.settings import Precision
 from autotune.trial.step.autocast import AutocastRegion
 from autotune.trial.step.roots import Roots
 
+# torch 2.4's own checkpoint calls what torch 2.4 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.cpu.amp.autocast:FutureWarning")
+
 
 class Checkpointed(torch.nn.Module):
     """Runs its part without gradients, as a checkpoint does before it runs it again."""
