@@ -64,7 +64,7 @@ def serve(
     from autotune.service.local_worker import LocalWorker
     from autotune.service.projects import parse_projects
     from autotune.service.service_settings import ServiceSettings
-    from autotune.service.serving import serve as run
+    from autotune.service.web_server import serve as run
     from autotune.store.url import resolve_url
     from autotune.units import parse_seconds
 

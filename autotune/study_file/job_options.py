@@ -15,19 +15,16 @@ from autotune.study_file.search_options import BY_NAME, IN_JOB, KEYS, Kind
 from autotune.study_file.sources import Origin, Problems, check_settings
 from autotune.study_file.study_schema import read_values
 
+_TEXT: dict[str, Any] = {"type": "string", "minLength": 1}
 _JSON_TYPES: dict[Kind, dict[str, Any]] = {
-    Kind.TEXT: {"type": "string", "minLength": 1},
     Kind.COUNT: {"type": "integer", "minimum": 1},
     Kind.SEED: {"type": "integer", "minimum": 0, "maximum": (1 << 32) - 1},
     Kind.AMOUNT: {"type": "number", "exclusiveMinimum": 0},
     Kind.TIME: {"anyOf": [{"type": "string"}, {"type": "number", "exclusiveMinimum": 0}]},
-    Kind.MEMORY_CAP: {"type": "string"},
-    Kind.EFFECTIVE_BATCH: {"type": "string"},
-    Kind.DEVICE: {"type": "string"},
-    Kind.PROTECTION: {"type": "string"},
     Kind.TABLE: {"type": "object"},
     Kind.SWITCH: {"type": "boolean"},
 }
+"""JSON schemas of kinds that are not written as text."""
 
 
 def check_job_options(options: Mapping[str, object]) -> dict[str, Any]:
@@ -83,6 +80,7 @@ def job_words(options: Mapping[str, object]) -> list[str]:
 def job_options_schema() -> dict[str, Any]:
     """The JSON schema of the options, with the help texts."""
     properties = {
-        option.name: {**_JSON_TYPES[option.kind], "description": option.help_text("search")} for option in IN_JOB
+        option.name: {**_JSON_TYPES.get(option.kind, _TEXT), "description": option.help_text("search")}
+        for option in IN_JOB
     }
     return {"type": "object", "additionalProperties": False, "properties": properties}

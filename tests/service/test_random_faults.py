@@ -1,6 +1,6 @@
 """Random faults of a service on two machines: no trial lost, none counted twice, no process left.
 
-AUTOTUNE_TEST_FAULTS sets the number of faults.
+TEST_FAULTS sets the number of faults.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.contract.private_servers import PostgresqlCluster, postgresql
 from tests.service.servers import Process, Service, service, wait_until
 from tests.service.test_several_machines import check_counted_once, on_machine
 
-NUM_FAULTS = int(os.environ.get("AUTOTUNE_TEST_FAULTS", "50"))
+NUM_FAULTS = int(os.environ.get("TEST_FAULTS", "50"))
 NUM_TRIALS = 40
 KINDS = ("worker killed", "worker drained", "server killed", "database restarted")
 MACHINES = ("left", "right")
