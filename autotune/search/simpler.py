@@ -38,7 +38,7 @@ def without_useless_changes(history: History, space: SearchSpace, limits: PlanLi
     if leader.settings == history.script_settings:
         return None
     current = simplest(leader, history, noise_ratio=limits.noise_ratio)
-    for settings in _with_fewer_changes(current.settings, history, expected, space.device_is_cpu):
+    for settings in _with_fewer_changes(current.settings, history, expected, space):
         if settings not in history and space.why_not(settings) is None:
             return Candidate(settings=settings, stage=SIMPLER_STAGE)
     return None
@@ -65,21 +65,20 @@ def simplest(leader: FinishedTrial, history: History, *, noise_ratio: float) -> 
     return min(good, key=lambda trial: (len(changes_of(trial.settings, own)), -rates[trial.settings]))
 
 
-def _with_fewer_changes(
-    settings: Settings, history: History, expected: Forecast, device_is_cpu: bool
-) -> list[Settings]:
+def _with_fewer_changes(settings: Settings, history: History, expected: Forecast, space: SearchSpace) -> list[Settings]:
     """The settings without all changes expected to be useless, then without each single change, the least useful first.
 
-    The last change stays: without it, the settings are the script's own.
+    The last change stays: without it, the settings are the script's own. So do changes that the user asks for.
     """
     own = history.script_settings
     changes = changes_of(settings, own)
+    asked = {name for name, value in space.params(own).items() if value not in space.allowed[name]}
 
     def without(*names: str) -> Settings:
         kept = {name: value for name, value in changes.items() if name not in names}
-        return with_changes(kept, own, device_is_cpu=device_is_cpu)
+        return with_changes(kept, own, device_is_cpu=space.device_is_cpu)
 
-    alone = {name: without(name) for name in changes}
+    alone = {name: without(name) for name in changes.keys() - asked}
     alone = {name: one for name, one in alone.items() if one not in (settings, own)}
     if not alone:
         return []

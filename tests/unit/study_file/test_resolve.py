@@ -22,11 +22,14 @@ take_over = "last-week"
 out = "tuned/autotune.toml"
 force = true
 seed = 7
+spend_all = true
+start = "live"
 device = "cuda:1"
 require_gain = true
 share_gpu = true
 protection = "landlock"
 unprotected = true
+network = true
 allow_batchnorm_accumulation = true
 writable = ["runs", "/data/out"]
 nproc_per_node = 2
@@ -89,6 +92,9 @@ def test_a_file_can_say_everything(folder):
         share_gpu=True,
         protection="landlock",
         unprotected=True,
+        network=True,
+        spend_all=True,
+        start="live",
         allow_batchnorm_accumulation=True,
         writable=(str(folder / "runs"), "/data/out"),
     )
