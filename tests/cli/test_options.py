@@ -160,6 +160,7 @@ SURFACE = {
         "--require-gain",
         "--share-gpu",
         "--protection",
+        "--network",
         "--allow-batchnorm-accumulation",
         "--server",
         "--token-file",
