@@ -43,7 +43,7 @@ def pack(
 
     Every sample is read once, by several processes, and written with a checksum. A run that ends early goes on with the
     same command. Training reads the samples with autotune.storage.Packed(DIR, transform=...), a map-style dataset. The
-    formats lmdb and hdf5 need the extra storage: pip install 'torch-autotune[storage]'.
+    formats lmdb and hdf5 need a package of their own: pip install lmdb h5py.
     """
     from autotune.storage import packing
 

@@ -13,7 +13,6 @@ from autotune.cli.place import storage_in_use, working_directory
 from autotune.cli.server_options import Projects, Slot, Unprotected
 from autotune.errors import UsageError
 
-EXTRA = "service"
 EXAMPLES = """\b
 Examples:
   autotune serve --project .
@@ -104,5 +103,5 @@ def check_extra() -> None:
         if find_spec(name) is None:
             raise UsageError(
                 f"The package {name} of the service is not installed.",
-                f"Install it: pip install 'torch-autotune[{EXTRA}]'.",
+                "Install what it needs: pip install fastapi uvicorn jinja2 sse-starlette",
             )

@@ -71,7 +71,7 @@ def library(name: str) -> Any:
     except ImportError as error:
         raise HostError(
             f"The format {name} needs the package {LIBRARIES[name]}, which is not installed.",
-            "Install it with: pip install 'torch-autotune[storage]'",
+            f"Install it: pip install {LIBRARIES[name]}",
         ) from error
 
 

@@ -174,9 +174,7 @@ def place_by_ray(address: str, number: int, words: Sequence[str], *, say: Callab
     try:
         import ray
     except ImportError as error:
-        raise UsageError(
-            "The package ray is not installed.", "Install it: pip install 'torch-autotune[service,ray]'."
-        ) from error
+        raise UsageError("The package ray is not installed.", "Install it: pip install ray") from error
     try:
         ray.init(address=address, namespace="autotune", log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, ValueError) as error:
