@@ -22,7 +22,7 @@ PRIOR_WIDTH = 1.2
 """Standard deviation of the logarithm of a spread around the typical one: in 95 of 100 cases within a factor of 11."""
 MOST_TYPICAL_SPREAD = 0.4
 """Rounds that differ by more than this, all contenders alike, say no more about the spread of a ratio."""
-_LEAST, _MOST, _POINTS = 1e-3, 3.0, 49
+_LEAST, _MOST, _POINTS = 1e-3, 10.0, 61
 """The grid of standard deviations, equidistant in the logarithm: fine enough for the few dozen values of the finals."""
 
 

@@ -14,10 +14,11 @@ LEAST_TIE_RATIO = 0.97
 """Share of the best rate below which no candidate ties, however noisy the rounds. Above, candidates tie within one
 standard error of their difference."""
 
-FALSE_GAINS_OF_TWO, FALSE_GAINS_OF_THREE, FALSE_GAINS_LATER = 0.02, 0.014, 0.0035
+FALSE_GAINS_OF_TWO, FALSE_GAINS_OF_THREE, FALSE_GAINS_LATER = 0.02, 0.014, 0.0025
+FALSE_GAINS_LAST = 0.02
 """Two-sided error of one look at the comparisons of all candidates, by the number of rounds. Each candidate gets its
 share of the error. The finals look after three rounds, and again after further rounds while the answer is open or wide;
-finals of two rounds have a single look.
+finals of two rounds have a single look. A look without time for another has what earlier looks left.
 
 `python -m tests.benchmarks.measure.finals` simulates how often the interval holds the truth, and how often one of three
 settings is called faster than itself: over noise of a run from 0.5 to 30 %, with and without disturbed runs and rounds
@@ -77,13 +78,23 @@ class Comparison:
         return self.low > 1.0
 
 
-def confidence_of(num_rounds: int, num_candidates: int) -> float:
-    """Two-sided confidence of a comparison after so many rounds, for one of several candidates; both at least 1."""
+def confidence_of(num_rounds: int, num_candidates: int, *, is_last: bool = False) -> float:
+    """Two-sided confidence of a comparison after so many rounds, for one of several candidates; both at least 1.
+
+    Args:
+        num_rounds: Common rounds.
+        num_candidates: Candidates beside the baseline.
+        is_last: Whether the time, and not the comparison, ended the rounds.
+    """
+    if is_last:
+        return 1 - FALSE_GAINS_LAST / num_candidates
     by_rounds = {2: FALSE_GAINS_OF_TWO, 3: FALSE_GAINS_OF_THREE}
     return 1 - by_rounds.get(num_rounds, FALSE_GAINS_LATER) / num_candidates
 
 
-def compare(finals: Sequence[Final], candidate: int, against: int, *, num_candidates: int = 1) -> Comparison:
+def compare(
+    finals: Sequence[Final], candidate: int, against: int, *, num_candidates: int = 1, is_last: bool = False
+) -> Comparison:
     """How many times faster `candidate` is than `against`, by the mean of the log-ratios of common rounds.
 
     The interval knows more than the few ratios: `autotune.measure.pair_interval`.
@@ -93,6 +104,7 @@ def compare(finals: Sequence[Final], candidate: int, against: int, *, num_candid
         candidate: Candidate in the numerator.
         against: Candidate in the denominator.
         num_candidates: Number of candidates, beside the baseline, of which any may be called faster.
+        is_last: Whether the time ended the rounds, so that no further look can follow.
 
     Raises:
         ValueError: When the two share fewer than 2 rounds, or a candidate occurs twice in a round.
@@ -109,7 +121,7 @@ def compare(finals: Sequence[Final], candidate: int, against: int, *, num_candid
     half_width = pair_half_width(
         [ours[number] for number in common],
         [theirs[number] for number in common],
-        confidence_of(num, num_candidates),
+        confidence_of(num, num_candidates, is_last=is_last),
     )
     return Comparison(
         ratio=math.exp(mean), low=math.exp(mean - half_width), high=math.exp(mean + half_width), num_rounds=num
@@ -140,6 +152,7 @@ def choose_winner(
     tie_key: Callable[[int], tuple[float, ...]],
     *,
     num_candidates: int | None = None,
+    is_last: bool = False,
 ) -> tuple[int, dict[int, Comparison]]:
     """The winner of the finals, and how each feasible candidate compares with the baseline.
 
@@ -153,6 +166,7 @@ def choose_winner(
         baseline: Candidate with the user's own settings.
         tie_key: Preference at equal rates, smaller first, e.g. (memory, workers).
         num_candidates: Number of candidates that any of the finals had, without the baseline; None = all of `finals`.
+        is_last: Whether the time ended the rounds, as in `compare`.
 
     Returns:
         The winner, and the comparisons with the baseline by candidate. The baseline itself, and a candidate with fewer
@@ -170,7 +184,7 @@ def choose_winner(
     if baseline not in feasible:
         return _best(finals, feasible, tie_key), {}
     num = max(1, len(candidates) - 1) if num_candidates is None else num_candidates
-    comparisons = _compare_with_baseline(finals, feasible, baseline, num)
+    comparisons = _compare_with_baseline(finals, feasible, baseline, num, is_last=is_last)
     gains = [candidate for candidate, comparison in comparisons.items() if comparison.is_gain]
     if not gains:
         return baseline, comparisons
@@ -189,14 +203,16 @@ def round_order(candidates: Sequence[int], round_index: int, seed: int) -> list[
 
 
 def _compare_with_baseline(
-    finals: Sequence[Final], candidates: Sequence[int], baseline: int, num_candidates: int
+    finals: Sequence[Final], candidates: Sequence[int], baseline: int, num_candidates: int, *, is_last: bool
 ) -> dict[int, Comparison]:
     baseline_rounds = _log_rate_by_round(finals, baseline).keys()
     comparisons = {}
     for candidate in candidates:
         num_common = len(_log_rate_by_round(finals, candidate).keys() & baseline_rounds)
         if candidate != baseline and num_common >= MIN_COMMON_ROUNDS:
-            comparisons[candidate] = compare(finals, candidate, baseline, num_candidates=num_candidates)
+            comparisons[candidate] = compare(
+                finals, candidate, baseline, num_candidates=num_candidates, is_last=is_last
+            )
     return comparisons
 
 

@@ -310,7 +310,14 @@ class Finals:
         if against is None or numbers == {final.candidate for final in finals if not final.feasible}:
             number = _fastest(finals, against)
             return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=records)
-        number, comparisons = _winner(finals, against, contenders, records, self._num_rivals)
+        number, comparisons = _winner(
+            finals,
+            against,
+            contenders,
+            records,
+            self._num_rivals,
+            is_last=not self._budget.affords_rounds(1, contenders),
+        )
         if number not in comparisons and fits(records, against):
             number = against  # The script's own settings failed in a round: the gain over the script is unknown.
         comparison = comparisons.get(number) if number != against else None
@@ -337,6 +344,8 @@ def _winner(
     contenders: dict[int, FinishedTrial],
     records: Sequence[FinalRecord],
     num_rivals: int,
+    *,
+    is_last: bool,
 ) -> tuple[int, dict[int, Comparison]]:
     """The winner and all comparisons; a contender that thrashed at the cap wins only without a gain elsewhere."""
 
@@ -346,10 +355,10 @@ def _winner(
     thrashing = _thrashing(records) - {against}
     if thrashing:
         calm = [final for final in finals if final.candidate not in thrashing]
-        number, comparisons = choose_winner(calm, against, tie_key, num_candidates=num_rivals)
+        number, comparisons = choose_winner(calm, against, tie_key, num_candidates=num_rivals, is_last=is_last)
         if number != against:
             return number, comparisons
-    return choose_winner(finals, against, tie_key, num_candidates=num_rivals)
+    return choose_winner(finals, against, tie_key, num_candidates=num_rivals, is_last=is_last)
 
 
 def _thrashing(records: Sequence[FinalRecord]) -> set[int]:
