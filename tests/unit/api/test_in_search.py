@@ -71,6 +71,7 @@ def test_a_trial_is_told_nothing_that_it_sees_for_itself(monkeypatch: pytest.Mon
         "intra_op_threads": 2,
         "matmul_precision": "highest",
         "sdpa_backend": "default",
+        "activation_checkpointing": False,
         "cudnn_benchmark": False,
         "channels_last": False,
         "compile": False,

@@ -66,6 +66,7 @@ def test_prepare_applies_threads_kernels_format_and_compilation(monkeypatch: pyt
         "intra_op_threads": 2,
         "matmul_precision": "highest",
         "sdpa_backend": "default",
+        "activation_checkpointing": False,
         "cudnn_benchmark": True,
         "channels_last": True,
         "compile": True,
