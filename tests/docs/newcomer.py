@@ -37,6 +37,10 @@ LEFT_OUT = {
     "make test": "10 minutes; CI runs it",
     "make test-all": "an hour",
     "make bench-diagnose": "5 minutes, and a quiet machine",
+    "make bench-storage": "15 minutes, and a quiet machine",
+    "pip install 'torch-autotune[storage]'": "`make setup` installs the same packages for the tests",
+    "autotune pack data.py:make_dataset --to npy --out packed": "packs a dataset of one's own; tests/cli/test_pack.py",
+    "autotune pack --check --out packed": "checks what the command before has packed; tests/cli/test_pack.py",
     "docker build -t autotune .": "needs docker; its steps run in tests/integration/test_dockerfile_steps.py",
     'docker run --rm --gpus all --shm-size=8g --init -v "$PWD":/project -v studies:/project/studies autotune search '
     "train.py": "needs docker and a GPU",

@@ -21,6 +21,8 @@ DISK_SHARE = 0.8
 """Most of the free disk for a packed dataset."""
 SLOW_RATIO = 5.0
 """99th percentile of sample times over the median, from which the order of batches matters."""
+ORDER_RELEASE = (2, 6)
+"""The release of torch whose DataLoader knows `in_order`."""
 NAMES = {"npy": "an array", "lmdb": "LMDB", "hdf5": "HDF5", "webdataset": "tar shards"}
 
 
@@ -165,6 +167,8 @@ def let_fast_samples_pass(diagnosis: Diagnosis) -> Advice | None:
     workers = diagnosis.natural.num_workers
     if tried is None or loader is None or not workers or not loader.batch_size or not is_loader_slow(diagnosis):
         return None
+    if _release(diagnosis.facts.torch_version) < ORDER_RELEASE:
+        return None
     times = sorted(tried.sample_times_s)
     median = times[len(times) // 2]
     slow = times[min(len(times) - 1, int(0.99 * len(times)))]
@@ -232,6 +236,11 @@ def give_workers_shards(diagnosis: Diagnosis) -> Advice | None:
             f"{format_seconds(load_s(diagnosis) or 0.0)} in one process"
         ),
     )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Major and minor number of a version."""
+    return tuple(int(word) for word in version.split(".")[:2] if word.isdigit())
 
 
 def _is_reading(repeated: RepeatedWork, tried: StorageTimes) -> bool:
