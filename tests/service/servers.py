@@ -17,7 +17,7 @@ from autotune.client import Client, Job
 from autotune.client.connection import Connection
 from tests.service.driver import our_command
 
-LIMIT_S = 90.0
+LIMIT_S = 240.0
 T = TypeVar("T")
 
 
