@@ -160,7 +160,6 @@ SURFACE = {
         "--require-gain",
         "--share-gpu",
         "--protection",
-        "--network",
         "--allow-batchnorm-accumulation",
         "--server",
         "--token-file",
