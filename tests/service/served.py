@@ -17,7 +17,7 @@ from autotune.service.app import create_app
 from autotune.service.security.slow_clients import BoundedProtocol
 from autotune.service.service_settings import ServiceSettings
 from autotune.store.job_queue import JobQueue
-from autotune.store.job_records import LeaseEnd, LeaseState, WorkerRecord
+from autotune.store.job_records import Heartbeat, LeaseEnd, LeaseState, WorkerRecord
 
 TOKEN, READER = "t" * 43, "r" * 43
 PROJECT = "demo"
@@ -102,7 +102,8 @@ class Served:
             lease, _ = granted
             texts = [json.dumps({"schema": 1, "at": now.isoformat(), **event}) for event in events]
             told = json.dumps(progress) if progress is not None else None
-            queue.heartbeat(lease.lease_id, lease.fence, now=now, new_events=texts, progress=told)
+            beat = Heartbeat(lease_id=lease.lease_id, fence=lease.fence, new_events=tuple(texts), progress=told)
+            queue.heartbeat(beat, now=now)
             if end is not None:
                 queue.complete(lease.lease_id, lease.fence, end, now=now, alive_s=60.0)
 
