@@ -25,6 +25,7 @@ def tries_everything(monkeypatch):
     for name in ("LEAST_READ_SHARE", "LEAST_DECODE_SHARE"):
         monkeypatch.setattr(f"autotune.trial.observing.what_if.{name}", 0.0)
     monkeypatch.setattr("autotune.trial.observing.what_if.MOST_SINGLE_S", 1.0)
+    monkeypatch.setattr("autotune.trial.observing.what_if.LIMIT_S", 300.0)
 
 
 def measured(loader):
