@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from autotune.errors import AutotuneError, UsageError
-from autotune.storage.formats import open_writer
-from autotune.storage.parts import Part, data_path, index_path, note_path, sync_folder, write_whole
+from autotune.storage.packed_formats import open_writer
+from autotune.storage.packed_parts import Part, data_path, index_path, note_path, sync_folder, write_whole
 from autotune.storage.sample_bytes import checksum, flatten
 from autotune.storage.user_dataset import load_dataset
 

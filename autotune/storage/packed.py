@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.storage.formats import Range, Reader, open_reader
-from autotune.storage.parts import damaged, data_path, read_index, read_manifest
+from autotune.storage.packed_formats import Range, Reader, open_reader
+from autotune.storage.packed_parts import damaged, data_path, read_index, read_manifest
 from autotune.storage.sample_bytes import checksum, unflatten
 
 

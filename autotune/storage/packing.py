@@ -21,9 +21,9 @@ from typing import Any
 
 from autotune.errors import HostError, UsageError
 from autotune.protocol.entry_points import PACK_WORKER
-from autotune.storage.formats import FORMATS, LIBRARIES, library
 from autotune.storage.packed import Packed
-from autotune.storage.parts import (
+from autotune.storage.packed_formats import FORMATS, LIBRARIES, library
+from autotune.storage.packed_parts import (
     MANIFEST,
     Manifest,
     Part,

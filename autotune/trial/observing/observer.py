@@ -25,9 +25,9 @@ from autotune.trial.observing.larger_batch_stage import LargerBatchStage
 from autotune.trial.observing.loader_work import LoadingWatch
 from autotune.trial.observing.memory_kinds import memory_kinds, total_bytes
 from autotune.trial.observing.stages import DeviceStage, LineStage, MemoryStage, RecordingStage, Stage
+from autotune.trial.observing.storage_what_if import WhatIf
 from autotune.trial.observing.timed_copies import LayerUses, format_ratios, optimizer_times
 from autotune.trial.observing.user_code import shown_place, users_stack
-from autotune.trial.observing.what_if import WhatIf
 from autotune.trial.step.roots import Roots, weights_of
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch import torch_names

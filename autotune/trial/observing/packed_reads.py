@@ -13,10 +13,10 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.model.what_if import PackedRead
-from autotune.storage.formats import FORMATS
 from autotune.storage.pack_worker import pack_part
 from autotune.storage.packed import Packed
-from autotune.storage.parts import Manifest, Source, write_manifest
+from autotune.storage.packed_formats import FORMATS
+from autotune.storage.packed_parts import Manifest, Source, write_manifest
 
 MAX_BYTES = 24 << 20
 """Most bytes to pack in one format."""

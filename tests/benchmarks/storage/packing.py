@@ -29,7 +29,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from autotune.storage import Packed
-from autotune.storage.formats import FORMATS, LIBRARIES
+from autotune.storage.packed_formats import FORMATS, LIBRARIES
 from autotune.trial.observing.packed_reads import drop_from_cache
 from autotune.trial.observing.sample_run import cold_share
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.storage.pack_worker import pack_part
-from autotune.storage.parts import Manifest, Source, write_manifest
+from autotune.storage.packed_parts import Manifest, Source, write_manifest
 
 
 def pack_here(dataset, folder, format_name, *, samples_per_part=4):

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from autotune.errors import UsageError
 from autotune.storage import Packed
-from autotune.storage.formats import FORMATS
+from autotune.storage.packed_formats import FORMATS
 from tests.unit.storage.packs import pack_here
 
 

@@ -16,6 +16,7 @@ from autotune.model.facts import LossReduction
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
+from autotune.settings import Settings
 from autotune.store.repository import Repository
 from autotune.store.url import resolve_url
 from autotune.study.preview import preview
@@ -25,6 +26,8 @@ from tests.unit.diagnoses import observation
 from tests.unit.facts import script_facts, search_spec
 from tests.unit.runner.samples import rank
 
+ADDED_LATER = ("matmul_precision", "activation_checkpointing")
+"""Settings that the recordings do not have, and that a search on a CPU would try."""
 GRID = Path(__file__).parents[2] / "data" / "grids" / "mlp-cpu2.jsonl"
 
 
@@ -91,8 +94,10 @@ def test_a_plain_function_is_searched_from_the_probe_to_the_config(spec):
 
 def grid_spec(spec, grid, **changes):
     """The wishes under which a search may visit the cells of a recording, and nothing else."""
-    others = {name: values for name, values in grid.header.space["allowed"].items() if len(values) == 1}
-    fixed = tuple((name, str(values[0]).lower()) for name, values in others.items())
+    allowed = grid.header.space["allowed"]
+    others = {name: values[0] for name, values in allowed.items() if len(values) == 1}
+    later = {name: value for name, value in Settings().to_dict().items() if name in ADDED_LATER}
+    fixed = tuple((name, str(value).lower()) for name, value in (others | later).items())
     return spec(ranges=grid.header.asked, fixed=fixed, memory_cap=grid.header.memory_cap, **changes)
 
 

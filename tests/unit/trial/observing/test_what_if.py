@@ -13,19 +13,19 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from autotune.storage.formats import FORMATS
+from autotune.storage.packed_formats import FORMATS
 from autotune.trial.observing.decoder_times import device_decoder_times
 from autotune.trial.observing.repeated_work import repeated_work
-from autotune.trial.observing.what_if import WhatIf
+from autotune.trial.observing.storage_what_if import WhatIf
 
 
 @pytest.fixture(autouse=True)
 def tries_everything(monkeypatch):
     """No share of time decides what is tried: a busy machine would decide otherwise now and then."""
     for name in ("LEAST_READ_SHARE", "LEAST_DECODE_SHARE"):
-        monkeypatch.setattr(f"autotune.trial.observing.what_if.{name}", 0.0)
-    monkeypatch.setattr("autotune.trial.observing.what_if.MOST_SINGLE_S", 1.0)
-    monkeypatch.setattr("autotune.trial.observing.what_if.LIMIT_S", 300.0)
+        monkeypatch.setattr(f"autotune.trial.observing.storage_what_if.{name}", 0.0)
+    monkeypatch.setattr("autotune.trial.observing.storage_what_if.MOST_SINGLE_S", 1.0)
+    monkeypatch.setattr("autotune.trial.observing.storage_what_if.LIMIT_S", 300.0)
 
 
 def measured(loader):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotune.errors import UsageError
-from autotune.storage.formats import FORMATS, SUFFIXES
+from autotune.storage.packed_formats import FORMATS, SUFFIXES
 
 MANIFEST = "packed.json"
 SCHEMA = 1
