@@ -1,5 +1,7 @@
 """What holds for all tests."""
 
+import os
+
 import pytest
 
 
@@ -9,3 +11,14 @@ def _own_state_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _environment_as_before():
+    """No test leaves variables to the next one in its process: a compiler sets the folders of its caches."""
+    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # set during imports too
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)

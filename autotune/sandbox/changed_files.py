@@ -18,6 +18,8 @@ MAX_ENTRIES = 20_000
 MAX_NAMED = 50
 ROOT = "/"
 """Entries right below count as well: no redirection covers the root folder itself."""
+OF_SERVERS = ("PostgreSQL.",)
+"""Beginnings of the names of files in shared memory that running servers change at any time."""
 
 Status = tuple[int, int, int]
 """Size, inode, and the time of the last change of content or metadata; of a folder `FOLDER_SIZE`, inode and mode."""
@@ -144,12 +146,14 @@ def _entries(folder: str) -> dict[str, Status]:
 
 
 def _files_in_memory(folder: Path) -> dict[str, Status]:
-    """Status of the plain files in shared memory, except files of libraries, by path."""
+    """Status of the plain files in shared memory, except files of libraries and servers, by path."""
     found = _entries(str(folder))
     return {
         path: status
         for path, status in found.items()
-        if status[0] != FOLDER_SIZE and not shared_files.NAMES.match(Path(path).name)
+        if status[0] != FOLDER_SIZE
+        and not shared_files.NAMES.match(Path(path).name)
+        and not Path(path).name.startswith(OF_SERVERS)
     }
 
 
