@@ -1,4 +1,4 @@
-"""`autotune workers`: engines that own machines place workers of the service there."""
+"""`autotune workers`: workers of the service on the machines of Ray or Slurm."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def by_ray(
 ) -> int:
     """Keep one worker on each node of a Ray cluster, until Ctrl-C.
 
-    A node takes a worker if it was started with the resource autotune_slot; docs/service.md has the line. Workers
-    finish their running trials before they end.
+    Nodes with the resource autotune_slot take a worker; docs/service.md has the line for `ray start`. Workers finish
+    the running trial before the end.
     """
     from autotune.report.streams import say
     from autotune.service.engines.ray_workers import place_by_ray
@@ -85,7 +85,7 @@ def by_slurm(
 ) -> int:
     """Submit an array of workers to Slurm, each on a node of its own.
 
-    A minute before its time limit a worker finishes or gives back its trial, and another worker goes on.
+    A minute before the time limit a worker finishes or gives back the running trial. Another worker goes on.
     """
     from autotune.report.streams import write_result
     from autotune.service.engines.slurm_workers import slurm_script, submit_to_slurm
@@ -101,7 +101,7 @@ def by_slurm(
 
 
 def _words(server: str, token_file: Path, projects: list[str], slots: list[str] | None, unprotected: bool) -> list[str]:
-    """The arguments of `autotune worker`; the token itself stays in its file."""
+    """The arguments of `autotune worker`; the token stays in the file."""
     words = [f"--server={server}", f"--token-file={working_directory() / token_file}"]
     words += [f"--project={project}" for project in projects] + [f"--slot={slot}" for slot in slots or ()]
     return [*words, "--unprotected"] if unprotected else words

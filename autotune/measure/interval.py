@@ -138,7 +138,7 @@ def _lag1_autocorrelation(blocks: Sequence[Block]) -> float:
 def _relative_standard_error(blocks: Sequence[Block]) -> float:
     """Standard error of the ratio estimator over the ratio itself, by the delta method.
 
-    A block's residual is its surplus of samples over the common rate times its duration, so blocks may differ in both.
+    The residual of a block is the block's samples minus the common rate times the block's duration. So both may differ.
     """
     rate = rate_samples_per_second(blocks)
     squares = sum((block.num_samples - rate * block.duration_s) ** 2 for block in blocks)

@@ -84,7 +84,7 @@ class Scan:
     def _scan(self) -> tuple[dict[str, Status], set[str], bool]:
         """Status by path, folders with all entries in the scan, and whether the scan is complete.
 
-        The folders take turns, level by level, so that a large one leaves room for the others.
+        The folders take turns, level by level: a large folder leaves entries for the other folders.
         """
         seen: dict[str, Status] = {}
         queue = deque(map(str, self._folders))

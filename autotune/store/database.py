@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, select, update
@@ -171,6 +172,29 @@ class Database:
         from autotune.store.optuna_storage import delete_study
 
         delete_study(self.optuna_storage, name)
+
+
+class OwnsDatabase:
+    """Owner of an open database, closed by `close` or at the end of a `with` block.
+
+    Args:
+        database: An open database with our tables.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def close(self) -> None:
+        """Closes all connections; no method may be called afterwards."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _holds(names: list[str]) -> str:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from autotune.errors import AutotuneError, StudyExistsError, StudyNotFoundError
 from autotune.store import job_leases, job_workers
-from autotune.store.database import Database
+from autotune.store.database import Database, OwnsDatabase
 from autotune.store.job_records import (
     Heartbeat,
     JobRecord,
@@ -40,7 +39,7 @@ from autotune.store.url import sqlite_path
 T = TypeVar("T")
 
 
-class JobQueue:
+class JobQueue(OwnsDatabase):
     """Jobs, workers and leases in one database. Every write is one commit; several servers may share the database.
 
     Operations wait a bounded time for a locked or lost database, then raise StoreError. Several threads may call
@@ -48,7 +47,7 @@ class JobQueue:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         # SQLite lets waiting writers sleep between attempts; threads of one process wait in order instead.
         self._turn: AbstractContextManager[Any] = threading.Lock() if sqlite_path(database.url) else nullcontext()
 
@@ -71,18 +70,6 @@ class JobQueue:
             database.close()
             raise
         return cls(database)
-
-    def close(self) -> None:
-        """Closes all connections; no method may be called afterwards."""
-        self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def num_changes(self) -> int:
         """Number of changes of the queue so far, by all servers; events do not count."""

@@ -1,4 +1,4 @@
-"""Workers of the queue: registration, states, and failures that only one machine of a class has."""
+"""Workers of the queue: registration, states, and the quarantine of failing machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.store.job_tables import job_leases, workers
 from autotune.store.rows import moment_to_text
 
 MAX_FAILURES = 3
-"""Failures in a row that others of the class do not share, before a worker is quarantined."""
+"""Failures in a row before a quarantine, where other machines of the class succeed."""
 
 
 def worker_in(connection: Connection, worker_id: str) -> WorkerRecord:
@@ -35,7 +35,7 @@ def all_workers(connection: Connection) -> tuple[WorkerRecord, ...]:
 
 
 def register(connection: Connection, worker: WorkerRecord) -> WorkerRecord:
-    """The worker as stored. A quarantine outlives a restart of the worker; a drain does not."""
+    """The worker as stored. After a restart of the worker a quarantine goes on, and a drain has ended."""
     row = worker_to_row(worker)
     seen = moment_to_text(worker.seen_at)
     known = connection.execute(
@@ -72,7 +72,7 @@ def set_status(connection: Connection, worker_id: str, status: WorkerStatus, rea
 def peers(
     connection: Connection, worker: WorkerRecord, project: str | None, *, now: datetime, alive_s: float
 ) -> tuple[WorkerRecord, ...]:
-    """Living, ready workers of the same class beside the worker.
+    """Other living and ready workers of the same class.
 
     Args:
         connection: Connection to the database.
@@ -94,7 +94,7 @@ def peers(
 
 
 def failures_in_a_row(connection: Connection, worker_id: str) -> tuple[LeaseRecord, ...]:
-    """The worker's failures since its last success, the newest first; failures shared by others do not count."""
+    """The worker's failures since the last success, the newest first, without failures of the jobs themselves."""
     ended = (LeaseState.FAILED.value, LeaseState.DONE.value)
     query = select(job_leases).where(job_leases.c.worker_id == worker_id, job_leases.c.state.in_(ended))
     newest = query.order_by(job_leases.c.ended_at.desc(), job_leases.c.lease_number.desc()).limit(50)
@@ -109,17 +109,17 @@ def failures_in_a_row(connection: Connection, worker_id: str) -> tuple[LeaseReco
 
 
 def is_suspect(connection: Connection, worker: WorkerRecord, *, now: datetime, alive_s: float) -> bool:
-    """Whether the worker has failed so often in a row that only others of its class can tell the reason."""
+    """Whether a worker with MAX_FAILURES failures in a row must wait for the results of other workers of the class."""
     if len(failures_in_a_row(connection, worker.worker_id)) < MAX_FAILURES:
         return False
     return bool(peers(connection, worker, None, now=now, alive_s=alive_s))
 
 
 def judge_failures(connection: Connection, job: JobRecord, lease: LeaseRecord, *, has_failed: bool) -> None:
-    """Compares the end of a job on one worker with earlier failures of the job on others of the class.
+    """Compares the end of a job on one worker with earlier failures of the job on other workers of the class.
 
-    A success shows that the failures were the machines' own; after `MAX_FAILURES` such failures in a row a worker is
-    quarantined. A second failure shows that the failures are the job's.
+    After a success the earlier failures count against the failing machines, and `MAX_FAILURES` in a row mean
+    quarantine. After a second failure the failures count against the job.
     """
     of_others = (
         job_leases.c.number == job.number,

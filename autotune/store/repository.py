@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import (
@@ -81,18 +80,6 @@ class Repository(StudyLeases):
     def names(self) -> list[str]:
         """Names of all studies, the newest last."""
         return self._database.names()
-
-    def close(self) -> None:
-        """Closes all connections; no method may be called afterwards."""
-        self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def url(self) -> str:

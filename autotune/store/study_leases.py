@@ -8,22 +8,19 @@ from sqlalchemy import Connection
 
 from autotune.errors import StudyExistsError
 from autotune.store import leases
-from autotune.store.database import Database
+from autotune.store.database import OwnsDatabase
 from autotune.store.records import Owner
 from autotune.store.retry import Patience
 
 _LEASE_ATTEMPTS = 10
 
 
-class StudyLeases:
+class StudyLeases(OwnsDatabase):
     """The leases of the studies in one database. Every write is one commit.
 
     Args:
         database: An open database with our tables.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def acquire_lease(
         self, name: str, owner: Owner, *, now: datetime, stale_after_s: float = leases.STALE_AFTER_S

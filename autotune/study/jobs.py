@@ -49,14 +49,14 @@ class Jobs:
     def _maps_of(self, settings: Settings, *, serves: bool) -> tuple[tuple[str, str], ...]:
         """The maps of one trial.
 
-        A process that serves several trials has read its arguments, so its loader is changed by us where that is
-        sound, unless the user asks for the argument. Finals always use the argument.
+        A process reads arguments once. In a process with several trials autotune changes the loader directly where this
+        is sound. Arguments that the user asks for by --map are always used, and so are all arguments in finals.
         """
         if not serves or self.facts is None or self.script_settings is None:
             return self.maps
         refused = why_not_unedited(settings, self.script_settings, self.facts)
-        changed_by_us = set(LOADER_FIELDS) - refused.keys() - mapped_settings(self.spec.maps)
-        return tuple(pair for pair in self.maps if target_of(*pair)[0] not in changed_by_us)
+        changed_directly = set(LOADER_FIELDS) - refused.keys() - mapped_settings(self.spec.maps)
+        return tuple(pair for pair in self.maps if target_of(*pair)[0] not in changed_directly)
 
     @property
     def _is_live(self) -> bool:

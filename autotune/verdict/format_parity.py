@@ -33,7 +33,7 @@ NOT_CLAIMED: Mapping[ParityGap, str] = {
 
 
 def references_of(result: TrialResult) -> tuple[LossReference, ...]:
-    """What a trial in fp32 can be for later ones: one reference per rank whose start is known."""
+    """References for later trials from a trial in fp32: one per rank with known initial weights."""
     if not result.outcome.is_complete:
         return ()
     return tuple(

@@ -217,7 +217,7 @@ def test_a_used_link_signs_nobody_in(server):
 
 
 def test_clients_that_do_not_send_are_disconnected_and_hold_up_nobody(server, monkeypatch):
-    monkeypatch.setattr(slow_clients, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(slow_clients, "REQUEST_S", 0.3)
     monkeypatch.setattr(bodies.bounded, "__defaults__", (0.3,))
     silent = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(50)]
     halves = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(50)]
@@ -233,7 +233,7 @@ def test_clients_that_do_not_send_are_disconnected_and_hold_up_nobody(server, mo
 
 
 def test_a_slow_second_request_on_a_connection_is_disconnected_too(server, monkeypatch):
-    monkeypatch.setattr(slow_clients, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(slow_clients, "REQUEST_S", 0.3)
     connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
     connection.request("GET", "/healthz")
     assert connection.getresponse().read()
@@ -246,7 +246,7 @@ def test_a_slow_second_request_on_a_connection_is_disconnected_too(server, monke
 
 
 def test_a_client_that_does_not_read_is_disconnected(server, monkeypatch):
-    monkeypatch.setattr(slow_clients, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(slow_clients, "READ_S", 0.3)
     request = f"GET /assets/htmx-2.0.11.min.js HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode()
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -260,7 +260,7 @@ def test_a_client_that_does_not_read_is_disconnected(server, monkeypatch):
 
 
 def test_a_long_request_is_not_taken_for_a_slow_client(server, monkeypatch):
-    monkeypatch.setattr(slow_clients, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(slow_clients, "REQUEST_S", 0.2)
     worker = {"id": "patient", "session": "s" * 16, "machine": "m", "class": "c", "projects": {"other": "/other"}}
     assert server.ask("POST", "/v1/workers", worker).status == 200
     answer = server.ask("POST", "/v1/workers/patient:lease", {"session": "s" * 16, "wait_s": 1.0})

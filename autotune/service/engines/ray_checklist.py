@@ -10,29 +10,29 @@ from pathlib import Path
 from autotune.study.machine_check import Finding, Status
 
 SLOT = "autotune_slot"
-"""Custom resource of a node that takes a worker; a node has one."""
+"""Custom resource of a node for a worker; each node has a single unit."""
 SUBREAPER = "RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper"
 MEMORY_MONITOR = "RAY_memory_monitor_refresh_ms"
 AUTH = "RAY_AUTH_MODE"
 START = f"{SUBREAPER}=true {MEMORY_MONITOR}=0 {AUTH}=token ray start ... --resources '{{\"{SLOT}\": 1}}'"
-"""How to start a node that passes."""
+"""The command for a node that passes."""
 _RAYLET = "raylet"
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A variable that was not set at `ray start`."""
+    """A variable missing at `ray start`."""
 
     setting: str
     """The variable with its value, as in a shell."""
     reason: str
-    """What happens without the variable, as a sentence."""
+    """The consequence, as a sentence."""
     is_fatal: bool
     """True when trials would go wrong."""
 
 
 def missing_at_start(environ: Mapping[str, str]) -> tuple[Missing, ...]:
-    """What lacks in the environment of a raylet, the process that `ray start` leaves on a node."""
+    """Variables missing in the environment of a raylet, the process of `ray start` on a node."""
     return tuple(_missing(environ))
 
 
@@ -47,7 +47,7 @@ def _missing(environ: Mapping[str, str]) -> Iterator[Missing]:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment in which a process was started.
+    """The environment of a process at the start.
 
     Raises:
         OSError: The process is gone, or belongs to another user.
@@ -58,7 +58,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def users_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the user who started the node, without Ray's own variables.
+    """The user's environment at the start of the node, without Ray's own variables.
 
     Ray sets OMP_NUM_THREADS and hides devices in an actor's environment. A script would then train with one thread,
     and the baseline would be wrong.
@@ -81,7 +81,7 @@ def local_raylets() -> list[int]:
 
 
 def ray_findings() -> Iterator[Finding]:
-    """What `autotune doctor` says of the Ray nodes of this user on this machine; nothing without a node."""
+    """Findings of `autotune doctor` about Ray nodes of this user on this machine; nothing without a node."""
     for pid in local_raylets():
         try:
             found = missing_at_start(environment_of(pid))

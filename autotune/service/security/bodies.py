@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope
 MAX_BODY_BYTES = 4 << 20
 """Largest document of a worker: a trial with its blocks and the tail of its log stays under 2 MiB."""
 MAX_SIGN_IN_BYTES = 4096
-BODY_SECONDS = 20.0
+BODY_S = 20.0
 """Longest wait for a whole body."""
 
 
@@ -25,7 +25,7 @@ class ClientGoneError(Exception):
     """The client left before the end of the body."""
 
 
-async def bounded(scope: Scope, receive: Receive, max_bytes: int, seconds: float = BODY_SECONDS) -> Receive:
+async def bounded(scope: Scope, receive: Receive, max_bytes: int, seconds: float = BODY_S) -> Receive:
     """A `receive` that replays the whole body and then waits for the client's departure.
 
     Raises:

@@ -12,14 +12,14 @@ from autotune.service.problems import problem_response
 
 @dataclass(frozen=True, slots=True)
 class RefusalError(Exception):
-    """A request that the door turns away."""
+    """A refused request."""
 
     status: HTTPStatus
     detail: str
     """One sentence with the reason; never a part of a secret."""
     headers: tuple[tuple[str, str], ...] = ()
     is_logged: bool = True
-    """False for failures above the limit, so that nobody can fill the audit log."""
+    """False for failures above the limit: a flood of requests must not fill the audit log."""
 
     def response(self) -> Response:
         """The answer as problem+json."""

@@ -1,4 +1,4 @@
-"""What a browser holds: a one-time token in the printed URL, then a signed session cookie."""
+"""The door for browsers: a one-time token in the printed URL, then a signed session cookie."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from dataclasses import replace
 
 from autotune.service.security.tokens import Caller, TokenBook
 
-ONE_TIME_SECONDS = 3600.0
-"""Life of a one-time token that nobody uses."""
-SESSION_SECONDS = 7 * 86400
+ONE_TIME_S = 3600.0
+"""Life of an unused one-time token, in seconds."""
+SESSION_S = 7 * 86400
+"""Life of a session, in seconds."""
 MAX_ONE_TIME = 64
-"""Most one-time tokens waiting for their browser; the oldest goes first."""
+"""Most unused one-time tokens; a further token replaces the oldest."""
 
 
 class OneTimeTokens:
     """Tokens valid for one exchange each, kept as digests in memory.
 
     Args:
-        clock: Seconds on a clock that never goes back.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,15 +32,15 @@ class OneTimeTokens:
         self._waiting: dict[bytes, tuple[float, Caller]] = {}
 
     def issue(self, caller: Caller) -> str:
-        """A fresh token that makes its bearer the caller, once."""
+        """A fresh token, valid once, with the rights of the caller."""
         token = secrets.token_urlsafe(32)
         while len(self._waiting) >= MAX_ONE_TIME:
             del self._waiting[next(iter(self._waiting))]
-        self._waiting[_digest(token)] = (self._clock() + ONE_TIME_SECONDS, caller)
+        self._waiting[_digest(token)] = (self._clock() + ONE_TIME_S, caller)
         return token
 
     def redeem(self, token: str) -> Caller | None:
-        """The caller of an unused token, which is used up; None for a used, late or unknown token."""
+        """The caller of a token, valid no longer afterwards; None for a used, expired or unknown token."""
         until, caller = self._waiting.pop(_digest(token), (0.0, None))
         return caller if self._clock() < until else None
 
@@ -49,10 +50,10 @@ def _digest(token: str) -> bytes:
 
 
 class Sessions:
-    """Session cookies: signed, without state, and so valid on every server with the same tokens.
+    """Session cookies. Cookies are signed, and the server keeps no state: any server with the same tokens accepts them.
 
     Args:
-        book: The tokens; a token taken away ends its sessions.
+        book: The tokens; removing a token ends the sessions of the token.
         clock: Seconds since 1970.
     """
 
@@ -61,11 +62,11 @@ class Sessions:
 
     def start(self, caller: Caller) -> str:
         """The value of a cookie for the caller."""
-        content = f"{caller.name}.{int(self._clock()) + SESSION_SECONDS}.{secrets.token_urlsafe(9)}"
+        content = f"{caller.name}.{int(self._clock()) + SESSION_S}.{secrets.token_urlsafe(9)}"
         return f"{content}.{self._signature(content)}"
 
     def caller_of(self, cookie: str) -> Caller | None:
-        """The caller of a cookie; None for a forged, late or withdrawn cookie."""
+        """The caller of a cookie; None for a forged or expired cookie, and after the removal of the token."""
         content, _, signature = cookie.rpartition(".")
         if not hmac.compare_digest(self._signature(content).encode(), signature.encode("utf-8", "surrogateescape")):
             return None
@@ -81,6 +82,6 @@ class Sessions:
 
 
 def cookie_name(host: str) -> str:
-    """The cookie's name for a Host header: browsers share cookies between the ports of a host, so the port is in it."""
+    """The cookie's name for a Host header. The name has the port, since browsers share cookies between ports."""
     _, _, port = host.rpartition(":")
     return f"autotune-{port}" if port.isdigit() else "autotune"

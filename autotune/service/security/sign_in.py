@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from autotune.service.security.door import CALLER, LOGIN, Security, failed_token
 from autotune.service.security.refusal import RefusalError
-from autotune.service.security.sessions import SESSION_SECONDS, cookie_name
+from autotune.service.security.sessions import SESSION_S, cookie_name
 from autotune.service.security.tokens import Caller
 
 LOGOUT = "/logout"
@@ -70,7 +70,7 @@ def _welcome(security: Security, request: Request, caller: Caller, page: Page) -
     response.set_cookie(
         cookie_name(request.headers["host"]),
         security.sessions.start(caller),
-        max_age=SESSION_SECONDS,
+        max_age=SESSION_S,
         httponly=True,
         samesite="strict",
         secure=request.scope["scheme"] == "https",

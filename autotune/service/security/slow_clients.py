@@ -1,4 +1,4 @@
-"""The service's HTTP protocol: a client that neither sends nor reads is disconnected."""
+"""The service's HTTP protocol, with time limits for slow clients."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-REQUEST_SECONDS = 15.0
-"""Longest wait for the head of a request, from its first byte or from the connection."""
-READ_SECONDS = 30.0
-"""Longest time without the client taking what we send."""
+REQUEST_S = 15.0
+"""Longest wait for the head of a request, in seconds, from the first byte or from the connection."""
+READ_S = 30.0
+"""Longest wait for a client to read, in seconds."""
 MAX_CONNECTIONS = 2048
 """Connections at a time, for uvicorn's `limit_concurrency`; further requests get 503."""
 
@@ -17,8 +17,7 @@ MAX_CONNECTIONS = 2048
 class BoundedProtocol(H11Protocol):
     """HTTP/1.1 of uvicorn with two more time limits.
 
-    uvicorn itself waits forever for the head of a request, and for a client that stops reading. The body has its
-    limit in `bodies`.
+    uvicorn waits forever for the head of a request, and for a client to read. `bodies` limits the body.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -38,7 +37,7 @@ class BoundedProtocol(H11Protocol):
             self._stop_head_timer()
 
     def on_response_complete(self) -> None:
-        """Ends a wait that began with a request whose answer is complete."""
+        """Ends the wait for a request after the answer."""
         self._stop_head_timer()
         super().on_response_complete()
 
@@ -49,19 +48,19 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Starts the wait for a client that does not read."""
+        """Starts the wait for the client to read."""
         super().pause_writing()
         self._stop_read_timer()
-        self._read_timer = self.loop.call_later(READ_SECONDS, self.transport.abort)
+        self._read_timer = self.loop.call_later(READ_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Ends the wait: the client reads again."""
+        """Ends the wait for the client to read."""
         self._stop_read_timer()
         super().resume_writing()
 
     def _start_head_timer(self) -> None:
         self._stop_head_timer()
-        self._head_timer = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+        self._head_timer = self.loop.call_later(REQUEST_S, self.transport.abort)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:

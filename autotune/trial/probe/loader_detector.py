@@ -166,7 +166,7 @@ class LoaderDetector:
         return 1 if training is None or self.is_read_ahead else usual_growth(training.num_taken_at_steps)
 
     def facts(self) -> LoaderFacts | None:
-        """Facts of the training loader; None without one, and for a script that keeps the data that it once read."""
+        """Facts of the training loader; None without a training loader, and for a script that keeps its first batch."""
         training = self._training()
         if training is None or training.num_steps_on_first >= STEPS_ON_KEPT_DATA:
             return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.diagnose.__main__ import known_lines, page, row
-from tests.benchmarks.diagnose.sick import Outcome, arguments_of
+from tests.benchmarks.diagnose.__main__ import page, row
+from tests.benchmarks.diagnose.sick import SICK, Outcome, arguments_of
+from tests.benchmarks.diagnose.table import known_lines
 
 
 def test_a_cured_script_is_told_what_was_advised():
@@ -19,11 +20,13 @@ def test_the_table_says_which_advice_was_wrong_and_which_promise_was_not_kept():
     assert "(wrong)" in wrong and wrong.endswith("| no |")
 
 
-def test_rows_that_were_measured_before_stay():
+def test_rows_that_were_measured_before_stay(tmp_path):
     lines = {
         "host": ("| `host.py` | 1 |", "* `host.py`: then"),
         "loader": ("| `loader.py` | 2 |", "* `loader.py`: now"),
     }
     text = page(lines)
-    assert known_lines(text) == lines
+    report = tmp_path / "RESULTS.md"
+    report.write_text(text)
+    assert known_lines(report, SICK) == lines
     assert text.index("`loader.py` |") < text.index("`host.py` |")

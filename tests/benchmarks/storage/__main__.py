@@ -8,7 +8,6 @@ all other rows.
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.model.diagnosis import Sickness
-from tests.benchmarks.diagnose import __main__ as table
+from tests.benchmarks.diagnose import table
 from tests.benchmarks.diagnose.sick import Outcome, diagnose
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -48,23 +47,13 @@ EXPLANATION = (
 
 def main() -> int:
     """Prints and writes the table; 1 where a first advice is wrong, or fewer than 7 promises are kept."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.storage",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help=", ".join(SICK))
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    unknown = set(options.scripts) - set(SICK)
-    if unknown:
-        parser.error(f"no such script: {', '.join(sorted(unknown))}")
+    options = table.arguments("python -m tests.benchmarks.storage", __doc__, SICK, RESULTS)
     outcomes = []
-    for name in options.scripts or SICK:
+    for name in options.scripts:
         with tempfile.TemporaryDirectory() as folder:
             outcome = follow(name, Path(folder))
         outcomes.append(outcome)
-        lines = table.known_lines(options.out.read_text() if options.out.exists() else "", SICK)
+        lines = table.known_lines(options.out, SICK)
         lines[name] = (row(outcome), table.origin(f"python -m tests.benchmarks.storage {name}", name))
         options.out.write_text(page(lines))
         print(row(outcome), flush=True)

@@ -121,7 +121,7 @@ def test_two_guilty_settings_are_found_one_after_the_other() -> None:
 
 def test_a_crash_in_another_number_format_at_the_same_place_needs_no_further_trial() -> None:
     words = {Precision.BF16: "BFloat16", Precision.FP16: "Half"}
-    where = "RuntimeError: expected Float but found {} at /work/model.py:23"
+    where = "RuntimeError: expected Float but found {} at model.py:23"
 
     def fails(changes: Mapping[str, Any]) -> str:
         return where.format(words[changes["precision"]]) if changes.get("precision") in words else ""

@@ -19,7 +19,7 @@ from autotune.service.pages.outside import outside_routes
 from autotune.service.security import bodies
 from autotune.service.security.door import CALLER, Door, open_security
 from autotune.service.security.failed_tokens import BURST, FailedTokens
-from autotune.service.security.sessions import ONE_TIME_SECONDS, SESSION_SECONDS, OneTimeTokens, Sessions
+from autotune.service.security.sessions import ONE_TIME_S, SESSION_S, OneTimeTokens, Sessions
 from autotune.service.security.tokens import TokenBook
 from autotune.service.service_settings import ServiceSettings
 
@@ -154,7 +154,7 @@ def test_a_one_time_token_ages(door):
     clock = Clock()
     tokens = OneTimeTokens(clock)
     token = tokens.issue(door.security.book.owner())
-    clock.now += ONE_TIME_SECONDS
+    clock.now += ONE_TIME_S
     assert tokens.redeem(token) is None
 
 
@@ -163,7 +163,7 @@ def test_a_session_ends_by_time_and_with_its_token():
     cookie = Sessions(book, clock).start(book.owner())
     assert Sessions(book, clock).caller_of(cookie).may_change, "another server with the same tokens knows the session"
     assert Sessions(TokenBook("n" * 43), clock).caller_of(cookie) is None
-    clock.now += SESSION_SECONDS
+    clock.now += SESSION_S
     assert Sessions(book, clock).caller_of(cookie) is None
 
 
