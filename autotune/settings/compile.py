@@ -27,6 +27,10 @@ def _pointless(case: SearchCase) -> str:
     return "on a CPU it builds for minutes with a C++ compiler; ask with --set"
 
 
+LONGEST_BUILD_S = 120.0
+"""Large models take a minute or two on a busy host."""
+
+
 SETTING = Setting(
     name="compile",
     group=Group.KERNELS,
@@ -47,6 +51,7 @@ SETTING = Setting(
         "hf": lambda own, _: {"torch_compile": True} if own.compile else {},
         "accelerate": lambda own, _: {"accelerator": {"dynamo_backend": "inductor"}} if own.compile else {},
     },
+    longest_build_s=lambda own: LONGEST_BUILD_S if own.compile else 0.0,
     own_lines=(OwnLine.PREPARE,),
     by_hand="call model.compile()",
     by_hand_off="leave out model.compile()",

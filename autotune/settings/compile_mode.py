@@ -28,6 +28,8 @@ class CompileMode(StrEnum):
 GRAPHS = (CompileMode.REDUCE_OVERHEAD, CompileMode.MAX_AUTOTUNE)
 """Modes with CUDA graphs. A graph holds one size of the batch, and overwrites its outputs in the next step."""
 TIMED = (CompileMode.MAX_AUTOTUNE, CompileMode.MAX_AUTOTUNE_NO_CUDAGRAPHS)
+LONGEST_TIMING_S = 600.0
+"""The first matrix product takes 24 s and each further shape 4 s on an H200 beside 7 cores; models have dozens."""
 
 
 def _refused_value(case: ScriptCase, mode: Any) -> str:
@@ -76,6 +78,7 @@ SETTING = Setting(
     changes_graph=True,
     features=Features(compute=_features),
     frameworks={"hf": _for_trainer},
+    longest_build_s=lambda own: LONGEST_TIMING_S if own.compile and own.compile_mode in TIMED else 0.0,
     own_lines=(OwnLine.PREPARE,),
     by_hand="call model.compile(mode=...)",
 )

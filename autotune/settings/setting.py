@@ -197,6 +197,8 @@ class Setting(NamedTuple):
     """Puts a value in force in an optimizer, between two steps."""
     read_of_optimizer: Callable[[Any], Value | None] | None = None
     """The value of an optimizer; None = no value of the setting."""
+    longest_build_s: Callable[[Settings], float] = lambda own: 0.0
+    """Most seconds before the first step in which these settings build code."""
     own_lines: tuple[OwnLine, ...] = ()
     """Lines of a script that applies the setting itself."""
     unseen: str = ""

@@ -10,7 +10,7 @@ from autotune.measure.window_stopping import FINALS_HALF_WIDTH_RATIO, SCREENING_
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.maps import all_maps, mapped_arguments, mapped_settings, target_of
 from autotune.protocol.job import MeasurementRequest, Mode, TrialJob
-from autotune.settings import LOADER_FIELDS, Settings, variables_of
+from autotune.settings import LOADER_FIELDS, SETTINGS, Settings, variables_of
 from autotune.space.refusals import why_not_unedited
 from autotune.spec import SearchSpec
 from autotune.study.budget import LEAST_FINAL_WINDOW_S
@@ -22,7 +22,7 @@ PROBE_STEPS_LIMIT_S = 300.0
 """Longest time from a probe's first step to the end, in seconds."""
 START_SLACK_S = 60.0
 START_FACTOR = 5.0
-"""Longest time to a trial's first step, relative to the probe's, plus START_SLACK_S: compilation, a busy disk."""
+"""Longest time to a trial's first step, relative to the probe's, plus START_SLACK_S and what the settings build."""
 TOTAL_SLACK_S = 60.0
 STEPS_IN_TRIAL = 150
 """Most optimizer steps of a trial, at a few times the duration of the baseline's steps."""
@@ -100,7 +100,8 @@ class Jobs:
                 any case.
         """
         assert self.facts is not None and self.script_settings is not None
-        start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s
+        builds_s = sum(setting.longest_build_s(settings) for setting in SETTINGS)
+        start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s + builds_s
         serves = self._is_live and not is_final
         maps = self._maps_of(settings, serves=serves)
         arguments = mapped_arguments(settings, self.script_settings, maps)

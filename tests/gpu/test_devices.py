@@ -102,8 +102,8 @@ def test_data_parallel_on_a_device_by_name_is_measured_and_trains_on_one(folder:
 
 
 def test_processes_that_the_script_spawns_are_measured_and_train_on_all(folder: Path, two_devices: int) -> None:
-    done = search(folder, "--", "spawn")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = search(folder, "--time", "150s", "--", "spawn")
+    assert done.returncode == 0 and (folder / "autotune.yaml").exists(), done.stdout + done.stderr
     assert f"starts {two_devices} processes by itself" in done.stderr
     config = tuned(folder)
     assert config["provenance"]["world_size"] == two_devices

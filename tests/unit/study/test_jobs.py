@@ -8,6 +8,7 @@ import pytest
 from autotune.model.facts import ArgumentFacts
 from autotune.protocol.job import Mode
 from autotune.settings import OmpWaitPolicy, Settings, variables_of
+from autotune.settings.compile_mode import CompileMode
 from autotune.space.script_settings import script_settings_of
 from autotune.study.jobs import Jobs
 from autotune.study.target import make_target
@@ -36,6 +37,20 @@ def test_the_baseline_changes_neither_command_nor_environment():
 def test_a_probe_that_hangs_takes_no_longer_than_the_search_may():
     limits = [jobs(budget_s=budget_s).probe().start_limit_s for budget_s in (20.0, 400.0, 900.0, 1e6)]
     assert limits == [20.0, 400.0, 900.0, 900.0]
+
+
+def test_a_trial_that_builds_code_may_start_later():
+    made = jobs()
+    assert made.script_settings is not None
+    plain, compiled, timed = (
+        made.trial(replace(made.script_settings, compile=is_compiled, compile_mode=mode)).start_limit_s
+        for is_compiled, mode in (
+            (False, CompileMode.MAX_AUTOTUNE),
+            (True, CompileMode.REDUCE_OVERHEAD),
+            (True, CompileMode.MAX_AUTOTUNE),
+        )
+    )
+    assert compiled >= plain + 60 and timed >= plain + 300
 
 
 def test_mapped_settings_are_arguments():
