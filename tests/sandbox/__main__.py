@@ -1,22 +1,25 @@
 """All situations under all modes of protection, as root and as an ordinary user: `python -m tests.sandbox`.
 
-Prints a line for each run, and writes docs/sandbox.md. The modes of one user run one after the other, and both users at
-the same time. The exit code is 1 if a file outside was changed without a word, or a process was left.
+Prints a line for each run, and writes docs/sandbox.md. Each mode and user has namespaces of its own; `--at-once` of
+them run at the same time. With `--keep FILE` a command that was cut off goes on where it ended. The exit code is 1 if a
+file outside was changed without a word, or a process was left.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 from autotune.protocol.protection import Protection
 from tests.sandbox.playground import Found
-from tests.sandbox.playing import REPOSITORY, USER, play, users
+from tests.sandbox.playing import REPOSITORY, USER, found_of, play, users
 from tests.sandbox.situations import KINDS, SITUATIONS, Situation
 from tests.sandbox.situations.elsewhere import ELSEWHERE
 
@@ -28,24 +31,49 @@ Table = dict[tuple[str, str], dict[str, Found]]
 """Results by name, for each pair of a mode and a user."""
 
 
-def run(modes: list[str], names: list[str]) -> Table:
-    """Runs everything and prints a line for each run."""
+def run(modes: list[str], names: list[str], *, at_once: int, keep: Path | None) -> Table:
+    """Runs everything that is not kept yet, and prints a line for each run.
 
-    def column(who: str) -> Table:
-        found: Table = {}
-        for mode in modes:
+    Args:
+        modes: Values of `Protection`.
+        names: Names of situations.
+        at_once: Most pairs of a mode and a user at the same time.
+        keep: File for results, which are read first; None keeps nothing.
+    """
+    table = kept(keep, names)
 
-            def tell(one: Found, mode: str = mode) -> None:
-                word = "" if is_held(one, mode) else "  <- NOT HELD"
-                sys.stdout.write(f"{mode:8} {who:16} {cell(one):24} {one.wall_s:5.1f} s  {one.name}{word}\n")
-                sys.stdout.flush()
+    def column(mode: str, who: str) -> None:
+        found = table.setdefault((mode, who), {})
 
-            found[mode, who] = {one.name: one for one in play(mode, who, names, tell)}
-        return found
+        def tell(one: Found) -> None:
+            found[one.name] = one
+            word = "" if is_held(one, mode) else "  <- NOT HELD"
+            sys.stdout.write(f"{mode:8} {who:16} {cell(one):24} {one.wall_s:5.1f} s  {one.name}{word}\n")
+            sys.stdout.flush()
+            if keep is not None:
+                with keep.open("a") as file:
+                    file.write(json.dumps({"mode": mode, "who": who, **asdict(one)}) + "\n")
 
-    with ThreadPoolExecutor(2) as pool:
-        columns = list(pool.map(column, users()))
-    return {key: value for found in columns for key, value in found.items()}
+        remaining = [name for name in names if name not in found]
+        if remaining:
+            play(mode, who, remaining, tell)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        for ended in [pool.submit(column, mode, who) for mode in modes for who in users()]:
+            ended.result()
+    return {key: found for key, found in table.items() if key[0] in modes}
+
+
+def kept(keep: Path | None, names: list[str]) -> Table:
+    """Results of an earlier command for the named situations; empty without a file."""
+    table: Table = {}
+    lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
+    for values in map(json.loads, lines):
+        key = values.pop("mode"), values.pop("who")
+        one = found_of(values)
+        if one.name in names:
+            table.setdefault(key, {})[one.name] = one
+    return table
 
 
 def is_held(one: Found, mode: str) -> bool:
@@ -136,12 +164,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the quick tier alone")
     parser.add_argument("--many", default="5000", help="files of the script that makes very many")
     parser.add_argument("--page", type=Path, default=None, help=f"where the table goes; all modes: {PAGE}")
+    parser.add_argument("--at-once", type=int, default=2, help="pairs of a mode and a user at the same time")
+    parser.add_argument("--keep", type=Path, default=None, help="results as lines of JSON, read first")
     asked = parser.parse_args()
     os.environ["MANY_FILES"] = asked.many
     chosen = [each for each in SITUATIONS if not asked.quick or each.is_quick]
     names = [each.name for each in chosen if not asked.only or any(part in each.name for part in asked.only)]
     began = time.monotonic()
-    table = run(asked.modes, names)
+    table = run(asked.modes, names, at_once=asked.at_once, keep=asked.keep)
     is_whole = len(names) == len(SITUATIONS) and len(asked.modes) == len(MODES)
     target = asked.page or (PAGE if is_whole else None)
     if target is not None:

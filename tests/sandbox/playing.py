@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from autotune.sandbox.tree_removal import remove_tree
 from tests.sandbox import ordinary_user
@@ -78,6 +79,11 @@ def play(
         remove_tree(root)
 
 
+def found_of(values: dict[str, Any]) -> Found:
+    """A result from the values of its JSON object."""
+    return Found(**{**values, "changed": tuple(values["changed"]), "unnamed": tuple(values["unnamed"])})
+
+
 def _read(command: Sequence[str], environment: dict[str, str], tell: Callable[[Found], None]) -> list[Found]:
     found: list[Found] = []
     at_work = "the start"
@@ -91,9 +97,7 @@ def _read(command: Sequence[str], environment: dict[str, str], tell: Callable[[F
                 if "begins" in values:
                     at_work = values["begins"]
                     continue
-                found.append(
-                    Found(**{**values, "changed": tuple(values["changed"]), "unnamed": tuple(values["unnamed"])})
-                )
+                found.append(found_of(values))
                 tell(found[-1])
         if playground.returncode != 0:
             errors.seek(0)
