@@ -1,4 +1,4 @@
-"""`autotune record`: measures a complete grid of settings into one file."""
+"""`autotune record`: measures a complete grid of settings into a file."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ def compare_apart(ours: Estimate, theirs: Estimate) -> Estimate:
     """The ratio of our rate to their rate, with an interval at the level of the two given intervals.
 
     The interval of the difference of the logarithms is recovered from the two intervals (MOVER; Zou and Donner 2008):
-    each side is the hypotenuse of the two sides that push the ratio in the same direction. The interval contains the
-    noise of the two measurements and nothing else, so it misses changes of the machine between them.
+    each side is the hypotenuse of the two sides that push the ratio in the same direction. The interval holds the noise
+    of the two measurements alone: no change of the machine between the measurements.
     """
     ratio = ours.value / theirs.value
     below = math.hypot(math.log(ours.value / ours.low), math.log(theirs.high / theirs.value))

@@ -1,4 +1,4 @@
-"""What the start of an epoch costs, and how it lowers the steady rate.
+"""The cost of an epoch's start, and the rate with the cost spread over the epoch.
 
 A window contains no epoch's end: epochs end rarely, and one end more or less in a window of seconds would decide
 everything. The cost of an end is measured once, apart, and spread over the samples of an epoch. Persistent workers save
@@ -40,7 +40,7 @@ def is_worth_restarting(
         first_batch_s: Time from the request for the trial's first batch to its arrival. A restart costs about as much,
             because it starts the workers too.
         num_workers: Workers of the loader; without workers there is nothing to start.
-        num_queued: Batches that the loader may hold ready; they are taken out before the restart.
+        num_queued: Batches possibly ready in the loader; taken out before the restart.
         limit_s: Longest time allowed for the restart.
     """
     if epoch_micro_batches is None or num_workers == 0:
@@ -68,13 +68,12 @@ def restart_cost_s(after: Block, *, end_s: float, micro_step_s: float) -> float:
 def last_round_s(
     num_micro_batches: int, *, num_workers: int, data_wait_fraction: float, micro_step_s: float, spread_s: float = 0.0
 ) -> float:
-    """Seconds by which an epoch's batches exceed their steady time, apart from the start of the last worker.
+    """Excess of an epoch's batches over the steady time, in seconds, apart from the start of the last worker.
 
     Workers that began together finish in rounds, and each round takes as long as one batch: 50 batches of 8 workers
     take 7 rounds, the time of 56. When the first workers began long before the last, the first workers finish the last
     round while the last worker is still busy with the previous one, so the batches take less time. A job that never
-    waits for its loader loses nothing in either case. In a long epoch the workers fall out of step, and the loss is
-    negligible.
+    waits for the loader loses nothing. In a long epoch the workers fall out of step, and the loss is negligible.
 
     Args:
         num_micro_batches: Micro-batches since the beginning of the epoch.

@@ -1,9 +1,9 @@
-"""The error of a window that rare waits cause: the loader and the step are nearly in balance.
+"""The error of a window by rare waits, for a loader and a step nearly in balance.
 
-When the queue is hardly ever empty, the step waits only now and then. A window sees few of these waits or none, and
-then underestimates both the waiting time and its error. Simulated 95 % intervals covered the truth in 65 to 90 % of the
-windows, and nearly all windows that missed the truth had seen no wait at all. The error therefore allows for a few more
-waits than were seen, and for the waits predicted by the workers' build times.
+When the queue is hardly ever empty, the step waits only now and then. A window sees few rare waits or none, and
+underestimates the waiting time and the error. Simulated 95 % intervals covered the truth in 65 to 90 % of the windows,
+and nearly all windows that missed the truth had seen no wait at all. The error therefore allows for a few more waits
+than were seen, and for the waits predicted by the workers' build times.
 
 A queue that filled during a pause before the window hides a loader slower than the step for a long time: with a loader
 slower by a tenth, 16 batches last for 160 steps. The build times reveal the slow loader too.
@@ -25,7 +25,7 @@ MISSED_WAITS = 4.0
 as added by the score interval of a count."""
 
 SHARED_WAIT = 0.5
-"""Share of waits left when several workers share the delays: while the step waits for one worker, all others get ahead.
+"""Share of waits left when several workers share the delays: while the step waits for a worker, the rest get ahead.
 Simulated for 1 to 16 workers, prefetch factors of 2 to 4, sigmas of 0.1 to 0.5 and loaders up to 40 % faster than the
 step: 0.3 to 1.1 when waits take up to a twentieth of the time."""
 
@@ -36,12 +36,12 @@ last, before the step has finished."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedWaits:
-    """Waits that a loader causes in the long run, predicted from its workers' build times."""
+    """Waits for a loader in the long run, predicted from the workers' build times."""
 
     share: float
     """Share of the time, 0 to 1, in addition to `steady_share`."""
     bout_s: float
-    """Mean waiting time of one bout, from an empty queue to its recovery; a bout may be several waits."""
+    """Mean waiting time of a bout, from an empty queue to a recovered queue; a bout may be several waits."""
     steady_share: float = 0.0
     """Share of the time, 0 to 1, waited because the loader is slower than the step."""
     pace_error: float = 0.0
@@ -66,7 +66,7 @@ def rare_wait_error(blocks: Sequence[Block]) -> float:
         return 0.0
     window_s = sum(block.duration_s for block in blocks)
     expected = expected_waits(blocks)
-    # Bouts of exponential length at random times: the variance of their sum is twice its mean, times their mean.
+    # Bouts of exponential length at random times: the variance of the sum is twice the sum's mean, times a bout's mean.
     of_expected = math.sqrt(2.0 * expected.share * expected.bout_s / window_s)
     of_seen = math.sqrt(MISSED_WAITS) * _typical_wait_s(blocks) / window_s
     # A hidden wait is no chance: an interval of about two standard errors must include all of it. The error of the

@@ -1,8 +1,8 @@
-"""Shrunken means: what the cells of a table are truly worth, from a few noisy measurements of each. Pure.
+"""Shrunken means: estimates of the true values of a table's cells, from a few noisy measurements of each cell. Pure.
 
 The best of two hundred noisy means is too good, because the luckiest cell competes with the fastest. Each mean is
-therefore moved towards the value predicted for its cell by the whole table, a sum of one effect per factor. A mean
-moves more the noisier it is and the better the sums describe the table. When factors interact, the means stay.
+therefore moved towards the cell's value predicted from the whole table, a sum of effects, one per factor. Means move
+further with more noise, and with sums that describe the table better. When factors interact, the means stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ PRIOR_FREEDOM = 4.0
 """Degrees of freedom given to the pooled noise. Two measurements hardly determine a cell's own noise."""
 
 NUM_SWEEPS = 50
-"""Sweeps of the fit of the effects: one is exact on a complete table; with holes they converge quickly."""
+"""Sweeps of the fit of the effects: a single sweep is exact on a complete table, and sweeps converge quickly with
+holes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +61,7 @@ def shrunken_means(values: Sequence[Sequence[float]], levels: Sequence[Sequence[
 
 
 def pooled_variance(values: Sequence[Sequence[float]]) -> float:
-    """Variance of one measurement within its cell, over all cells.
+    """Variance of a measurement within a cell, over all cells.
 
     Raises:
         ValueError: When no cell was measured twice.

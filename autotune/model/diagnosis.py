@@ -30,7 +30,7 @@ class Sickness(StrEnum):
     REPEATED_WORK = "repeated_work"
     """Every epoch repeats work with the same result."""
     SINGLE_SAMPLES = "single_samples"
-    """Samples in memory are taken one by one, and joined again."""
+    """Samples in memory are taken singly, and joined again."""
     SLOW_SAMPLES = "slow_samples"
     """A few slow samples hold all others up."""
     IDLE_WORKERS = "idle_workers"
@@ -40,7 +40,7 @@ class Sickness(StrEnum):
     HOST = "host"
     """The script's own code between the steps holds training up."""
     OVERHEAD = "overhead"
-    """Steps are so small that launching their operations takes longer than running them."""
+    """Launching the operations of a step takes longer than running the operations."""
     COPIES = "copies"
     """Batches are copied to the device while the device waits."""
     CONTENTION = "contention"
@@ -88,7 +88,7 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """One script on one machine, measured once under its own settings."""
+    """A script on a machine, measured once under the script's own settings."""
 
     script: str
     machine: str

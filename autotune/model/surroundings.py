@@ -53,7 +53,7 @@ class Surroundings:
     throttle_reasons: tuple[str, ...] = ()
     """Reasons why the device ran below its full speed, in any reading."""
     num_strangers: int = 0
-    """Processes of others that appeared on the device after the trial had begun."""
+    """Foreign processes that appeared on the device after the trial had begun."""
 
     def __post_init__(self) -> None:
         """Refuses impossible readings."""

@@ -1,4 +1,4 @@
-"""Names of the environment variables that our programs set for each other and for trials.
+"""Names of the environment variables set by our programs, for our programs and for trials.
 
 Every Python process of a trial reads this file by its path (`autotune/trial/inject/sitecustomize.py`), so the file
 imports nothing. Options of the user, such as AUTOTUNE_STORAGE, have names of the same prefix and reach no trial.
@@ -18,7 +18,7 @@ SEED = "AUTOTUNE_SEED"
 REDIRECT = "AUTOTUNE_REDIRECT"
 """Plan of `autotune.sandbox.redirect` as JSON; set where the system permits no overlay mounts."""
 SERVER = "AUTOTUNE_SERVER"
-"""Folder of the fork server; marks the server and its children, the trials of the server among them."""
+"""Folder of the fork server; marks the server and all children, trials included."""
 SERVER_PIDS = "AUTOTUNE_SERVER_PIDS"
 """Process ids of the servers behind a forked trial, separated by blanks: their pages belong to the trial as well."""
 SERVER_ROLLUPS = "AUTOTUNE_SERVER_ROLLUPS"

@@ -7,20 +7,20 @@ from typing import NamedTuple
 from autotune.protocol.supervision import LayerPlan
 
 HOME = b"home"
-"""Message with a descriptor of the system's mount namespace, in which the supervisors of forked trials work."""
+"""Message with a descriptor of the system's mount namespace, the place of the supervisors of forked trials."""
 FORKED = b"forked"
-"""Message with a descriptor of the new supervisor's process: its number differs from namespace to namespace."""
+"""Message with a descriptor of the new supervisor's process: process ids differ between namespaces."""
 
 
 class ForkServerSpec(NamedTuple):
     """Surroundings and imports of a fork server."""
 
     folder: str
-    """Folder of the server; the server removes the folder at its end."""
+    """Folder of the server; the server removes the folder at the end."""
     layers: LayerPlan | None
     """Copy-on-write layers of the server; None without layers."""
     writable: tuple[str, ...] | None
-    """Places that Landlock permits the server and its trials to write to; None without Landlock."""
+    """Places open to writes of the server and the trials under Landlock; None without Landlock."""
     imports: tuple[str, ...]
     """Modules to import."""
     own_modules: tuple[str, ...]

@@ -12,7 +12,7 @@ from autotune.report.words import clean, ratio_text, value_text
 from autotune.settings import GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, Settings
 
 BATCH = "batch_size"
-"""Shown with the accumulation steps that change with it: `32 x 2`."""
+"""Shown with the matching accumulation steps: `32 x 2`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,14 +43,14 @@ def plotly_script() -> str:
 
 
 def policy(scripts: Sequence[str]) -> str:
-    """The part of a page's policy that allows only these scripts."""
+    """The part of a page's policy for scripts: no scripts but these."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     sources = " ".join(f"'sha256-{digest}'" for digest in digests)
     return f"script-src {sources}; img-src data: blob:"
 
 
 def interactive_figures(figures: Sequence[PlotlyFigure], scripts: Sequence[str]) -> Iterator[Element]:
-    """A section with the figures, and the scripts that draw them."""
+    """A section with the figures, and the scripts for drawing."""
     yield element("h2", "Optuna's own figures")
     words = "Without cap and finals: a trial over the cap has a rate of 0, a trial stopped early its upper bound."
     yield element("p", words, class_="caption")

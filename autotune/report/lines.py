@@ -164,7 +164,7 @@ def facts_words(facts: ScriptFacts, script_settings: Settings) -> str:
 def trial_line(
     number: int, settings: Settings, result: TrialResult, *, baseline: Settings | None, baseline_rate: float | None
 ) -> str:
-    """One finished trial under `header`: outcome, rate, memory, and the differences from the baseline.
+    """A finished trial under `header`: outcome, rate, memory, and the differences from the baseline.
 
     Args:
         number: Number of the trial.

@@ -21,12 +21,12 @@ class RunnerFactory(Protocol):
 
 
 def open_runner(workspace: Workspace, device: DeviceInfo, facts: ScriptFacts | None = None) -> Runner:
-    """The runner that starts real processes; the caller closes the runner.
+    """A runner of real processes; the caller closes the runner.
 
     Args:
         workspace: Folder written by the runs.
         device: Device that trains.
-        facts: Facts of the probe, after which trials are forked, and measured live where the jobs say so; None = start
+        facts: Facts of the probe: trials are forked, or measured live if the job serves further requests; None = start
             every run cold.
     """
     cold = ColdRunner(workspace, device)

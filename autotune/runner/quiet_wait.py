@@ -68,7 +68,8 @@ class QuietWait:
 
         Args:
             is_called_off: Whether to give up the wait.
-            holds_memory: Whether a process of the search holds memory of the device, which is then no sign of others.
+            holds_memory: Whether a process of the search holds memory of the device; memory in use is then no sign of
+                other users.
         """
         began = self._now()
         limit_s = WAIT_LIMIT_S if self._num_vain < NUM_VAIN_WAITS else 0.0

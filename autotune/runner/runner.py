@@ -22,7 +22,7 @@ class Run(Protocol):
         """Readings of the last `poll`; None without readings."""
 
     def cancel(self) -> None:
-        """Ends the run and all of its processes; the result is then judged as interrupted."""
+        """Ends all processes of the run; the result is judged as interrupted."""
 
     def result(self, *, profiles_to: Path | None = None) -> TrialResult:
         """The judged result of a finished trial; to be called once.
@@ -41,8 +41,8 @@ class Run(Protocol):
 class Runner(Protocol):
     """Measures settings, one request at a time.
 
-    A job holds everything that stays the same for a process, and a request (`MeasurementRequest`) with the settings to
-    measure. A runner may answer several requests in one process if the jobs differ in nothing but the request.
+    A job holds everything constant for a process, and a request (`MeasurementRequest`) with the settings to measure. A
+    runner may answer several requests in one process if the jobs differ in nothing but the request.
     """
 
     def start(self, job: TrialJob) -> Run:
@@ -84,7 +84,7 @@ class ServedRun(Run, Protocol):
 
     @property
     def serving(self) -> Server | None:
-        """The process, if it waits for another request; to be asked after `result`."""
+        """The process, if waiting for another request; to be read after `result`."""
 
 
 class Supervisor(Protocol):
@@ -117,11 +117,11 @@ class Start:
     reason: str = ""
     """Why the start was no faster."""
     server_pids: tuple[int, ...] = ()
-    """Processes that the trial was forked from, nearest first; their pages count as the trial's."""
+    """Ancestors of a forked trial, nearest first; pages of the ancestors count as the trial's."""
     server_s: float = 0.0
-    """Seconds for the start of these processes, in the first of their trials; no part of the trial's time."""
+    """Seconds for the start of the ancestors, in the first trial of each; no part of the trial's time."""
     saved_s: float = 0.0
-    """Seconds of these processes' work that the trial does not repeat."""
+    """Seconds of work by the ancestors, not repeated by the trial."""
     stray_folder: Path | None = None
     """Folder in the environment of the trial's processes; None = the trial's own."""
     judged: Callable[[TrialResult], None] = lambda result: None

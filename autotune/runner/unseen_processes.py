@@ -60,7 +60,7 @@ class UnseenProcesses:
 
 
 def ignores_environment(command: Iterable[str]) -> str:
-    """The option by which a Python command ignores its environment or the site module; empty without such an option.
+    """The option that makes Python ignore the environment or the site module; empty if the command has none.
 
     Args:
         command: Words of the command, beginning with the interpreter.

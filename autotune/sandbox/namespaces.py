@@ -35,11 +35,12 @@ PR_CAP_AMBIENT_RAISE = 2
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 CAPABILITY_VERSION_3 = 0x20080522
 CAP_SETPCAP = 8
+CAP_NET_ADMIN = 12
 CAP_SYS_CHROOT = 18
 CAP_SYS_ADMIN = 21
 OUTSIDE_RIGHTS = (
     2,  # DAC_READ_SEARCH: opens files by handles, past every mount.
-    12,  # NET_ADMIN
+    CAP_NET_ADMIN,
     16,  # SYS_MODULE
     17,  # SYS_RAWIO
     CAP_SYS_CHROOT,
@@ -55,8 +56,8 @@ OUTSIDE_RIGHTS = (
     40,  # CHECKPOINT_RESTORE
 )
 """Rights of root with a way out of the layers. A training script needs none."""
-LATER_RIGHTS = (CAP_SETPCAP, CAP_SYS_CHROOT, CAP_SYS_ADMIN)
-"""Rights that a prelude holds back for the layers of later trials."""
+LATER_RIGHTS = (CAP_SETPCAP, CAP_NET_ADMIN, CAP_SYS_CHROOT, CAP_SYS_ADMIN)
+"""Rights that a prelude holds back for the layers and the loopback of later trials."""
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
 """Numbers of the call; libc has no function."""
 RENAMES_FOLDERS = ",redirect_dir=on"

@@ -1,6 +1,6 @@
 """A network of a process's own, with the loopback alone. Standard library only: the supervisor loads this file.
 
-The loopback answers to all addresses of the machine, so processes of one trial find each other by the machine's name.
+The loopback answers to all addresses of the machine: processes of a trial find each other by the machine's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOCAL = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
 
 
 def enter() -> None:
-    """Moves this process into a network of its own.
+    """Moves this process into a new network.
 
     Raises:
         OSError: The system does not permit a network namespace.
@@ -44,7 +44,7 @@ def enter() -> None:
 
 
 def _request(family: int, request: int, argument: bytes) -> None:
-    """Makes one request about an interface.
+    """Makes a request about an interface.
 
     Raises:
         OSError: The system refuses.

@@ -41,8 +41,8 @@ LARGEST_STEP = 4
 """Largest growth of a micro-batch beside other changes; the forecast is too uncertain for more."""
 
 LEAST_GAIN = 0.5
-"""Share of the noise from which a gain counts: among equal settings some always seem slightly faster, and a search
-would waste its trials on them."""
+"""Least gain that counts, as a share of the noise: among equal settings some always seem slightly faster, and would
+waste trials."""
 
 LEAST_PROBABILITY = 0.1
 """Least probability of staying under the cap for settings to be tried, however large the promised gain."""
@@ -163,7 +163,7 @@ class AfterPlan:
     def _memory_changes(self, centre: Settings) -> list[Settings]:
         """Combinations of memory-changing settings, with micro-batches from half the present size on.
 
-        A change that takes memory may fit only together with a change that frees some; alone, neither need be faster.
+        A change at a cost in memory may fit only together with a change that frees memory; each alone may be slower.
         """
         params, size = self._space.params(centre), centre.batch_size or 1
         names = [name for name in (SPLIT, "batch_size", *MEMORY_SETTINGS) if self._sampler.values(name)]

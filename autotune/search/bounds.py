@@ -18,7 +18,7 @@ from autotune.settings import SETTINGS, Settings
 from autotune.settings.setting import Effect
 
 LOADER_BOUND_WAIT = 0.15
-"""Share of waiting time in an accelerator's trial from which the trial shows its loader's rate."""
+"""Least share of waiting time at which an accelerator's trial shows the loader's rate."""
 
 NUM_REMEMBERED = 4096
 """Size of the cache of settings' parts: a plan asks for every trial's parts again and again."""
@@ -130,13 +130,13 @@ class Bounds:
 
 @lru_cache(maxsize=NUM_REMEMBERED)
 def compute_part(settings: Settings) -> Settings:
-    """The settings felt by a step on a cached batch; everything else at its default."""
+    """The settings felt by a step on a cached batch; everything else at the default."""
     return replace(settings, **_NOT_OF_COMPUTE)
 
 
 @lru_cache(maxsize=NUM_REMEMBERED)
 def loader_part(settings: Settings) -> Settings:
-    """The settings that may affect the loader; everything else at its default."""
+    """The settings with a possible effect on the loader; everything else at the default."""
     return Settings(knobs=settings.knobs, **{name: getattr(settings, name) for name in _OF_LOADER})
 
 

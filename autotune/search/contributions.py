@@ -49,7 +49,7 @@ def contributions(history: History, winner: Settings) -> tuple[Contribution, ...
 
 
 def _steps(history: History, own: Settings, wanted: Mapping[str, Any]) -> dict[Changes, FinishedTrial]:
-    """Trials with some of the winner's changes and no other difference from the baseline, by these changes."""
+    """Trials with some of the winner's changes and no other difference from the baseline, by the changes."""
     found = {}
     for trial in history.feasible:
         changes = trial.settings.differences(own)

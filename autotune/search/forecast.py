@@ -1,8 +1,8 @@
-"""The expected rate of settings, tried or not, with its uncertainty: which settings deserve a trial, or may win. Pure.
+"""The expected rate of settings, tried or not, with an uncertainty: decides on further trials and on finalists. Pure.
 
-There are two regressions, because loader and compute are nearly separable. The first predicts the compute-only rate,
-measured in every trial on a cached batch. The second predicts the share of the compute-only rate reached by the whole
-job, from the loader and the rate that the loader has to feed.
+Loader and compute are nearly separable, hence two regressions. The first predicts the compute-only rate, measured in
+every trial on a cached batch. The second predicts the share of the compute-only rate reached by the whole job, from the
+loader and the rate that the loader has to feed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Forecast:
         return float(self._log_rates(self._tried).max() - self._log_rates([trial.settings])[0])
 
     def gains(self, settings: Sequence[Settings], least: float = 0.0) -> list[float]:
-        """Expected gain from one trial per settings, as a share of the best rate so far; a slower trial counts 0.
+        """Expected gains from trials, as shares of the best rate so far; a slower trial counts 0.
 
         Args:
             settings: Settings of one trial each.

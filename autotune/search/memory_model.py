@@ -2,7 +2,7 @@
 
 The peak is convex in the micro-batch: a small one's is the optimizer's own, a large one's comes from activations. Large
 micro-batches therefore count for more in the fit, and beyond the largest measured one the model expects more than the
-line. A failed trial tells only that it needs more than the cap, but not how much more.
+line. A failed trial tells only of a need above the cap, not the amount.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class MemoryModel:
         return None
 
     def ruled_out(self, settings: Settings) -> str | None:
-        """The reason why these settings would exceed the cap, as one sentence; None when nothing says so."""
+        """The reason why these settings would exceed the cap, as a sentence; None without evidence."""
         failure = self.smaller_failure(settings)
         if failure is not None:
             return failure
@@ -110,7 +110,7 @@ class MemoryModel:
         return None
 
     def unlikely(self, settings: Settings) -> str | None:
-        """The reason why these settings are likely to exceed the cap, as one sentence; None when they may fit."""
+        """The reason why these settings are likely to exceed the cap, as a sentence; None if the settings may fit."""
         likely = self.likely_peak_bytes(settings)
         margin = PREDICTION_MARGIN if self.predicted_peak_bytes(settings) is not None else 1.0
         if self._space.device_is_cpu:

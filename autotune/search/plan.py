@@ -1,4 +1,4 @@
-"""The structured plan: which settings to try in which order, as a pure function of the finished trials.
+"""The structured plan: the settings to try, in order, as a pure function of the finished trials.
 
 The plan reads as plain sequential code. Every step asks the plan state for a trial; the pass stops at the first missing
 trial and proposes its settings. A search therefore resumes anywhere, and the plan can be read from top to bottom.
@@ -29,28 +29,28 @@ AS_ASKED_STAGE = "as_asked"
 """The script's own settings, moved into the ranges given by the user."""
 
 MEMORY_FRACTION_STAGE = "memory_fraction"
-"""Stage of trials that vary the memory of the fastest settings; they cannot win."""
+"""Stage of trials of the fastest settings under other memory fractions, never winners."""
 
 MAX_PASSES = 3
 """Most passes around the best; a pass without a move is the last."""
 
 NEARLY_FED = 0.98
-"""Share of the compute-only rate from which not even the loader's details are worth a trial."""
+"""Least share of the compute-only rate at which a trial of the loader's details is a waste."""
 
 USUAL = tuple((setting, setting.usual) for setting in SETTINGS if setting.usual is not None)
 """Settings with a value that usually helps on an accelerator."""
 
 SMALL_GAINS = {setting.name for setting, usual in USUAL if usual.is_small}
-"""Settings that gain a few percent at most where number format, memory format and workers are as they should be."""
+"""Settings with a gain of a few percent at most, once number format, memory format and workers are right."""
 
 SLOW_STARTS = {setting.name for setting, usual in USUAL if usual.slows_start}
-"""Settings that cost seconds at the start of every trial."""
+"""Settings with a cost of seconds at the start of every trial."""
 
 ONE_BY_ONE = sorted((setting for setting in SETTINGS if setting.cpu_turn), key=lambda setting: setting.cpu_turn or 0)
-"""Settings that the plan tries one by one on a CPU, in order."""
+"""Settings tried singly on a CPU, in order."""
 
 GROWN_RATIO = 4
-"""Growth of a micro-batch from which the bottleneck may be a new one."""
+"""Least growth of a micro-batch that may change the bottleneck."""
 
 FRACTION_HEADROOM = 1.02
 """The allocator needs slightly more than the peak it reserved."""
@@ -139,7 +139,7 @@ def _usual_gains(state: PlanState) -> None:
         state.measured(settings, USUAL_STAGE, favour=state.limits.noise_ratio)
     trial = state.visited.get(settings)
     if trial is not None and not trial.outcome.is_complete:
-        # One change does harm here, rarely a loader change. The plan tries the rest one by one from here on.
+        # One change does harm here, rarely a loader change. From here on the plan tries the other changes singly.
         state.consider(loader, "usual_loader")
 
 
@@ -177,7 +177,7 @@ def _precision(state: PlanState) -> None:
 
 
 def _one_by_one(state: PlanState) -> None:
-    """Settings that the plan tries one by one on a CPU."""
+    """Tries these settings singly on a CPU."""
     for setting in ONE_BY_ONE:
         state.try_others(setting.name, setting.group.value)
 

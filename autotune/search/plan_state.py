@@ -1,4 +1,4 @@
-"""The state of one pass through the plan: visited trials, the best of them, and what is worth a trial. Pure."""
+"""The state of a pass through the plan: visited trials, the best trial, and the worth of further trials. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autotune.search.memory_model import MemoryModel
 
 AT_CEILING_RATIO = 0.95
-"""Share of its compute-only rate from which a trial's loader is not searched."""
+"""Least share of the compute-only rate at which a trial's loader is not searched."""
 
 LITTLE_WAIT = 0.03
 """Share of waiting time on an accelerator below which the loader is not searched, however rate and ceiling compare."""
@@ -54,7 +54,7 @@ class PlanLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """Settings to try next, with the stage that asks for them."""
+    """Settings to try next, with the stage of the proposal."""
 
     settings: Settings
     stage: str
@@ -122,7 +122,8 @@ class PlanState:
     def lead(self) -> Settings:
         """The settings that compute fastest, even behind a slow loader; the best settings without compute-only rates.
 
-        On an accelerator, enough workers may make them the fastest. A trial with any loader shows it.
+        On an accelerator, enough workers may make these settings the fastest. A trial with any loader shows the
+        compute.
         """
         rated = [(self.bounds.compute_rate(trial.settings) or 0.0, trial) for trial in self.visited.sound]
         highest = max((rate for rate, _ in rated), default=0.0)
@@ -143,7 +144,7 @@ class PlanState:
         return self.best == settings
 
     def climb(self, name: str, stage: str, *, steps: tuple[int, ...] = (1, -1)) -> None:
-        """Steps to the neighbouring values of one parameter while they are faster."""
+        """Moves to neighbouring values of a parameter while faster."""
         for step in steps:
             while True:
                 value = self.neighbour(name, step)
@@ -151,7 +152,7 @@ class PlanState:
                     break
 
     def try_others(self, name: str, stage: str) -> None:
-        """Tries every other value of one parameter."""
+        """Tries every other value of a parameter."""
         for value in self.choices(name):
             self.consider({name: value}, stage)
 
@@ -175,7 +176,8 @@ class PlanState:
         return self._known_ratio(settings) < HOPELESS_RATIO
 
     def cannot_lead(self, settings: Settings) -> bool:
-        """True when the settings cannot become the lead: no loader keeps up, or they are known to compute no faster."""
+        """True when the settings cannot become the lead: no loader keeps up, or the compute is known to be no
+        faster."""
         compute, most = self.bounds.compute_rate(self.lead), self.bounds.largest_loader_rate(self.limits.usable_cpus)
         if compute is not None and most is not None and compute > max(most, self.best_rate):
             return True
@@ -226,7 +228,7 @@ class PlanState:
     # --- the space around the best
 
     def changed(self, changes: Mapping[str, Value], settings: Settings | None = None) -> Settings:
-        """Settings (default: the best) with the allowed ones of these changes; canonical.
+        """Settings (default: the best) after all allowed changes; canonical.
 
         A parameter with its value outside the user's ranges goes to the nearest allowed value.
         """

@@ -13,7 +13,7 @@ A_MINUTE_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prices:
-    """What trials cost at one moment of a search."""
+    """Prices of trials at one moment of a search."""
 
     trial_s: Callable[[Settings], float]
     """Returns the expected seconds of a trial of settings; 0 where time does not count."""

@@ -44,11 +44,12 @@ NUM_IN_A_MINUTE = 2
 
 PATIENCE = 24
 """Number of trials after the plan without a gain that ends a search, however large the promised gains. Gains inside the
-plan come late, so its trials do not count. `python -m tests.benchmarks.search` shows what these rules save and cost."""
+plan come late, so trials of the plan do not count. `python -m tests.benchmarks.search` shows what these rules save and
+cost."""
 
 
 def budget_spent(max_trials: int) -> str:
-    """Says that a budget of so many trials is spent."""
+    """The sentence about a spent budget of trials."""
     return (
         f"The {max_trials} trials of the budget are spent."
         if max_trials > 1

@@ -68,7 +68,7 @@ def simplest(leader: FinishedTrial, history: History, *, noise_ratio: float) -> 
 def _with_fewer_changes(settings: Settings, history: History, expected: Forecast, space: SearchSpace) -> list[Settings]:
     """The settings without all changes expected to be useless, then without each single change, the least useful first.
 
-    The last change stays: without it, the settings are the script's own. So do changes that the user asks for.
+    The last change stays: without it, the settings are the script's own. Changes asked for by the user stay too.
     """
     own = history.script_settings
     changes = changes_of(settings, own)

@@ -45,7 +45,7 @@ ENQUEUED_STAGE = "enqueued"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudySnapshot:
-    """The study's trials at one moment, as the search sees them."""
+    """The study's trials at one moment, for the search."""
 
     finished: tuple[FinishedTrial, ...]
     """Given-up trials and trials with an ending that counts, in the order of their numbers."""

@@ -14,7 +14,7 @@ USUAL_STAGE = "usual"
 """Stage of the first jump: the settings of an expert, from what the probe and the baseline show."""
 
 WORKERS_STAGE = "workers"
-"""Stage of trials with other workers, and on a CPU with other threads."""
+"""Stage of trials with more or fewer workers, and on a CPU with more or fewer threads."""
 
 HEADROOM = 1.1
 """Factor of extra workers, because workers are uneven."""
@@ -49,7 +49,7 @@ def workers_for_usual_gains(state: PlanState) -> Value:
 
 
 def waits_for_data(state: PlanState) -> bool:
-    """True when the script waits for its loader; False if unknown, because its own settings are infeasible."""
+    """True when the script waits for the loader; False if unknown, because the script's settings are infeasible."""
     baseline = state.visited.baseline
     return baseline is not None and (baseline.data_wait_fraction or 0.0) > LOADER_BOUND_WAIT
 
@@ -82,7 +82,7 @@ def feed(state: PlanState) -> None:
 
 
 def _starved_trial(state: PlanState) -> FinishedTrial | None:
-    """The trial with clearly the fastest compute, or else the best trial; None when its loader keeps up."""
+    """The trial with clearly the fastest compute, or the best trial; None when the trial's loader keeps up."""
     centre = state.visited.get(state.best)
     highest = STARVED_GAIN * max(state.best_rate, state.bounds.compute_rate(state.best) or 0.0)
     for trial in state.visited.feasible:
@@ -106,8 +106,8 @@ def _workers_needed(state: PlanState, centre: FinishedTrial) -> int:
 def share_cores(state: PlanState) -> None:
     """On a CPU: tries workers and threads together, balanced, on half of the cores, on all, then next to the best.
 
-    Another worker is useless while the training's threads hold its core: on two cores, two workers gave 594 samples/s
-    with two threads and 938 with one.
+    A further worker is useless while the training's threads hold the core: on two cores, two workers gave 594 samples/s
+    with two threads, and 938 with a single thread.
     """
     if not state.is_fed():
         shares = dict.fromkeys((_balanced_workers(state), max(1, _cpus(state) // 2), _cpus(state)))
@@ -127,7 +127,7 @@ def _balanced_workers(state: PlanState) -> int:
 
 
 def _nearby_shares(state: PlanState) -> list[tuple[int, int]]:
-    """Workers and threads next to the best: either plus or minus one, an exchange of one, and no workers at all.
+    """Workers and threads next to the best: more or fewer by 1, an exchange of 1, and no workers at all.
 
     If the loader keeps up, only fewer workers are left to try.
     """

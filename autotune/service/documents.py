@@ -1,4 +1,4 @@
-"""The JSON documents of jobs and workers, as the API gives them and `autotune jobs --json` prints them."""
+"""The JSON documents of jobs and workers, for the API and for `autotune jobs --json`."""
 
 from __future__ import annotations
 

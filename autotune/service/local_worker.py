@@ -1,4 +1,4 @@
-"""The worker that a server starts on its own machine."""
+"""The worker on the server's machine, started by the server."""
 
 from __future__ import annotations
 

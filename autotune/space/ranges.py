@@ -11,7 +11,7 @@ def parse_value(name: str, text: str) -> Value:
     """The value of a setting from text.
 
     Raises:
-        SearchSpaceError: The setting is unknown (knobs take any text), or the text is not one of its values, or more
+        SearchSpaceError: The setting is unknown (knobs take any text), or the text is no value of the setting, or more
             than a search tries.
     """
     if name.startswith(KNOB_PREFIX):
@@ -35,7 +35,7 @@ def parse_value(name: str, text: str) -> Value:
     Settings.from_dict({name: value})
     most = setting.most_searched
     if most is not None and isinstance(value, int) and value > most:
-        # As many processes or threads would be started, or values listed one by one.
+        # Such a number of processes or threads would be started, or such a number of values listed.
         raise SearchSpaceError(f"{name} {value} is more than a search tries.", f"Give at most {most}.")
     return value
 

@@ -224,7 +224,7 @@ def heartbeats(
     query = select(job_leases.c.lease_id, job_leases.c.number).where(job_leases.c.lease_id.in_(wanted))
     numbers = {row[0]: row[1] for row in connection.execute(query).all()}
     answers: dict[int, tuple[Order, int] | AutotuneError] = {}
-    # All servers lock jobs in the same order, so they never wait for each other in a circle.
+    # All servers lock jobs in the same order, so no circle of waiting servers arises.
     for index in sorted(range(len(beats)), key=lambda index: (numbers.get(beats[index].lease_id, 0), index)):
         try:
             answers[index] = _heartbeat(connection, beats[index], now=now)

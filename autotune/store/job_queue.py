@@ -1,4 +1,4 @@
-"""The queue of the service in one database: jobs, their events, workers and leases."""
+"""The queue of the service in a database: jobs, events, workers and leases."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class JobQueue(OwnsDatabase):
         return self._database.read(lambda connection: int(connection.execute(select(queue.c.changes)).scalar_one()))
 
     def _change(self, operation: Callable[[Connection], T], is_change: Callable[[T], bool] = lambda _: True) -> T:
-        """Changes the queue under its lock: changes of all servers happen one after another.
+        """Changes the queue under the queue's lock: changes of all servers happen in turn.
 
         Args:
             operation: Reads and writes.
@@ -170,7 +170,7 @@ class JobQueue(OwnsDatabase):
         return self._database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query).all()})
 
     def documents(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """The document of `search --json` of each job with one, by number of the job."""
+        """The documents of `search --json` by number of the job; jobs without a document are left out."""
         query = select(jobs.c.number, jobs.c.document).where(jobs.c.document.is_not(None))
 
         def read(connection: Connection) -> dict[int, dict[str, Any]]:
@@ -193,7 +193,7 @@ class JobQueue(OwnsDatabase):
         return self._database.read(lambda connection: connection.execute(newest).scalar())
 
     def want(self, job_id: str, wish: Wish, *, now: datetime) -> JobRecord:
-        """The job after a wish of the user: a queued job changes its state at once, a running job by its worker.
+        """The job after a wish of the user: a queued job changes at once, a running job through the worker.
 
         Raises:
             StudyNotFoundError: The queue has no such job.
@@ -246,7 +246,8 @@ class JobQueue(OwnsDatabase):
     # Workers
 
     def register(self, worker: WorkerRecord) -> WorkerRecord:
-        """The worker as stored: a known worker keeps its state, and its earlier process loses the right to speak."""
+        """The worker as stored: a known worker keeps the stored state, and an earlier process of the worker loses the
+        right to speak."""
         return self._change(lambda connection: job_workers.register(connection, worker))
 
     def workers(self) -> tuple[WorkerRecord, ...]:
@@ -278,7 +279,7 @@ class JobQueue(OwnsDatabase):
     def grant(
         self, worker_id: str, session: str, *, now: datetime, alive_s: float
     ) -> tuple[LeaseRecord, JobRecord] | None:
-        """The worker's lease with the job: the held lease if there is one, else a new lease; None without work.
+        """The worker's lease with the job: the held lease, or a new lease for a worker without any; None without work.
 
         Args:
             worker_id: The worker.

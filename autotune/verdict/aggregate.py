@@ -24,7 +24,7 @@ RACED_MARGIN = 0.02
 
 
 def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
-    """Throughput over all ranks: all samples over the slowest rank's time; None when there are too few blocks.
+    """Throughput over all ranks: all samples over the slowest rank's time; None with too few blocks.
 
     Only samples of completed optimizer steps count, and the start of an epoch is spread over the epoch's samples.
     """
@@ -59,13 +59,12 @@ def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
 def device_peak_bytes(
     ranks: Sequence[RankResult], *, seen_bytes: int, outside_bytes: int, validation_bytes: int = 0
 ) -> int:
-    """Most memory that a trial held on any of its devices, or, where it was refused, would have held.
+    """Largest memory of a trial on any of the devices, in bytes; a refused allocation counts as held.
 
     Args:
         ranks: The reports; a report of a refused allocation has the requested bytes as well.
-        seen_bytes: The growth of the device, as it was seen from outside: looked at ten times a second, it misses what
-            was held for a moment only.
-        outside_bytes: What a process holds outside its allocator.
+        seen_bytes: Growth of the device's memory in use, read from outside ten times a second; short peaks are missed.
+        outside_bytes: Memory of a process outside the caching allocator.
         validation_bytes: Memory of the script's validation in the probe; the trial does not come to the validation.
     """
     peaks = [seen_bytes, validation_bytes + outside_bytes if validation_bytes else 0]
@@ -142,14 +141,14 @@ def _micro_step_s(window: Sequence[Block]) -> float:
 
 
 def _epoch_s(rank: RankResult, window: Sequence[Block]) -> float | None:
-    """Time of an epoch's batches at the steady rate; None without a length, or where the window holds epochs' ends."""
+    """Time of an epoch's batches at the steady rate; None without a length, or with several epochs' ends in the run."""
     if rank.epoch_micro_batches is None or rank.epoch_micro_batches == 0 or rank.num_epoch_ends > 1:
         return None
     return rank.epoch_micro_batches * _micro_step_s(window)
 
 
 def _starts_workers_unseen(rank: RankResult, window: Sequence[Block]) -> bool:
-    """Whether an epoch begins with new workers at a cost that matters, and that was too long to be looked at."""
+    """Whether every epoch begins with new workers, at more than a negligible cost."""
     epoch_s = _epoch_s(rank, window)
     if epoch_s is None or (rank.first_batch_s or 0.0) <= NEGLIGIBLE_RESTART_SHARE * epoch_s:
         return False
@@ -173,7 +172,7 @@ def _last_round_s(rank: RankResult, window: Sequence[Block], num_micro_batches: 
 
 
 def _seen_epoch_cost_s(rank: RankResult, window: Sequence[Block], after: Sequence[Block]) -> float:
-    """What an epoch costs beyond its steady time, from the end of one and the start of the next as they were seen."""
+    """Seconds of an epoch beyond the steady time, from a measured end and a measured start."""
     micro_step_s = _micro_step_s(window)
     whole = merge(after, len(after))[0]
     start_s = restart_cost_s(whole, end_s=0.0, micro_step_s=micro_step_s)
@@ -186,7 +185,7 @@ def _seen_epoch_cost_s(rank: RankResult, window: Sequence[Block], after: Sequenc
 
 
 def _restart_s(ranks: Sequence[RankResult], windows: Sequence[Sequence[Block]]) -> float | None:
-    """What an epoch's start and end cost the rank that they hold up longest; None where it is nothing that matters."""
+    """Seconds for an epoch's start and end, on the rank with the largest cost; None if negligible on all ranks."""
     costs = []
     for rank, window in zip(ranks, windows, strict=True):
         epoch_s = _epoch_s(rank, window)

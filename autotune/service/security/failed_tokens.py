@@ -17,7 +17,7 @@ class FailedTokens:
     """Counts failures by address, as a bucket that drains with time.
 
     A valid token always passes: the limit saves work and lines of the log, while the tokens' length defeats guesses.
-    One worker with an old token cannot lock out a team behind the same proxy.
+    A worker with an old token cannot lock out a team behind the same proxy.
 
     Args:
         clock: Seconds on a clock that never goes back.
@@ -28,7 +28,7 @@ class FailedTokens:
         self._levels: dict[str, tuple[float, float]] = {}
 
     def count(self, address: str) -> int:
-        """Counts one failure; gives the seconds to wait, or 0 below the limit."""
+        """Counts a failure; gives the seconds to wait, or 0 below the limit."""
         now = self._clock()
         level, since = self._levels.pop(address, (0.0, now))
         level = max(level - (now - since) * PER_SECOND, 0.0) + 1

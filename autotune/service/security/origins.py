@@ -13,11 +13,11 @@ _WILDCARDS = ("", "0.0.0.0", "::", "[::]")
 class AllowedHosts:
     """Names under which the service may be called.
 
-    A foreign site may point its own name at this machine (DNS rebinding). The browser then takes the service for a part
-    of the foreign site, and only the Host header tells.
+    A foreign site may point the site's name at this machine (DNS rebinding). The browser then takes the service for a
+    part of the foreign site, and only the Host header tells.
 
     Args:
-        names: Names or addresses in addition to those of this machine's loopback; wildcards add nothing.
+        names: Names or addresses beside this machine's loopback; wildcards add nothing.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -44,11 +44,11 @@ def is_own_page(headers: Mapping[str, str], host: str) -> bool:
 
     Args:
         headers: The request's headers, in lower case.
-        host: The request's Host header, which is known to be allowed.
+        host: The request's Host header, already found to be allowed.
 
     Returns:
-        True if every sign is right and at least one sign is there: `Origin` names the host, `Sec-Fetch-Site` says
-        same-origin. Scripts and tools have neither sign, so they use the Authorization header instead of a cookie.
+        True if all present signs are right, and at least one is present: `Origin` names the host, `Sec-Fetch-Site` says
+        same-origin. Scripts and tools send no signs, and use the Authorization header instead of a cookie.
     """
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):

@@ -1,4 +1,4 @@
-"""Signs browsers in: by the printed URL with its one-time token, or by a token typed into a form."""
+"""Signs browsers in: by the printed URL with a token for a single use, or by a token typed into a form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sign_in_routes(security: Security, page: Page) -> list[Route]:
     """The routes `/login` and `/logout`.
 
     Args:
-        security: What the door knows.
+        security: Tokens, sessions and the audit.
         page: Renders the sign-in page with the values `signed_in`, `problem`.
     """
 
@@ -60,10 +60,9 @@ def sign_in_routes(security: Security, page: Page) -> list[Route]:
 
 
 def _welcome(security: Security, request: Request, caller: Caller, page: Page) -> Response:
-    """A page that leads on by itself.
+    """A page with a cookie for the session; the page opens the service without a click.
 
-    A redirect would not do: after a click in another site's page, browsers count the redirect as that site's and keep
-    a strict cookie back.
+    After a click on a foreign page, browsers take a redirect for the foreign site's, and hold a strict cookie back.
     """
     _log(security, request, caller, HTTPStatus.OK, "signed in")
     response = page(request, HTTPStatus.OK, signed_in=True)

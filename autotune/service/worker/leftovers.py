@@ -1,4 +1,4 @@
-"""Ends the processes that a finished search left behind, and names the devices that they held.
+"""Ends processes left behind by a finished search, and names the devices held.
 
 The worker is the subreaper of its searches: an orphan of a trial becomes a child of the worker. Loader workers of a
 killed trial would otherwise hold memory of the device until the next boot.

@@ -1,4 +1,4 @@
-"""One search of a worker: a child process `autotune search` or `autotune resume`, with its events and its end."""
+"""A search of a worker: a child process `autotune search` or `autotune resume`, with events and end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ MAX_LINE = 1 << 20
 """Most bytes of one event; longer events are left out."""
 MAX_TALK_LINES = 40
 MAX_CONFIG = 1 << 20
-# Sets the signal for the parent's death, then becomes the search. A parent that died before is seen by its number.
+# Sets the signal for the parent's death, then becomes the search. An earlier death of the parent shows in the parent's
+# number.
 _TIED = """\
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
@@ -30,7 +31,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def tied_to_parent(command: Sequence[str]) -> list[str]:
-    """The command as a program that the kernel kills as soon as this process ends; start it from the main thread."""
+    """The command as a program; the kernel kills the program at the end of this process. Start from the main thread."""
     return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]
 
 
@@ -104,7 +105,7 @@ class SearchChild:
                 self.wait(0.5)  # Two signals at once would arrive as one.
 
     def kill(self) -> None:
-        """Kills the search; its supervisors end the running trial."""
+        """Kills the search; the supervisors end the running trial."""
         self._process.kill()
 
     def take_news(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:

@@ -13,7 +13,7 @@ from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import wrap
 
 THRASHING_BLOCKS = 2
-"""Blocks with retries, one after another, that mean thrashing; a single block may be the last growth of a cache."""
+"""Blocks with retries in a row that mean thrashing; a single block may be the last growth of a cache."""
 
 
 class AllocatorWatch:
@@ -72,7 +72,7 @@ class AllocatorWatch:
 
 
 def forget_peaks() -> None:
-    """Frees cached memory and begins all figures anew, so that the next window's peaks are that window's own."""
+    """Frees cached memory and begins all figures anew: the next window has new peaks."""
     if torch_names.is_cuda_on():
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

@@ -1,7 +1,7 @@
 """Keeps torch's compiler out of the functions of `trial/` that run within a script's compiled step.
 
-The compiler enters every Python function that compiled code calls. A function that counts would be compiled anew for
-new counts, and torch would check every version at every call.
+The compiler enters every Python function called by compiled code. A function that counts would be compiled anew for new
+counts, and torch would check every version at every call.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from autotune.protocol.protection import Protection
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.devices import choose_device
 from autotune.sandbox.kept_whole import libraries
+from autotune.sandbox.layer_permission import Permission, permission
 from autotune.sandbox.protection_choice import is_landlock_permitted
 from autotune.sandbox.workspace import Workspace, covered_folders
 from autotune.settings import Settings
@@ -137,6 +138,7 @@ class Ground:
 
     root: Path
     protection: Protection
+    permitted: Permission = field(init=False, default=Permission(is_given=False))
     user: Path = field(init=False)
     home: Path = field(init=False)
     workspace: Workspace = field(init=False)
@@ -152,6 +154,8 @@ class Ground:
         self.user, self.home = self.root / "project", self.root / "home"
         shutil.copytree(SCRIPTS, self.user, ignore=shutil.ignore_patterns("__pycache__"))
         self.home.mkdir()
+        if self.has_layers:
+            self.permitted = permission(self.root / "permitted")
         seed_user_files(self.user)
         seed_user_files(self.home)
         self.cover()
@@ -161,7 +165,12 @@ class Ground:
         os.environ["HOME"] = str(self.home)
         covered = covered_folders(self.user, (sys.executable, *extra))
         self.workspace = Workspace(
-            self.root / "space", covered, protection=self.protection, read_only=libraries(sys.executable)
+            self.root / "space",
+            covered,
+            protection=self.protection,
+            read_only=libraries(sys.executable),
+            has_pids=self.permitted.has_pids,
+            is_cut_off=self.permitted.can_be_cut_off,
         )
         self.workspace.folder.mkdir(exist_ok=True)
         self.runner = ColdRunner(self.workspace, choose_device("cpu"))
