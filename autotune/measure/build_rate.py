@@ -21,9 +21,9 @@ UNBOUND_WAIT, BOUND_WAIT = 0.05, 0.2
 and a twentieth may be the cost of handing over a batch. From the second on, the loader binds."""
 
 BUILT_WEIGHT = 0.8
-"""Weight of built against delivered batches for a loader-bound job, with this weight the two errors cancel best. Over 2
-to 16 workers and loads of 0.1 to 1.3, the mean absolute bias is 0.3 % for a sigma of at most 0.1 (0.7 % by delivered
-batches) and 0.7 % for a sigma of 0.3 (1.8 %)."""
+"""Weight of built against delivered batches for a loader-bound job: the two errors then cancel best. Over 2 to 16
+workers and loads of 0.1 to 1.3, the mean absolute bias is 0.3 % for a sigma of at most 0.1 (0.7 % by delivered batches)
+and 0.7 % for a sigma of 0.3 (1.8 %)."""
 
 LEAST_SHARE = 0.01
 """Least share of its samples left to a block by `steady_blocks`: a block without samples is impossible."""

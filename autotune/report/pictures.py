@@ -266,5 +266,5 @@ def _best_name(view: StudyView) -> str:
 
 
 def _spread(number: int) -> float:
-    """A small sideways shift, against hidden trials of the same value."""
+    """A small sideways shift that keeps trials of the same value apart."""
     return ((number * 7) % 11 - 5) / 20

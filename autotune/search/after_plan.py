@@ -163,7 +163,8 @@ class AfterPlan:
     def _memory_changes(self, centre: Settings) -> list[Settings]:
         """Combinations of memory-changing settings, with micro-batches from half the present size on.
 
-        A change at a cost in memory may fit only together with a change that frees memory; each alone may be slower.
+        A change at a cost in memory may fit only together with a change that frees memory; alone, both may be no
+        faster.
         """
         params, size = self._space.params(centre), centre.batch_size or 1
         names = [name for name in (SPLIT, "batch_size", *MEMORY_SETTINGS) if self._sampler.values(name)]

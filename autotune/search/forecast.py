@@ -1,4 +1,4 @@
-"""The expected rate of settings, tried or not, with an uncertainty: decides on further trials and on finalists. Pure.
+"""The expected rate of settings, tried or not, with an uncertainty: the basis for more trials and for finals. Pure.
 
 Loader and compute are nearly separable, hence two regressions. The first predicts the compute-only rate, measured in
 every trial on a cached batch. The second predicts the share of the compute-only rate reached by the whole job, from the

@@ -29,7 +29,7 @@ AS_ASKED_STAGE = "as_asked"
 """The script's own settings, moved into the ranges given by the user."""
 
 MEMORY_FRACTION_STAGE = "memory_fraction"
-"""Stage of trials of the fastest settings under other memory fractions, never winners."""
+"""Stage of trials of the fastest settings under other memory fractions; a trial of this stage never wins."""
 
 MAX_PASSES = 3
 """Most passes around the best; a pass without a move is the last."""
@@ -177,7 +177,7 @@ def _precision(state: PlanState) -> None:
 
 
 def _one_by_one(state: PlanState) -> None:
-    """Tries these settings singly on a CPU."""
+    """On a CPU: tries the settings of `ONE_BY_ONE`, one after another."""
     for setting in ONE_BY_ONE:
         state.try_others(setting.name, setting.group.value)
 

@@ -176,8 +176,7 @@ class PlanState:
         return self._known_ratio(settings) < HOPELESS_RATIO
 
     def cannot_lead(self, settings: Settings) -> bool:
-        """True when the settings cannot become the lead: no loader keeps up, or the compute is known to be no
-        faster."""
+        """True when the settings cannot become the lead: no loader keeps up, or the compute is no faster."""
         compute, most = self.bounds.compute_rate(self.lead), self.bounds.largest_loader_rate(self.limits.usable_cpus)
         if compute is not None and most is not None and compute > max(most, self.best_rate):
             return True

@@ -42,7 +42,7 @@ class Wishes:
             allowed: Values that may be tried here.
 
         Raises:
-            SearchSpaceError: The script has no knob of a name, or the user gives a knob no value.
+            SearchSpaceError: The script has no knob of this name, or the knob gets no value.
         """
         wishes = {name: text for name, text in (*self.spec.ranges, *self.spec.fixed) if name not in GROUP_OF_FIELD}
         for name, text in wishes.items():

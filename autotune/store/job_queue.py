@@ -246,8 +246,7 @@ class JobQueue(OwnsDatabase):
     # Workers
 
     def register(self, worker: WorkerRecord) -> WorkerRecord:
-        """The worker as stored: a known worker keeps the stored state, and an earlier process of the worker loses the
-        right to speak."""
+        """The worker as stored: a known worker keeps the state, and earlier processes lose the right to speak."""
         return self._change(lambda connection: job_workers.register(connection, worker))
 
     def workers(self) -> tuple[WorkerRecord, ...]:
