@@ -196,7 +196,7 @@ class Config:
         """The same optimizer, in the tuned form; call before the first step.
 
         Raises:
-            ConfigError: The optimizer is not one of torch's own, or has no such form.
+            ConfigError: The optimizer is not torch's own, or has no form of this name.
         """
         self._claim(Group.OPTIMIZER)
         for setting in SETTINGS:

@@ -17,8 +17,8 @@ from autotune.settings import Precision
 DTYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 
 MAX_UNSCALED_PASSES = 16
-"""Forward passes without a scaled loss from which the script counts as not using `backward`: scripts may try their
-model before the training."""
+"""Number of forward passes without a scaled loss after which the script counts as a script without calls of `backward`.
+Fewer passes may be a try of the model before the training."""
 
 
 class ForwardFormat:

@@ -44,7 +44,7 @@ class ServerError(AutotuneError):
 
 
 class Connection:
-    """Requests to one server; each request has a connection of its own, so threads may share the object.
+    """Requests to a server; threads may share the object, because every request opens a new connection.
 
     Args:
         url: Base URL of the server: `http://host:port` or `https://host`, perhaps with a path.

@@ -28,7 +28,7 @@ class Phase(StrEnum):
 
 
 LEAST_BUSY_S = 1e-9
-"""Least busy time of a block: rates are divided by it, so it must not be 0."""
+"""Least busy time of a block: rates are divided by busy times, and a divisor of 0 is an error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a job waits for, from its rate, its compute-only rate and its data wait."""
+"""The bottleneck of a job, from the rate, the compute-only rate and the data wait."""
 
 import math
 from dataclasses import dataclass
@@ -70,8 +70,7 @@ def diagnose(
     """The bottleneck of a job.
 
     The wait inside `next()` shows a slow loader directly. The loss against the compute-only rate shows a slow loader
-    too, and in addition what the wait hides: workers that take the processors from the training step slow it down
-    without a wait.
+    too, and a cost without any wait: workers that take the processors from the training step.
 
     Args:
         rate: Samples per second over the window, > 0.

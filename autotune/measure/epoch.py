@@ -99,7 +99,7 @@ def estimated_restart_s(
     """Cost of starting the workers anew, estimated from the time of the very first batch.
 
     A job that never waits for its loader loses all of the first batch's time. A job that always waits receives the
-    batches of the remaining workers right after the first, as many as they build in the time of one batch.
+    batches of the remaining workers right after the first: as many batches as the workers build in the time of one.
 
     Args:
         first_batch_s: Time from the request for the first iteration to its first batch.

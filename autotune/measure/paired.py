@@ -25,12 +25,12 @@ settings is called faster than itself: over noise of a run from 0.5 to 30 %, wit
 that drift."""
 
 MIN_COMMON_ROUNDS = 2
-"""A comparison needs two common rounds: one pair has no spread, so its error is unknown."""
+"""A comparison needs two common rounds: the error follows from the spread of at least two pairs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Final:
-    """One measurement of one candidate in one round of the finals; impossible values raise `ValueError`."""
+    """The measurement of a candidate in a round of the finals; impossible values raise `ValueError`."""
 
     candidate: int
     round: int
@@ -79,7 +79,7 @@ class Comparison:
 
 
 def confidence_of(num_rounds: int, num_candidates: int, *, is_last: bool = False) -> float:
-    """Two-sided confidence of a comparison after so many rounds, for one of several candidates; both at least 1.
+    """Two-sided confidence of a candidate's comparison, given the numbers of rounds and of candidates; both at least 1.
 
     Args:
         num_rounds: Common rounds.

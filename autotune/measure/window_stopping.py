@@ -136,10 +136,11 @@ def decide(
 def block_size(num_workers: int, grad_accum_steps: int, micro_step_s: float, min_block_s: float) -> int:
     """Micro-batches per block.
 
-    A block consists of whole optimizer steps and whole cycles of the workers, so its size is a multiple of their least
+    A block consists of whole optimizer steps and whole cycles of the workers, so the size is a multiple of the least
     common multiple. A loader-bound job waits once per cycle and then gets a burst: blocks that cut a cycle in two
     differ for no reason, and the interval becomes ten times wider. When the common multiple exceeds 64, a block is
-    whole steps with at least one batch of every worker; each block then cuts at most one cycle; merging evens that out.
+    whole steps with at least one batch of every worker. Each block then cuts at most one cycle, and merging evens out
+    the cuts.
 
     Args:
         num_workers: DataLoader workers, >= 0.

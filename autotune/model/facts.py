@@ -180,8 +180,8 @@ class ScriptFacts:
     """Peak device memory while the script ran its model without gradients; trials end before such a run. None when the
     script did not, or on a CPU."""
     validation_host_bytes: int | None = None
-    """Peak host memory, including its own workers, while the script ran its model without gradients; None without such
-    a run."""
+    """Peak host memory, workers included, while the script ran the model without gradients; None without a run of this
+    kind."""
     validation_host_growth_bytes: int | None = None
     """Growth of the process's host memory since the preceding step, part of `validation_host_bytes`."""
     num_repeated_blocks: int = 0
@@ -191,7 +191,7 @@ class ScriptFacts:
     optimizer_forms: tuple[str, ...] = ()
     """Forms that all optimizers of the script can take; empty for optimizers outside torch."""
     foreign_loader: str = ""
-    """Library of a loader that is no torch DataLoader, and whose batches are counted; empty without such a loader."""
+    """Library of a counted loader other than torch's DataLoader; empty for a DataLoader, and without a loader."""
     own_channels_last: bool = False
     """True when all weights of the script's convolutions lie in NHWC order."""
     baseline_readings: tuple[tuple[str, str], ...] = ()

@@ -32,7 +32,8 @@ class Mark(IntEnum):
     RACED = 10
     """1 when the trial ends because it cannot be the fastest."""
     REPORTED = 11
-    """1 when a training process has written a last report, so that nobody waits long for the end of the process."""
+    """1 when a training process has written the last report; the tuner then waits only briefly for the end of the
+    process."""
     AWAITS = 12
     """1 when the measurement is over, all ranks have reported, and the process waits for another request."""
 

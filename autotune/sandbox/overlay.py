@@ -4,8 +4,8 @@ Standard library only: the supervisor loads this file. Every writable file syste
 mount. The probe's writes (downloads, caches) lie above, and the trial's writes go on top. A place without an overlay
 mount is read-only. Outside of the namespace no mount is visible.
 
-The kernel refuses overlapping layers. So the folder above the workspace gets no earlier layers; the folders inside get
-earlier layers one by one (`_Layers._split`).
+The kernel refuses overlapping layers. So the folder above the workspace gets no earlier layers; each folder inside gets
+earlier layers separately (`_Layers._split`).
 """
 
 from __future__ import annotations

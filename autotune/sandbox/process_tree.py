@@ -171,7 +171,7 @@ class Descendants:
             self.statuses[pid] = status
 
     def end(self, *, grace_s: float, meanwhile: Callable[[], None]) -> None:
-        """Ends all processes except those that tidy up: SIGTERM, a bounded wait, then SIGKILL until no process is left.
+        """Ends all processes but those that tidy up: SIGTERM, a bounded wait, then SIGKILL until no process is left.
 
         Every process is stopped before the kill, so a tree that forks quickly cannot get away.
 

@@ -1,8 +1,8 @@
 """Upper bounds of untried settings' rates, from finished trials. The bounds prune; they are never reported. Pure.
 
-Every trial measures its compute-only rate, so one trial speaks for all settings with the same compute. With real
-scripts, the measured rate stayed below the smaller of the loader's rate and the compute-only rate in all cases but two,
-each less than 1 % above. As a prediction the minimum is worthless when loader and training share cores.
+Every trial measures a compute-only rate, valid for all settings with the same compute. With real scripts, the measured
+rate stayed below the smaller of the loader's rate and the compute-only rate in all cases but two, each less than 1 %
+above. As a prediction the minimum is worthless when loader and training share cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The values of one trial: a field per setting, their checks, and their comparison."""
+"""The values of one trial: a field per setting, with checks and comparison."""
 
 from __future__ import annotations
 

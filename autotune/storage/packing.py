@@ -213,7 +213,7 @@ def _is_there(out: Path, source: Source, part: Part) -> bool:
 
 
 def _packed_parts(workers: list[_Worker], source: Source, missing: list[int]) -> Iterator[Part]:
-    """The parts as they are finished; each process gets a next part when it is done with one."""
+    """The parts in the order of completion; every process gets the next part after finishing the last."""
     waiting = iter(missing)
     selector = selectors.DefaultSelector()
     for worker in workers[1:]:

@@ -1,4 +1,4 @@
-"""Leases of jobs: which worker may run which job, and what the end of a lease means for the job.
+"""Leases of jobs: the right of a worker to run a job, and the job's state after the end of a lease.
 
 Every function runs in one transaction; the caller holds the lock of the queue where the queue changes.
 """

@@ -153,7 +153,7 @@ class WorkerRecord:
     seen_at: datetime
 
     def is_independent_of(self, other: WorkerRecord) -> bool:
-        """Whether trials of both workers can run at once: they share neither a core nor a device."""
+        """Whether trials of both workers can run at once: no core and no device in common."""
         if self.machine != other.machine:
             return True
         are_on_devices = bool(self.devices) == bool(other.devices)

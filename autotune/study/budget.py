@@ -185,8 +185,8 @@ class Budget:
         trial the finals would have nothing to compare.
 
         Args:
-            settings: Settings of the next trial. When they turn out fastest, the finals run them: their compilations
-                are kept time too.
+            settings: Settings of the next trial. The finals run these settings if they turn out fastest, so time for
+                the compilations is kept too.
         """
         if len(self._window_s) <= 1:
             return self._tolerated_s

@@ -88,7 +88,7 @@ class Windows(Generic[Session]):
 
 
 def free_memory() -> None:
-    """Returns the memory of the last measurement to the device and to the host, so that the next has its own peaks."""
+    """Returns the memory of the last measurement to device and host; the next measurement has new peaks."""
     gc.collect()
     allocator.forget_peaks()
     with suppress(OSError, AttributeError):

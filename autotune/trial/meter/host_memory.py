@@ -26,8 +26,8 @@ WORKERS_EVERY_S = 0.25
 ROLLUP_BYTES = 1 << 14
 """A size above every process's `smaps_rollup`."""
 EVERY_STEP = 3
-"""Steps after which calls without gradients are no validation if every step had such a call: the call is then a part of
-the step, such as a teacher's forward pass."""
+"""Number of steps, each with a call without gradients, after which the call counts as a part of the step, like a
+teacher's forward pass, and not as a validation."""
 
 
 def held_bytes() -> int | None:

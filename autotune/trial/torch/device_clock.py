@@ -69,7 +69,7 @@ class HostClock:
 class CudaClock:
     """Events on the current stream of the current device; released events are used again.
 
-    The number of events is bounded by the steps of one block and the steps by which the host is ahead of its device.
+    The number of events is bounded by the steps of a block, plus the host's lead over the device in steps.
     """
 
     marks_steps = True
