@@ -47,4 +47,8 @@ def _memory(config: TunedConfig) -> str:
     cap = format_bytes(config.memory_cap_bytes)
     if config.peak_memory_bytes is None:
         return f"The memory cap was {cap}."
-    return f"Peak memory {format_bytes(config.peak_memory_bytes)} of the cap of {cap}."
+    peak = f"Peak memory {format_bytes(config.peak_memory_bytes)} of the cap of {cap}."
+    shared = config.memory.shared_memory_bytes
+    if shared is None:
+        return peak
+    return f"{peak} With `autotune run --share` the allocator reserves at most {format_bytes(shared)}."

@@ -41,6 +41,8 @@ class MemoryShares:
     """Smallest share with full throughput, plus headroom: for people who share the device."""
     shared_memory_bytes: int | None = None
     """The same in bytes, for devices of any size."""
+    expandable_memory_bytes: int | None = None
+    """The same with growing segments of the allocator, if notably less; None otherwise."""
 
     def __post_init__(self) -> None:
         """Refuses shares outside (0, 1], and a number of bytes below 1."""
@@ -48,20 +50,25 @@ class MemoryShares:
             share = getattr(self, name)
             if share is not None and not 0 < share <= 1:
                 raise ValueError(f"{name} {share!r} is not above 0 and at most 1")
-        if self.shared_memory_bytes is not None and self.shared_memory_bytes < 1:
-            raise ValueError(f"shared_memory_bytes {self.shared_memory_bytes!r} is not positive")
+        for name in ("shared_memory_bytes", "expandable_memory_bytes"):
+            amount = getattr(self, name)
+            if amount is not None and amount < 1:
+                raise ValueError(f"{name} {amount!r} is not positive")
 
-    def in_force(self, asked: float, *, total_bytes: int, share: bool) -> float:
+    def in_force(self, asked: float, *, total_bytes: int, share: bool, is_expandable: bool = False) -> float:
         """Share of a device's memory for this training: the smallest of the asked share, the guard, and sharing.
 
         Args:
             asked: memory_fraction of the settings.
             total_bytes: Memory of the present device.
             share: Leave memory to programs beside this training.
+            is_expandable: Whether the allocator's segments grow.
         """
         fraction = min(asked, self.fraction or 1.0)
         if not share:
             return fraction
+        if is_expandable and self.expandable_memory_bytes is not None:
+            return min(fraction, self.expandable_memory_bytes / total_bytes)
         if self.shared_memory_bytes is not None:
             return min(fraction, self.shared_memory_bytes / total_bytes)
         return min(fraction, self.shared_memory_fraction or 1.0)

@@ -116,6 +116,13 @@ class LargerBatchStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryShareStarted:
+    """The winner's rate is measured under a limit of the device's memory; not a trial."""
+
+    limit_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
     """A message for the user."""
 
@@ -131,6 +138,7 @@ Event = (
     | TrialProgress
     | TrialFinished
     | LargerBatchStarted
+    | MemoryShareStarted
     | FinalsStarted
     | FinalStarted
     | FinalFinished

@@ -112,7 +112,11 @@ class RankResult:
     """Memory held by the caching allocator when the report was written."""
     device_free_bytes: int | None = None
     """Free memory of the device at the same moment, whichever processes hold the rest."""
+    window_allocated_bytes: int | None = None
+    """Peak of allocated memory on real batches, after warm-up; None without CUDA."""
     num_alloc_retries: int = 0
+    num_window_retries: int = 0
+    """The part of `num_alloc_retries` in the window."""
     is_near_cap: bool = False
     """True when the allocator emptied its cache and retried in two consecutive blocks of the window."""
     durations_s: Mapping[str, float] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from autotune.errors import StoreError
+from autotune.model.memory_share import MemoryShare
 from autotune.protocol.protection import Protection
 from autotune.settings import Settings
 
@@ -208,6 +209,8 @@ class SearchResult:
     """Weakest protection of any run of the search, a value of Protection; empty when unknown."""
     escaped: tuple[str, ...] = ()
     """User files changed or removed by the script in spite of the protection."""
+    memory: MemoryShare | None = None
+    """Device memory needed by the best settings for their full rate; None on a CPU and without finals."""
 
     def document(self) -> dict[str, Any]:
         """The document printed by `--json`."""
@@ -237,6 +240,7 @@ class SearchResult:
             "left_out": [one.document() for one in self.left_out],
             "protection": self.protection or None,
             "escaped": list(self.escaped),
+            "memory": self.memory.document() if self.memory else None,
         }
 
     @classmethod
@@ -280,4 +284,5 @@ class SearchResult:
             left_out=tuple(map(LeftOut.from_document, document.get("left_out", ()))),
             protection=Protection(document["protection"]).value if document.get("protection") else "",
             escaped=tuple(document.get("escaped", ())),
+            memory=MemoryShare.from_document(document["memory"]) if document.get("memory") else None,
         )

@@ -13,6 +13,7 @@ from autotune.model.events import (
     FinalsStarted,
     FinalStarted,
     LargerBatchStarted,
+    MemoryShareStarted,
     ProbeFinished,
     ProbeStarted,
     SearchStarted,
@@ -108,6 +109,8 @@ def running_words(event: Event, view: LiveView) -> str:
         return f"trial {event.number}"
     if isinstance(event, LargerBatchStarted):
         return f"a look at {event.factor}x the batch"
+    if isinstance(event, MemoryShareStarted):
+        return f"the winner in {format_bytes(event.limit_bytes)}"
     if isinstance(event, FinalStarted):
         return f"final {event.round + 1} of {max(view.num_rounds, event.round + 1)}: trial {event.number}"
     return ""

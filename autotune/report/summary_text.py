@@ -58,6 +58,7 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
     page.paragraph(_changes(result))
     page.paragraph(worth_lines(result))
     page.paragraph(list(_explanation(result)))
+    page.paragraph(list(memory_lines(result)))
     page.paragraph([*_counts(result), *_protection(result)])
     page.paragraph([f"{clean(words)}" for words in left_out_words(result.left_out)], style="yellow")
     page.paragraph([f"note: {clean(note)}" for note in result.notes], style="yellow")
@@ -186,6 +187,20 @@ def _explanation(result: SearchResult) -> Iterator[str]:
             f"In the real run, what took {LONG_RUN_H:.0f} h takes about {ratio} (between {high} and {low}): measured "
             "in fresh processes, in turns with your settings, loading the data included, after the warm-up."
         )
+
+
+def memory_lines(result: SearchResult) -> Iterator[str]:
+    """The device memory of the best settings, and the number of such jobs on a device; nothing on a CPU."""
+    memory = result.memory
+    if memory is None:
+        return
+    total, needed = format_bytes(memory.total_bytes), format_bytes(memory.process_bytes)
+    how = "runs at full speed in" if memory.is_measured else "needs at most, by the peak of its allocator,"
+    fits = f"; with room to spare, {memory.num_jobs} such jobs fit" if memory.num_jobs > 1 else ""
+    yield f"The training {how} {needed} of {total}{fits}."
+    if memory.reason:
+        yield memory.reason
+    yield f"autotune run --share then reserves {format_bytes(memory.reserved_bytes)} and leaves the rest to others."
 
 
 def _waiting(result: SearchResult) -> str:

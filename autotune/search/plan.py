@@ -6,11 +6,11 @@ trial and proposes its settings. A search therefore resumes anywhere, and the pl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
 from autotune.search.history import FinishedTrial, History
-from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, PlanState, ordered
+from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, PlanState
 from autotune.search.worker_stages import (
     USUAL_STAGE,
     feed,
@@ -27,9 +27,6 @@ BASELINE_STAGE = "baseline"
 
 AS_ASKED_STAGE = "as_asked"
 """The script's own settings, moved into the ranges given by the user."""
-
-MEMORY_FRACTION_STAGE = "memory_fraction"
-"""Stage of trials of the fastest settings under other memory fractions; a trial of this stage never wins."""
 
 MAX_PASSES = 3
 """Most passes around the best; a pass without a move is the last."""
@@ -51,9 +48,6 @@ ONE_BY_ONE = sorted((setting for setting in SETTINGS if setting.cpu_turn), key=l
 
 GROWN_RATIO = 4
 """Least growth of a micro-batch that may change the bottleneck."""
-
-FRACTION_HEADROOM = 1.02
-"""The allocator needs slightly more than the peak it reserved."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,28 +208,3 @@ def _around_the_best(state: PlanState) -> None:
         _own_knobs(state)
         if state.best == start:
             break
-
-
-def smallest_memory_fraction(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate | None:
-    """The next trial in the search for the smallest memory fraction that keeps the best rate; None at the end.
-
-    The search goes upwards from the fraction needed by the peak; the largest allowed fraction is the cap's own.
-
-    Args:
-        history: Finished trials.
-        space: The settings to search.
-        limits: The machine.
-    """
-    fractions = [float(value) for value in ordered(space.allowed.get("memory_fraction", ()))]
-    best = next((trial for trial in history.feasible if trial.stage != MEMORY_FRACTION_STAGE), None)
-    if len(fractions) < 2 or best is None or best.peak_memory_bytes is None:
-        return None
-    least_rate = (best.samples_per_second or 0.0) * (1 - limits.noise_ratio)
-    needed = FRACTION_HEADROOM * fractions[-1] * best.peak_memory_bytes / limits.cap_bytes
-    for fraction in (value for value in fractions if needed <= value < best.settings.memory_fraction):
-        settings = replace(best.settings, memory_fraction=fraction)
-        if settings not in history:
-            return Candidate(settings=settings, stage=MEMORY_FRACTION_STAGE)
-        if (history.rate(settings) or 0.0) >= least_rate:
-            return None
-    return None

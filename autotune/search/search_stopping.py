@@ -9,7 +9,6 @@ from autotune.model.outcome import Outcome
 from autotune.search.bounds import Bounds
 from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
-from autotune.search.plan import MEMORY_FRACTION_STAGE
 from autotune.search.plan_state import AT_CEILING_RATIO, Candidate
 from autotune.search.prices import Prices
 from autotune.settings import GROUP_OF_FIELD, Settings
@@ -167,7 +166,6 @@ def finalists(
         for trial in candidates
         if trial.outcome is Outcome.OK
         and trial.settings != history.script_settings
-        and trial.stage != MEMORY_FRACTION_STAGE
         and rates[trial.settings] >= script_rate
         and rates[trial.settings] * (1 + max(trial.half_width_ratio or 0.0, noise_ratio)) >= least
     )

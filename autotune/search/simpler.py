@@ -9,7 +9,6 @@ from __future__ import annotations
 from autotune.search.blame import changes_of, with_changes
 from autotune.search.forecast import Forecast, forecast
 from autotune.search.history import FinishedTrial, History
-from autotune.search.plan import MEMORY_FRACTION_STAGE
 from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.settings import Settings
 from autotune.space.search_space import SearchSpace
@@ -29,7 +28,7 @@ def without_useless_changes(history: History, space: SearchSpace, limits: PlanLi
         space: The settings to search.
         limits: The machine.
     """
-    rivals = [trial for trial in history.feasible if trial.stage != MEMORY_FRACTION_STAGE]
+    rivals = history.feasible
     num_tried = sum(trial.stage == SIMPLER_STAGE for trial in history.trials)
     if not rivals or num_tried >= MAX_SIMPLER:
         return None

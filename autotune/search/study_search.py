@@ -17,7 +17,7 @@ from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
 from autotune.search.optuna_values import verdict
-from autotune.search.plan import PlanFinished, plan, smallest_memory_fraction
+from autotune.search.plan import PlanFinished, plan
 from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.search.prices import FREE, Prices
 from autotune.search.sampler import TpeSampler
@@ -323,10 +323,8 @@ class Search:
         return SearchExhausted(reason=reason) if reason is not None else None
 
     def _last(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | None:
-        """The next trial before the finals: the smallest memory, and the winner without changes of no use."""
-        history = self._with_running(snapshot)
-        memory = smallest_memory_fraction(history, self._space, self._limits)
-        candidate = memory or without_useless_changes(history, self._space, self._limits)
+        """The next trial before the finals: the winner without a change of no use."""
+        candidate = without_useless_changes(self._with_running(snapshot), self._space, self._limits)
         return candidate if candidate is not None and prices.affords(candidate.settings) else None
 
     def _num_left(self, snapshot: StudySnapshot) -> int:

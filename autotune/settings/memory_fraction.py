@@ -15,7 +15,7 @@ def _refused(case: ScriptCase) -> str:
 
 
 def _is_tried(case: SearchCase, value: Value) -> bool:
-    # In force is the cap's share in any case; a smaller share only lowers what the winner may hold.
+    # In force is the cap's share in any case. A smaller share makes no trial faster: the winner's is measured last.
     return value == 1.0 or "memory_fraction" in case.asked or case.is_cpu
 
 
@@ -31,7 +31,7 @@ SETTING = Setting(
     group=Group.MEMORY,
     default=1.0,
     takes_effect="CUDA's caching allocator, beside the memory cap",
-    left_alone="on a CPU; unless asked for; the script sets it",
+    left_alone="in trials; the winner's least share is measured after the finals, unless the script sets it",
     domain=(1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
     needs_accelerator=True,
     refused=_refused,

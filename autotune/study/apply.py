@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.emit.tuned_config import TunedConfig
@@ -16,7 +17,7 @@ from autotune.protocol.entry_points import INJECT
 from autotune.protocol.environment import JOB, PYTHONPATH, VISIBLE_DEVICES
 from autotune.protocol.job import MeasurementRequest, Mode, TrialJob
 from autotune.runner.devices import choose_device, choose_devices, cuda_devices
-from autotune.settings import GROUP_OF_FIELD, own_lines, variables_of
+from autotune.settings import GROUP_OF_FIELD, Settings, own_lines, variables_of
 from autotune.space.refusals import why_not_unedited
 from autotune.spec import DEFAULT_CONFIG, without_ours
 
@@ -55,9 +56,10 @@ def run_command(
         )
     shown = _devices(config, device) if facts.device == "cuda" else ()
     _check_can_be_applied(config, path)
+    settings = _with_share(config, share=share)
     window = WindowRule(half_width_ratio=SCREENING_HALF_WIDTH_RATIO)
     job = TrialJob(
-        request=MeasurementRequest(settings=config.settings, window=window),
+        request=MeasurementRequest(settings=settings, window=window),
         mode=Mode.RUN,
         command=(*command, *mapped_arguments(config.settings, script_settings, config.script.maps.items())),
         cwd=str(cwd),
@@ -73,7 +75,7 @@ def run_command(
         total_limit_s=1.0,
     )
     environment = without_ours(os.environ, GROUP_OF_FIELD)
-    environment.update(variables_of(config.settings, environment, script_settings))
+    environment.update(variables_of(settings, environment, script_settings))
     if 0 < len(shown) < len(cuda_devices()):
         environment[VISIBLE_DEVICES] = ",".join(each.uuid for each in shown)
     environment[JOB] = encode(job)
@@ -131,10 +133,18 @@ def _devices(config: TunedConfig, asked: str) -> tuple[DeviceInfo, ...]:
     return ()
 
 
+def _with_share(config: TunedConfig, *, share: bool) -> Settings:
+    """Settings of the run, with growing segments if a shared run then needs less memory."""
+    is_growing = share and config.memory.expandable_memory_bytes is not None
+    return replace(config.settings, expandable_segments=True) if is_growing else config.settings
+
+
 def _fraction(config: TunedConfig, devices: Sequence[DeviceInfo], *, share: bool) -> float:
     """The allocator's share of the training device, 0 to 1."""
     devices = devices or cuda_devices()
     total_bytes = devices[0].total_bytes if devices else 0
     if total_bytes == 0:
         return config.memory.fraction or 1.0
-    return config.memory.in_force(config.settings.memory_fraction, total_bytes=total_bytes, share=share)
+    return config.memory.in_force(
+        config.settings.memory_fraction, total_bytes=total_bytes, share=share, is_expandable=share
+    )

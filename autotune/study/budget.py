@@ -36,6 +36,10 @@ LEAST_FINAL_WINDOW_S = 3.0
 """Shortest window of a final, in seconds: a shorter final says no more than the trial before."""
 LEAST_SHARE = 0.5
 """Shortest window of a final as a share of a trial's window: a shorter window has too few steps to say anything."""
+LOOKS_SHARE = 0.2
+"""Largest share of the given time kept for the memory of the winner, after the finals."""
+LOOKS_S = 15.0
+"""Expected time of five measurements in a process that has measured, in seconds: switch, warm-up, window."""
 NUM_RECENT = 8
 """Number of latest trials used to predict the next trial's time: settings change as a search goes on."""
 SLOW_SHARE = 0.75
@@ -64,6 +68,8 @@ class Budget:
         """Latest time of a fresh process beside the window by the trial's number, in seconds."""
         self._window_s: list[float] = []
         self._kept_for: tuple[int, ...] = ()
+        self._looks_s = 0.0
+        """Time kept for measurements after the finals, in seconds."""
         self._shares_processes = False
         """Whether a trial ran in a process of other trials, unlike the finals."""
 
@@ -79,8 +85,8 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Wall time left, in seconds; never negative."""
-        return max(0.0, self._total_s - self.spent_s)
+        """Wall time left, in seconds, without the time kept for looks after the finals; never negative."""
+        return max(0.0, self._total_s - self.spent_s - self._looks_s)
 
     @property
     def left_to_finals_s(self) -> float:
@@ -106,6 +112,26 @@ class Budget:
     def keep_for(self, contenders: Collection[int]) -> None:
         """Keeps the time for the fewest rounds of these trials, by number: the baseline and the fastest other trial."""
         self._kept_for = tuple(contenders)
+
+    def keep_for_looks(self, number: int, settings: Settings) -> None:
+        """Keeps time after the finals for the memory of a trial, in one new process.
+
+        The fewest rounds of two contenders come first: the tolerated overrun leaves the looks out.
+
+        Args:
+            number: Number of the trial.
+            settings: Settings of the trial.
+        """
+        self._looks_s = min(LOOKS_SHARE * self._total_s, self.fresh_s(number, settings) + LOOKS_S)
+
+    def fresh_s(self, number: int, settings: Settings) -> float:
+        """Expected time of a trial's settings in a new process with the shortest window, in seconds."""
+        around_s = self._around_of.get(number, self._start_s(is_compiled=settings.compile))
+        return around_s + LEAST_FINAL_WINDOW_S
+
+    def affords_look(self, look_s: float) -> bool:
+        """Whether a measurement after the finals ends within the given time."""
+        return self._total_s - self.spent_s >= look_s
 
     def trial_took(
         self,

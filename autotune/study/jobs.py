@@ -30,6 +30,8 @@ WINDOW_S = 8.0
 STEPS_IN_WINDOW = 12
 """Least length of a window of long steps, in steps."""
 FINAL_WINDOW_FACTOR = 1.5
+LOOK_WINDOW_S = 3.0
+"""Longest window of a look at the winner's memory, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +61,7 @@ class Jobs:
         return tuple(pair for pair in self.maps if target_of(*pair)[0] not in changed_directly)
 
     @property
-    def _is_live(self) -> bool:
+    def is_live(self) -> bool:
         """Whether a process goes on with other settings after a trial."""
         if self.spec.start == "auto":
             return not self.target.device.is_cpu
@@ -102,7 +104,7 @@ class Jobs:
         assert self.facts is not None and self.script_settings is not None
         builds_s = sum(setting.longest_build_s(settings) for setting in SETTINGS)
         start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s + builds_s
-        serves = self._is_live and not is_final
+        serves = self.is_live and not is_final
         maps = self._maps_of(settings, serves=serves)
         arguments = mapped_arguments(settings, self.script_settings, maps)
         return self._job(
@@ -123,6 +125,14 @@ class Jobs:
         job = self.trial(settings)
         limit_s = job.start_limit_s + factor * (job.total_limit_s - job.start_limit_s)
         return replace(job, request=replace(job.request, batch_probe_factor=factor), total_limit_s=limit_s)
+
+    def look(self, settings: Settings, limit_bytes: int) -> TrialJob:
+        """The job of a short measurement under a limit of the caching allocator; the cap's share limits in any case."""
+        fraction = min(1.0, limit_bytes / self.target.device.total_bytes)
+        is_guard = fraction >= self.target.cap_fraction
+        job = self.trial(settings if is_guard else replace(settings, memory_fraction=fraction))
+        window = replace(job.request.window, max_window_s=min(LOOK_WINDOW_S, job.request.window.max_window_s))
+        return replace(job, request=replace(job.request, window=window))
 
     def _facts_of_trials(self) -> ScriptFacts | None:
         """The facts for trials: the script's question for the number of devices gets the number shown to a trial."""

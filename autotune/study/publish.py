@@ -16,6 +16,7 @@ from autotune.errors import ConfigError
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
 from autotune.model.facts import samples_unit
 from autotune.model.maps import all_maps
+from autotune.model.memory_share import MemoryShare
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.search_result import Contender, SearchResult, Status, TrialCounts
 from autotune.model.trial_records import FinalRecord, TrialRecord
@@ -47,6 +48,7 @@ def publish(
     num_gated: int,
     finals: FinalsResult | None,
     gains: Sequence[BatchGain],
+    memory: MemoryShare | None = None,
     budget: Budget,
     end_reason: str,
     is_stopped: bool,
@@ -63,6 +65,7 @@ def publish(
         num_gated: Settings left out without a trial.
         finals: Result of the finals; None when the finals were not run to the end.
         gains: Rates at larger batches.
+        memory: Device memory of the winner; None on a CPU and without finals.
         budget: Time of the search.
         end_reason: Reason for the end of the trials, as one sentence.
         is_stopped: Whether the user asked to stop.
@@ -79,7 +82,8 @@ def publish(
         wall_s=budget.spent_s,
         reason=f"{end_reason} {finals.shortened}".strip() if finals is not None else end_reason,
     )
-    result = replace(result, notes=(*result.notes, *notes_on_search(study, status, history, gains, budget)))
+    notes = (*result.notes, *notes_on_search(study, status, history, gains, budget))
+    result = replace(result, notes=notes, memory=memory)
     if finals is None or result.best is None or result.best.samples_per_second is None:
         return result
     try:
@@ -223,7 +227,7 @@ def write_tuned_config(study: StudyRecord, target: Target, result: SearchResult)
         peak_memory_bytes=best.peak_memory_bytes,
         memory_cap_bytes=target.cap_bytes,
         bottleneck=result.bottleneck,
-        memory=MemoryShares(fraction=None if target.device.is_cpu else target.cap_fraction),
+        memory=_shares(target, result.memory),
         provenance=Provenance(
             study=study.name,
             trial=best.trial or 0,
@@ -247,6 +251,18 @@ def write_tuned_config(study: StudyRecord, target: Target, result: SearchResult)
     write_config(path, config, force=spec.force)
     note_written(path, config)
     return path
+
+
+def _shares(target: Target, memory: MemoryShare | None) -> MemoryShares:
+    guard = None if target.device.is_cpu else target.cap_fraction
+    if memory is None:
+        return MemoryShares(fraction=guard)
+    return MemoryShares(
+        fraction=guard,
+        shared_memory_fraction=memory.shared_fraction,
+        shared_memory_bytes=memory.shared_bytes,
+        expandable_memory_bytes=memory.expandable_bytes,
+    )
 
 
 def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], target: Target) -> Contender:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from autotune.model.events import Notice, OnEvent
 from autotune.model.facts import ScriptFacts
+from autotune.model.memory_share import MemoryShare
 from autotune.model.search_result import SearchResult
 from autotune.runner.open_runner import RunnerFactory
 from autotune.runner.quiet_wait import QuietWait
@@ -24,6 +25,7 @@ from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
 from autotune.study.probing import probe, start_afresh
 from autotune.study.publish import publish
+from autotune.study.smallest_share import ShareSearch
 from autotune.study.stop import StopRequest
 from autotune.study.stored_study import StoredStudy
 from autotune.study.take_over import check_can_be_taken_over, take_over
@@ -75,7 +77,8 @@ class Study:
                 return end
             gains = self._probe_larger_batches(search, loop)
             finals = self._finals(search, loop, end)
-        return self._publish(search, finals, end, gains)
+            memory = self._memory(finals, loop, space)
+        return self._publish(search, finals, end, gains, memory)
 
     def _probe(self, workspace: Workspace) -> tuple[ScriptFacts, SearchSpace]:
         """Facts and space from an earlier run; from a new probe when there are none, or the probe's files are gone."""
@@ -195,8 +198,30 @@ class Study:
             return replace(result, is_compared=False)
         return result
 
+    def _memory(self, finals: FinalsResult | None, loop: TrialLoop, space: SearchSpace) -> MemoryShare | None:
+        facts, spec = self._stored.record.facts, self._stored.spec
+        assert facts is not None
+        asked = {name for name, _ in (*spec.ranges, *spec.fixed)}
+        shares = ShareSearch(
+            target=self._stored.target,
+            facts=facts,
+            budget=self._budget,
+            measure=loop.look,
+            is_stopped=lambda: bool(self._stop.level),
+            is_live=loop.is_live,
+            fractions=[float(each) for each in space.allowed["memory_fraction"] if "memory_fraction" in asked],
+            refused=dict(space.refused).get("memory_fraction", ""),
+            may_grow="expandable_segments" not in asked,
+        )
+        return shares.run(finals)
+
     def _publish(
-        self, search: Search, finals: FinalsResult | None, end: LoopEnd, gains: tuple[BatchGain, ...]
+        self,
+        search: Search,
+        finals: FinalsResult | None,
+        end: LoopEnd,
+        gains: tuple[BatchGain, ...],
+        memory: MemoryShare | None,
     ) -> SearchResult:
         result = publish(
             study=self._stored.record,
@@ -206,6 +231,7 @@ class Study:
             num_gated=search.num_gated,
             finals=finals,
             gains=gains,
+            memory=memory,
             budget=self._budget,
             end_reason=end.reason,
             is_stopped=bool(self._stop.level),

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from autotune.errors import StoreError
 from autotune.measure.loss_parity import LossReference
-from autotune.model.events import LargerBatchStarted, Notice, OnEvent, TrialFinished, TrialStarted
+from autotune.model.events import LargerBatchStarted, MemoryShareStarted, Notice, OnEvent, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankStatus, StartKind, TrialResult
 from autotune.model.trial_records import TrialRecord
@@ -89,6 +89,11 @@ class TrialLoop:
         self._renewed_at = time.monotonic()
         self._others: frozenset[Owner] = frozenset()
 
+    @property
+    def is_live(self) -> bool:
+        """Whether one process may serve several measurements."""
+        return self._jobs.is_live
+
     def recover(self) -> None:
         """Finishes the work of a killed tuner.
 
@@ -138,6 +143,8 @@ class TrialLoop:
         rivals = [trial.number for trial in history.feasible if trial.number != own]
         affordable = [number for number in rivals if self._budget.affords_least_rounds((own, number))]
         self._budget.keep_for((own, *(affordable or rivals)[:1]) if rivals else ())
+        if history.best is not None and not self._jobs.target.device.is_cpu:
+            self._budget.keep_for_looks(history.best.number, history.best.settings)
 
     def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
         """Runs the script under the settings, and once more when the settings may not be the cause of a failure.
@@ -181,6 +188,11 @@ class TrialLoop:
         self._on_event(LargerBatchStarted(factor=factor))
         measurement = self._run(self._jobs.batch_probe(settings, factor)).measurement
         return measurement.compute_samples_per_second if measurement is not None else None
+
+    def look(self, settings: Settings, limit_bytes: int) -> TrialResult:
+        """Measures settings under a limit of the device's memory, in bytes; no trial."""
+        self._on_event(MemoryShareStarted(limit_bytes=limit_bytes))
+        return self._run(self._jobs.look(settings, limit_bytes), is_final=True)
 
     def _run(self, job: TrialJob, *, is_final: bool = False) -> TrialResult:
         """Runs the script, at most until the end of the search's time; a trial leaves the finals their time."""

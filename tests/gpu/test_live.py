@@ -26,6 +26,7 @@ CHANGES: list[dict[str, Any]] = [
     {"precision": Precision.FP16},
     {"precision": Precision.TF32, "cudnn_benchmark": True},
     {"batch_size": 16, "grad_accum_steps": 4},
+    {"memory_fraction": 0.3},
 ]
 """Each is followed by the script's own settings."""
 

@@ -24,6 +24,9 @@ class AllocatorWatch:
         self._num_in_a_row = 0
         self._is_near_cap = False
         self._peak_allocated = self._peak_reserved = 0
+        self._num_window_retries = 0
+        self._window_allocated: int | None = None
+        """Peak of allocated memory since the first real batches; None before."""
 
     def install(self) -> None:
         """Notes the peaks before each reset by the script, so that the first step and the optimizer state count."""
@@ -37,6 +40,12 @@ class AllocatorWatch:
             return
         num_retries = _num_retries()
         is_thrashing = phase is Phase.WINDOW and num_retries > self._num_retries
+        self._num_window_retries += num_retries - self._num_retries if is_thrashing else 0
+        if phase in (Phase.RAMP, Phase.WINDOW) and self._window_allocated is None:
+            # The benchmark of kernels allocates more than any later step.
+            self._note_peaks()
+            torch.cuda.reset_peak_memory_stats()
+            self._window_allocated = 0
         self._num_retries = num_retries
         self._num_in_a_row = self._num_in_a_row + 1 if is_thrashing else 0
         self._is_near_cap = self._is_near_cap or self._num_in_a_row >= THRASHING_BLOCKS
@@ -53,13 +62,18 @@ class AllocatorWatch:
                 "reserved_bytes": torch.cuda.memory_reserved(),
                 "device_free_bytes": torch.cuda.mem_get_info()[0],
                 "num_alloc_retries": _num_retries(),
+                "num_window_retries": self._num_window_retries,
+                "window_allocated_bytes": self._window_allocated,
                 "is_near_cap": self._is_near_cap,
             }
         except RuntimeError:
             return {}
 
     def _note_peaks(self) -> None:
-        self._peak_allocated = max(self._peak_allocated, torch.cuda.max_memory_allocated())
+        allocated = torch.cuda.max_memory_allocated()
+        self._peak_allocated = max(self._peak_allocated, allocated)
+        if self._window_allocated is not None:
+            self._window_allocated = max(self._window_allocated, allocated)
         self._peak_reserved = max(self._peak_reserved, torch.cuda.max_memory_reserved())
 
     def _keep_peaks_before(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -76,7 +76,8 @@ def test_yaml_is_for_people_first_the_claim_then_the_settings() -> None:
     assert lines[0].startswith("# Written by autotune 0.1.0 on 2026-11-20T10:30:00+00:00 for train.py: trial 23")
     assert "2.41x [2.35, 2.47]" in lines[1]
     assert "3,118 [3,098, 3,140] samples per second, 1,294 before. The script was bound by: loader." in lines[1]
-    assert lines[2] == "# Peak memory 11.2 GiB of the cap of 16.0 GiB."
+    assert lines[2].startswith("# Peak memory 11.2 GiB of the cap of 16.0 GiB. With `autotune run --share` ")
+    assert lines[2].endswith("the allocator reserves at most 12.9 GiB.")
     values = [line for line in lines if line and not line.startswith("#")]
     assert values[:3] == ["schema: 1", "settings:", "  num_workers: 4"]
     assert "    storage: 'no'" in values

@@ -9,7 +9,7 @@ import pytest
 from autotune.model.outcome import Outcome
 from autotune.search.bounds import Bounds
 from autotune.search.history import FinishedTrial, History
-from autotune.search.plan import MEMORY_FRACTION_STAGE, PlanFinished, plan, smallest_memory_fraction
+from autotune.search.plan import PlanFinished, plan
 from autotune.search.plan_state import PlanLimits
 from autotune.settings import OmpWaitPolicy, Precision, Settings
 from autotune.space.search_space import SearchSpace
@@ -225,21 +225,6 @@ def test_on_a_cpu_threads_that_crowd_the_workers_sleep_at_once():
     space = processor(intra_op_threads=(4,))
     following = settings_of(space, trial(0, own(space), 50.0, compute=100.0), cpus=4.0)
     assert following.omp_wait_policy == OmpWaitPolicy.PASSIVE
-
-
-def test_the_smallest_memory_fraction_is_the_first_that_keeps_the_rate():
-    space = accelerator(memory_fraction=(1.0, 0.5, 0.4, 0.1))
-    limits = PlanLimits(usable_cpus=8.0, cap_bytes=CAP_BYTES)
-    trials = [trial(0, own(space), 100.0, peak=2.5)]
-
-    def following():
-        return smallest_memory_fraction(History(trials, own(space)), space, limits)
-
-    assert following().settings.memory_fraction == 0.4  # a tenth is less than the peak
-    trials.append(replace(trial(1, following().settings, 80.0), stage=MEMORY_FRACTION_STAGE))
-    assert following().settings.memory_fraction == 0.5
-    trials.append(replace(trial(2, following().settings, 99.0), stage=MEMORY_FRACTION_STAGE))
-    assert following() is None
 
 
 def test_a_second_micro_batch_tells_what_others_would_gain():

@@ -8,7 +8,6 @@ import optuna
 import pytest
 
 from autotune.model.outcome import Outcome
-from autotune.search.plan import MEMORY_FRACTION_STAGE
 from autotune.search.plan_state import PlanLimits
 from autotune.search.study_search import Proposal, Search, SearchExhausted
 from autotune.space.derive import derive_space
@@ -17,21 +16,6 @@ from tests.unit.facts import gpu_machine, script_facts, search_spec
 from tests.unit.search.test_study_search import result
 
 CAP_BYTES = 8 * GIB
-
-
-def test_the_winners_smallest_memory_is_looked_for_by_two_tuners_at_once():
-    storage = optuna.storages.InMemoryStorage()
-    first, second = (_open(storage) for _ in range(2))
-    proposal = first.ask()
-    while isinstance(proposal, Proposal) and proposal.stage != MEMORY_FRACTION_STAGE:
-        first.tell(proposal.number, result(Outcome.OK, peak=2 * GIB))
-        proposal = first.ask()
-    assert isinstance(proposal, Proposal)
-    num_gated = second.num_gated
-    other = second.ask()
-    assert isinstance(other, Proposal) and other.stage == MEMORY_FRACTION_STAGE
-    assert other.settings.memory_fraction > proposal.settings.memory_fraction
-    assert second.num_gated == num_gated
 
 
 @pytest.mark.parametrize("num_before", [0, 3])

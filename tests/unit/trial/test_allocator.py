@@ -81,6 +81,22 @@ def test_retries_before_the_window_are_none_of_it(cuda: Cuda) -> None:
     assert not near_cap(cuda, (Phase.WARMUP, 3), (Phase.COMPUTE, 3), (Phase.WINDOW, 1), (Phase.WINDOW, 0))
 
 
+def test_retries_and_memory_of_real_batches_are_told_apart_from_those_of_the_warm_up(cuda: Cuda) -> None:
+    watch = AllocatorWatch()
+    watch.install()
+    cuda.allocated, cuda.reserved, cuda.num_retries = 90, 120, 4
+    watch.block_ended(Phase.WARMUP)
+    assert watch.figures()["window_allocated_bytes"] is None
+    watch.block_ended(Phase.RAMP)
+    cuda.allocated, cuda.num_retries = 60, 5
+    watch.block_ended(Phase.WINDOW)
+    torch.cuda.reset_peak_memory_stats()
+    cuda.allocated = 50
+    figures = watch.figures()
+    assert (figures["window_allocated_bytes"], figures["peak_allocated_bytes"]) == (60, 90)
+    assert (figures["num_window_retries"], figures["num_alloc_retries"]) == (1, 5)
+
+
 def test_the_figures_hold_the_peaks_that_a_script_resets(cuda: Cuda) -> None:
     watch = AllocatorWatch()
     watch.install()
