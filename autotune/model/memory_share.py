@@ -38,7 +38,7 @@ class MemoryShare:
     total_bytes: int
     """Memory of the device."""
     smallest_bytes: int
-    """Least limit of the allocator with the full rate. Without a measurement: peak of the allocator, and a little room."""
+    """Least limit of the allocator with the full rate; without a measurement, a little above the allocator's peak."""
     shared_bytes: int
     """Limit for people who share the device: the smallest, plus HEADROOM, at most the cap's share."""
     outside_allocator_bytes: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from autotune.model.facts import ScriptFacts
@@ -10,6 +10,8 @@ from autotune.model.memory_share import HEADROOM, MemoryShare, ShareLook
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, StartKind, TrialResult
 from autotune.settings import Settings
+from autotune.space.search_space import SearchSpace
+from autotune.spec import SearchSpec
 from autotune.study.budget import Budget
 from autotune.study.finals import FinalsResult
 from autotune.study.target import Target
@@ -53,9 +55,8 @@ class ShareSearch:
         measure: Measures settings under a limit in bytes.
         is_stopped: Whether the user asked to stop.
         is_live: Whether one process may serve several measurements.
-        fractions: Values of memory_fraction named by the user, if any; the smallest bounds the search.
-        refused: Why the share is left to the script; empty where it is not.
-        may_grow: Whether growing segments may be tried.
+        spec: The user's wishes; values of memory_fraction bound the search.
+        space: The settings of the search.
     """
 
     target: Target
@@ -64,9 +65,8 @@ class ShareSearch:
     measure: Callable[[Settings, int], TrialResult]
     is_stopped: Callable[[], bool]
     is_live: bool
-    fractions: Sequence[float] = ()
-    refused: str = ""
-    may_grow: bool = True
+    spec: SearchSpec
+    space: SearchSpace
     _looks: list[ShareLook] = field(init=False, default_factory=list)
     _fresh_s: float = field(init=False, default=0.0)
     _next_s: float = field(init=False, default=0.0)
@@ -101,11 +101,23 @@ class ShareSearch:
     def _guard_bytes(self) -> int:
         return int(self.target.cap_fraction * self.target.device.total_bytes)
 
+    @property
+    def _asked(self) -> set[str]:
+        """Settings named by the user."""
+        return {name for name, _ in (*self.spec.ranges, *self.spec.fixed)}
+
+    @property
+    def _least_fraction(self) -> float:
+        """Smallest share allowed by the user."""
+        is_asked = "memory_fraction" in self._asked
+        return min(float(value) for value in self.space.allowed["memory_fraction"]) if is_asked else 0.0
+
     def _is_left_alone(self) -> bool:
         """Whether the script or the user decides on the share; notes the reason."""
-        if self.refused:
-            self._reason = f"No smaller limit was measured: {self.refused}."
-        elif min(self.fractions, default=0.0) >= 1.0:
+        reason = dict(self.space.refused).get("memory_fraction")
+        if reason:
+            self._reason = f"No smaller limit was measured: {reason}."
+        elif self._least_fraction >= 1.0:
             self._reason = "No smaller limit was measured, as you asked."
         return bool(self._reason)
 
@@ -135,7 +147,7 @@ class ShareSearch:
             return None
         reference = reference or first.measurement
         allocated = _most(first, "window_allocated_bytes")
-        low = max(allocated, round(min(self.fractions, default=0.0) * self.target.device.total_bytes))
+        low = max(allocated, round(self._least_fraction * self.target.device.total_bytes))
         high = kept = self._guard_bytes
         peak = round(RESERVED_ROOM * _most(first, "peak_reserved_bytes"))
         if low < peak < high:
@@ -197,9 +209,9 @@ class ShareSearch:
         return 3 * window_s if self.is_live else result.wall_s
 
     def _with_growing_segments(self, settings: Settings, found: _Found) -> int | None:
-        """The least limit with segments that grow, where blocks leave gaps; None when it is not notably less."""
+        """The least limit with growing segments, if blocks leave gaps; None when not notably less."""
         is_dense = found.limit_bytes < FRAGMENTED_RATIO * found.allocated_bytes or not found.allocated_bytes
-        if not self.may_grow or settings.expandable_segments or is_dense:
+        if settings.expandable_segments or "expandable_segments" in self._asked or is_dense:
             return None
         reason, self._reason, self._next_s = self._reason, "", self._fresh_s
         growing = self._halve(replace(settings, expandable_segments=True), found.reference)

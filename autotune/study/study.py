@@ -201,7 +201,6 @@ class Study:
     def _memory(self, finals: FinalsResult | None, loop: TrialLoop, space: SearchSpace) -> MemoryShare | None:
         facts, spec = self._stored.record.facts, self._stored.spec
         assert facts is not None
-        asked = {name for name, _ in (*spec.ranges, *spec.fixed)}
         shares = ShareSearch(
             target=self._stored.target,
             facts=facts,
@@ -209,9 +208,8 @@ class Study:
             measure=loop.look,
             is_stopped=lambda: bool(self._stop.level),
             is_live=loop.is_live,
-            fractions=[float(each) for each in space.allowed["memory_fraction"] if "memory_fraction" in asked],
-            refused=dict(space.refused).get("memory_fraction", ""),
-            may_grow="expandable_segments" not in asked,
+            spec=spec,
+            space=space,
         )
         return shares.run(finals)
 
