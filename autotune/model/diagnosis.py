@@ -190,6 +190,7 @@ class Diagnosis:
             "num_parameters": self.facts.num_parameters,
             "num_trainable": observed.num_trainable,
             "settings": self.natural.to_dict(),
+            "training_processors": observed.main_cpu_s / observed.cpu_wall_s if observed.cpu_wall_s else None,
             "loading": to_plain(observed.loading),
             "storage": to_plain(observed.storage),
             "mount": self.mount,

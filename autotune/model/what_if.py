@@ -37,6 +37,8 @@ class DecoderTime:
     image_s: float
     """Time from encoded bytes to an RGB array, in one thread; on a device the time of an image within a list."""
     is_on_device: bool = False
+    sure_speedup: float | None = None
+    """Time of the script's decoder over this decoder's, exceeded in three of four turns; None when not compared."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""
@@ -53,6 +55,8 @@ class RepeatedWork:
     """The statement or transform itself; empty when the whole sample repeats."""
     seconds_s: float
     """Time of the part per sample."""
+    rest_s: float
+    """Time of the remaining work per sample, collation included, on the part's results."""
     packed: tuple[PackedRead, ...]
     """The part's results, packed and read back."""
 
@@ -99,6 +103,8 @@ class StorageTimes:
     repeated: RepeatedWork | None = None
     batched_s: float | None = None
     """Time of a sample when the dataset is indexed with a whole batch at once; None when impossible."""
+    hand_over_s: float | None = None
+    """Time to hand a batch from as many workers to the training process; None when not measured."""
     sample_times_s: tuple[float, ...] = ()
     """Time of each sample, in order."""
 

@@ -6,8 +6,8 @@ from autotune.model.diagnosis import Diagnosis
 from autotune.model.observation import LargerBatch
 
 HAND_OVER_S = 0.0005
-"""Seconds that the training process needs to take a batch from a worker: a queue, a pickle, a map of shared memory.
-Measured between 0.2 and 0.6 ms; this cost makes small steps slower with any number of workers."""
+"""Seconds to hand a batch over: a queue, a pickle, a map of shared memory. Both the worker and the training process pay
+as much. Measured between 0.2 and 0.6 ms; this cost makes small steps slower with any number of workers."""
 HAND_OVER_BYTES_PER_S = 4e9
 LEAST_GAIN, MAX_GAIN = 1.05, 50.0
 """Least and largest gain to promise: a smaller gain is within the error of a single run, and a single run cannot
@@ -21,7 +21,9 @@ def load_s(diagnosis: Diagnosis) -> float | None:
         return None
     if diagnosis.natural.num_workers == 0:
         return wait_s(diagnosis)  # measured without the cost of observation
-    return loading.busy_s / loading.num_batches * diagnosis.facts.num_micro_batches_per_step
+    observed_s = loading.busy_s / loading.num_batches * diagnosis.facts.num_micro_batches_per_step
+    # In the window all workers together built the batches of one step per step; a longer time is a disturbance.
+    return min(observed_s, (loading.num_building or diagnosis.natural.num_workers) * diagnosis.step_s)
 
 
 def load_cpu_s(diagnosis: Diagnosis) -> float:
@@ -60,21 +62,37 @@ def wait_with_larger_batch(diagnosis: Diagnosis, larger: LargerBatch) -> float:
     return waited_s * (1 - work * (1 - growth))
 
 
-def with_workers(diagnosis: Diagnosis, num_workers: int) -> float | None:
+def with_workers(diagnosis: Diagnosis, num_workers: int, factor: float = 1.0) -> float | None:
     """Seconds of a step with `num_workers` workers: the slowest of workers, training step, and all processors together.
 
     The time of the training step is the step's time without the wait. The compute-only rate is not used, since the
     machine may have been quieter at the time. None when the loading was not observed.
+
+    Args:
+        diagnosis: The figures.
+        num_workers: Workers, at least 1.
+        factor: New building time over the present building time.
     """
     built_s = load_s(diagnosis)
     if built_s is None or num_workers < 1:
         return None
-    loader = diagnosis.facts.loader
-    bytes_per_step = (loader.batch_bytes if loader is not None else 0) * diagnosis.facts.num_micro_batches_per_step
-    hand_over_s = HAND_OVER_S * diagnosis.facts.num_micro_batches_per_step + bytes_per_step / HAND_OVER_BYTES_PER_S
+    hand_over_s = _hand_over_s(diagnosis)
     train_s = diagnosis.step_s - wait_s(diagnosis) + hand_over_s
-    all_cpu_s = train_cpu_s(diagnosis) + hand_over_s + load_cpu_s(diagnosis)
-    return max(built_s / num_workers, train_s, all_cpu_s / max(1.0, diagnosis.usable_cpus))
+    # With workers the processor time of the training process has the process's own share of handing over.
+    num_new = 1 if diagnosis.natural.num_workers else 2
+    all_cpu_s = train_cpu_s(diagnosis) + num_new * hand_over_s + factor * load_cpu_s(diagnosis)
+    working_s = (factor * built_s + hand_over_s) / num_workers
+    return max(working_s, train_s, all_cpu_s / max(1.0, diagnosis.usable_cpus))
+
+
+def _hand_over_s(diagnosis: Diagnosis) -> float:
+    """Seconds to hand the batches of one step over: as measured on this machine, else by the usual figures."""
+    tried, loader = diagnosis.observation.storage, diagnosis.facts.loader
+    if tried is not None and tried.hand_over_s is not None:
+        per_batch_s = tried.hand_over_s
+    else:
+        per_batch_s = HAND_OVER_S + (loader.batch_bytes if loader is not None else 0) / HAND_OVER_BYTES_PER_S
+    return per_batch_s * diagnosis.facts.num_micro_batches_per_step
 
 
 def with_faster_loading(diagnosis: Diagnosis, factor: float) -> float | None:
@@ -84,14 +102,14 @@ def with_faster_loading(diagnosis: Diagnosis, factor: float) -> float | None:
         diagnosis: The figures.
         factor: New building time over the present building time, at most 1.
     """
-    built_s = load_s(diagnosis)
-    if built_s is None:
+    step_s, num_workers = diagnosis.step_s, diagnosis.natural.num_workers
+    if diagnosis.observation.loading is None:
         return None
-    step_s, waited_s = diagnosis.step_s, wait_s(diagnosis)
-    if diagnosis.natural.num_workers == 0:
-        return step_s - waited_s * (1 - factor)
-    # A step that waits for workers takes as long as the workers.
-    return max(step_s - waited_s, step_s * factor)
+    if num_workers == 0:
+        return step_s - wait_s(diagnosis) * (1 - factor)
+    now_s, then_s = with_workers(diagnosis, num_workers), with_workers(diagnosis, num_workers, factor)
+    # What the formula leaves out of the present step, or adds to it, is the same part of the later step.
+    return step_s * then_s / now_s if now_s is not None and then_s is not None else None
 
 
 def gain_of(diagnosis: Diagnosis, then_s: float | None) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.diagnose.advice.loader_replay import replayed_step_s
 from autotune.diagnose.advice.loading_advice import is_loader_slow, place_of_loader
-from autotune.diagnose.advice.step_times import gain_of, load_s, wait_s, with_faster_loading, with_workers
+from autotune.diagnose.advice.step_times import LEAST_GAIN, gain_of, load_s, wait_s, with_faster_loading, with_workers
 from autotune.model.diagnosis import Advice, Diagnosis, Sickness
 from autotune.model.what_if import DecoderTime, PackedRead, RepeatedWork, StorageTimes
 from autotune.units import MIB, format_bytes, format_seconds
@@ -38,13 +38,13 @@ def pack_files(diagnosis: Diagnosis) -> Advice | None:
         return None
     repeated = tried.repeated
     is_all_reading = repeated is not None and _is_reading(repeated, tried)
-    replaced_s = repeated.seconds_s if repeated is not None and is_all_reading else tried.read_s
-    formats = repeated.packed if repeated is not None and is_all_reading else tried.packed
+    replaced_s, rest_s, formats = tried.read_s, tried.sample_s - tried.read_s, tried.packed
+    if repeated is not None and is_all_reading:
+        replaced_s, rest_s, formats = repeated.seconds_s, repeated.rest_s, repeated.packed
     best = _best(diagnosis, formats, tried.cold_share)
     if best is None:
         return None
-    read_s = best.read_s(tried.cold_share)
-    gain = gain_of(diagnosis, with_faster_loading(diagnosis, _factor(tried, replaced_s, read_s)))
+    gain = gain_of(diagnosis, with_faster_loading(diagnosis, _factor(tried, rest_s, best.read_s(tried.cold_share))))
     if gain is None:
         return None
     if is_hdf5:
@@ -75,7 +75,8 @@ def decode_faster(diagnosis: Diagnosis) -> Advice | None:
     own = next((each for each in tried.decoders if each.name == tried.decoder), None)
     if own is None:
         return None
-    then = {each.name: _with_decoder(diagnosis, tried, own, each) for each in tried.decoders if each is not own}
+    others = [each for each in tried.decoders if each is not own and _is_surely_faster(each)]
+    then = {each.name: _with_decoder(diagnosis, tried, own, each) for each in others}
     known = {name: seconds for name, seconds in then.items() if seconds is not None}
     best = min(known, key=known.__getitem__, default=None)
     gain = gain_of(diagnosis, known[best]) if best is not None else None
@@ -111,7 +112,7 @@ def cache_repeated_work(diagnosis: Diagnosis) -> Advice | None:
     best = _best(diagnosis, repeated.packed, 0.0)
     if best is None:
         return None
-    factor = _factor(tried, repeated.seconds_s, best.read_s(_cold_share(diagnosis, tried, best)))
+    factor = _factor(tried, repeated.rest_s, best.read_s(_cold_share(diagnosis, tried, best)))
     gain = gain_of(diagnosis, with_faster_loading(diagnosis, factor))
     if gain is None:
         return None
@@ -167,7 +168,7 @@ def let_fast_samples_pass(diagnosis: Diagnosis) -> Advice | None:
     workers = diagnosis.natural.num_workers
     if tried is None or loader is None or not workers or not loader.batch_size or not is_loader_slow(diagnosis):
         return None
-    if _release(diagnosis.facts.torch_version) < ORDER_RELEASE:
+    if not tried.sample_times_s or _release(diagnosis.facts.torch_version) < ORDER_RELEASE:
         return None
     times = sorted(tried.sample_times_s)
     median = times[len(times) // 2]
@@ -248,9 +249,14 @@ def _is_reading(repeated: RepeatedWork, tried: StorageTimes) -> bool:
     return tried.read_s >= MOSTLY * repeated.seconds_s and tried.decode_s < 0.1 * repeated.seconds_s
 
 
-def _factor(tried: StorageTimes, replaced_s: float, read_s: float) -> float:
-    """Building time of a sample after over before, when one part is replaced by a read."""
-    return min(1.0, max(0.0, tried.sample_s - replaced_s + read_s) / tried.sample_s)
+def _factor(tried: StorageTimes, rest_s: float, read_s: float) -> float:
+    """Building time of a sample after over before: a read, and the rest of the work."""
+    return min(1.0, max(0.0, rest_s + read_s) / tried.sample_s)
+
+
+def _is_surely_faster(other: DecoderTime) -> bool:
+    """Whether a decoder is faster by more than the noise between its turns."""
+    return other.sure_speedup is None or other.sure_speedup >= LEAST_GAIN
 
 
 def _with_decoder(diagnosis: Diagnosis, tried: StorageTimes, own: DecoderTime, other: DecoderTime) -> float | None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -17,20 +17,34 @@ from autotune.model.what_if import DecoderTime
 
 LIMIT_S = 0.4
 """Seconds for each decoder."""
-LEAST_ROUNDS = 2
+LEAST_ROUNDS, LEAST_TURNS = 2, 4
 
 Decode = Callable[[bytes], Any]
 
 
-def decoder_times(images: Sequence[bytes]) -> tuple[DecoderTime, ...]:
-    """The time of each installed decoder on the CPU; decoders that cannot read the images are left out."""
-    found: list[DecoderTime] = []
+def decoder_times(images: Sequence[bytes], own: str = "") -> tuple[DecoderTime, ...]:
+    """The time of each installed decoder on the CPU; decoders that cannot read the images are left out.
+
+    Args:
+        images: Encoded images.
+        own: Name of the script's decoder, for the speed-up of all others in the same turns.
+    """
+    usable: dict[str, Callable[[], None]] = {}
     for name, decode in _decoders():
         with contextlib.suppress(Exception):  # a format unknown to the decoder
             decode(images[0])
-            seconds = _image_s(functools.partial(_all, decode, images)) / len(images)
-            found.append(DecoderTime(name=name, image_s=seconds))
-
+            usable[name] = functools.partial(_all, decode, images)
+    times = _in_turns(usable)
+    found = []
+    for name, seconds in times.items():
+        ratios = [mine / others for mine, others in zip(times.get(own, ()), seconds, strict=False)]
+        found.append(
+            DecoderTime(
+                name=name,
+                image_s=float(np.median(seconds)) / len(images),
+                sure_speedup=float(np.quantile(ratios, 0.25)) if ratios and name != own else None,
+            )
+        )
     return tuple(found)
 
 
@@ -81,6 +95,20 @@ def _by_dali(images: Sequence[bytes]) -> Callable[[], None]:
 def _all(decode: Decode, images: Sequence[bytes]) -> None:
     for image in images:
         decode(image)
+
+
+def _in_turns(runs: Mapping[str, Callable[[], None]]) -> dict[str, list[float]]:
+    """Seconds of each function in each turn: a disturbance of some seconds meets all functions alike."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    began = time.perf_counter()
+    num_turns = 0
+    while runs and (num_turns < LEAST_TURNS or time.perf_counter() - began < LIMIT_S * len(runs)):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(max(time.perf_counter() - start, 1e-9))
+        num_turns += 1
+    return times
 
 
 def _image_s(run: Callable[[], None]) -> float:

@@ -195,7 +195,8 @@ class FileTimes:
             if self._is_timed:
                 self.read_bytes += int(getattr(result, "nbytes", 0))
                 if len(self.chunk_reads) < MAX_NOTES and getattr(result, "ndim", 0) < dataset.ndim:
-                    self.chunk_reads.append((dataset.chunks[0] if dataset.chunks else 1, dataset.file.filename))
+                    rows = dataset.chunks[0] if dataset.chunks else 1
+                    self.chunk_reads.append((rows, str(Path(dataset.file.filename).absolute())))
             return result
 
         return read

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autotune.model.what_if import PackedRead, RepeatedWork, StorageTimes
 from autotune.protocol.codec import decode, encode
@@ -36,6 +36,7 @@ from autotune.trial.observing.sample_run import (
     run_samples,
     whole_reads,
 )
+from autotune.trial.torch.batch_structure import clone_batch
 from autotune.trial.torch.patching import unwrap_all
 
 LIMIT_S = 30.0
@@ -45,6 +46,8 @@ LEAST_READ_SHARE, LEAST_DECODE_SHARE = 0.15, 0.2
 LEAST_REPEATED_SHARE = 0.2
 MOST_SINGLE_S = 500e-6
 """Longest sample in memory for which an index with a whole batch is tried."""
+LEAST_BATCHES, HAND_OVER_LIMIT_S = 4, 0.3
+"""Batches and seconds for the time to hand a batch over."""
 IMAGES = "images"
 
 
@@ -157,9 +160,10 @@ def _measured(loader: Any, scratch: Path) -> StorageTimes:
         packed=packed,
         decoder=own_name(run.decoder) if run.decoder else "",
         images_per_sample=run.num_images / count,
-        decoders=decoder_times(run.images) if is_decoding else (),
+        decoders=decoder_times(run.images, own_name(run.decoder)) if is_decoding else (),
         repeated=_repeated(dataset, run, pack),
         batched_s=_batched_s(dataset, run, loader.collate_fn, max(1, batch_size)),
+        hand_over_s=_hand_over_s(dataset, run, loader.collate_fn, max(1, batch_size), processes),
         sample_times_s=tuple(run.times_s),
     )
 
@@ -173,7 +177,14 @@ def _repeated(dataset: Any, run: SampleRun, pack: Callable[[list[Any]], tuple[Pa
     packed = pack(cut.values)
     if not packed:
         return None
-    return RepeatedWork(where=cut.where, first_random=cut.first_random, seconds_s=seconds_s, packed=packed)
+    rest_s = cut.rest_s + run.collate_s / len(run.times_s) if cut.rest_s is not None else run.sample_s - seconds_s
+    return RepeatedWork(
+        where=cut.where,
+        first_random=cut.first_random,
+        seconds_s=seconds_s,
+        rest_s=min(max(0.0, rest_s), run.sample_s),
+        packed=packed,
+    )
 
 
 def _batched_s(dataset: Any, run: SampleRun, collate: Callable[[list[Any]], Any], batch_size: int) -> float | None:
@@ -192,6 +203,34 @@ def _batched_s(dataset: Any, run: SampleRun, collate: Callable[[list[Any]], Any]
     except Exception:  # a dataset that takes numbers alone
         return None
     return float(np.median(times)) / len(indices)
+
+
+class _Same(Dataset[Any]):
+    """Gives a copy of the same batch again and again."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> Any:
+        return clone_batch(self._batch)
+
+
+def _hand_over_s(
+    dataset: Any, run: SampleRun, collate: Callable[[list[Any]], Any], batch_size: int, num_workers: int
+) -> float | None:
+    """Mean seconds from batch to batch where workers have nothing to do but to hand a ready batch over."""
+    samples = [dataset[index] for index in (run.indices * batch_size)[:batch_size]]
+    batches = iter(DataLoader(_Same(collate(samples)), batch_size=None, num_workers=num_workers))
+    for _ in range(2 * num_workers):  # ready before the clock starts
+        next(batches)
+    began, count = time.perf_counter(), 0
+    while count < LEAST_BATCHES or time.perf_counter() - began < HAND_OVER_LIMIT_S:
+        next(batches)
+        count += 1
+    return (time.perf_counter() - began) / count
 
 
 def _as_list(batch: Any) -> Any:

@@ -85,12 +85,46 @@ def test_nothing_about_loading_is_advised_where_nobody_waits_for_it():
     assert pack_small_files(healthy) is None and more_workers(healthy) is None and decode_elsewhere(healthy) is None
 
 
+FILES_READ = {"num_files": 6400, "read_bytes": 6400}
+
+
 def test_with_workers_faster_loading_ends_at_what_training_takes():
-    split = loading_times(busy_s=1.6, open_s=1.5, num_files=6400, read_bytes=6400)
+    split = loading_times(busy_s=1.99, open_s=1.9, **FILES_READ)
     found = pack_small_files(
         diagnosis(**SLOW, natural=Settings(batch_size=64, num_workers=2), observation=observation(loading=split))
     )
-    assert found is not None and found.gain == pytest.approx(100 / 20, rel=0.01)
+    # A step of 100 ms is two workers at 199 ms a batch; training takes 20 ms, and half a millisecond to take a batch.
+    assert found is not None and found.gain == pytest.approx(100 / 20.5, rel=0.01)
+
+
+def test_workers_that_share_the_processors_with_training_gain_what_the_processors_allow():
+    """Training by 80 ms of two threads, and 120 ms of workers, fill two processors; without reading 140 ms are left."""
+    split = loading_times(busy_s=1.2, cpu_s=1.2, open_s=0.6, **FILES_READ)
+    seen = observation(loading=split, main_cpu_s=0.8)
+    found = pack_small_files(
+        diagnosis(
+            **{**SLOW, "data_wait_fraction": 0.7},
+            natural=Settings(batch_size=64, num_workers=2),
+            usable_cpus=2.0,
+            observation=seen,
+        )
+    )
+    assert found is not None and found.gain == pytest.approx(200.5 / 140.5, rel=0.01)
+
+
+def test_a_disturbed_look_at_the_workers_does_not_make_them_busier_than_their_steps():
+    calm, disturbed = (
+        pack_small_files(
+            diagnosis(
+                **SLOW,
+                natural=Settings(batch_size=64, num_workers=2),
+                observation=observation(loading=loading_times(busy_s=busy_s, open_s=0.5 * busy_s, **FILES_READ)),
+            )
+        )
+        for busy_s in (2.0, 6.0)
+    )
+    assert calm is not None and disturbed is not None
+    assert disturbed.gain == pytest.approx(calm.gain, rel=0.01) and calm.gain == pytest.approx(2, rel=0.02)
 
 
 @pytest.mark.parametrize(("is_cpu", "word"), [(True, "resized"), (False, "DALI")])

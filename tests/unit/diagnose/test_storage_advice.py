@@ -87,6 +87,12 @@ def test_the_fastest_decoder_promises_its_share_of_decoding():
     assert found.gain == pytest.approx(1 / (1 - 0.8 * 0.5 * 0.75)) and not found.is_bound
 
 
+def test_a_decoder_that_is_faster_in_some_turns_alone_is_not_advised():
+    unsure = replace(DECODERS[1], sure_speedup=0.98)
+    found = storage(decode_s=0.6e-3, decoder="PIL", images_per_sample=1.0, decoders=(DECODERS[0], unsure))
+    assert advice_against(Sickness.DECODING, with_storage(found)) is None
+
+
 def test_a_decoder_on_the_device_takes_the_devices_time():
     slow = DecoderTime(name="nvJPEG", image_s=10e-3, is_on_device=True)
     quick = DecoderTime(name="nvJPEG", image_s=0.01e-3, is_on_device=True)
@@ -98,7 +104,8 @@ def test_a_decoder_on_the_device_takes_the_devices_time():
 
 
 def repeated(**changes):
-    values = {"where": "data.py:9", "first_random": "Flip", "seconds_s": 0.9e-3, "packed": (NPY, LMDB)}
+    values = {"where": "data.py:9", "first_random": "Flip", "seconds_s": 0.9e-3, "rest_s": 0.1e-3}
+    values["packed"] = (NPY, LMDB)
     return RepeatedWork(**{**values, **changes})
 
 
@@ -107,6 +114,20 @@ def test_repeated_work_is_stored_before_the_first_random_transform():
     found = advise(seen)[0]
     assert found.sickness is Sickness.REPEATED_WORK and found.where == "data.py:9" and "`Flip`" in found.action
     assert found.gain == pytest.approx(1 / (0.2 + 0.8 * 0.12))
+
+
+def test_the_rest_of_a_sample_counts_as_measured_alone():
+    """After heavy work the rest takes 0.1 ms; alone it takes 0.01 ms."""
+    found = advice_against(Sickness.REPEATED_WORK, with_storage(storage(repeated=repeated(rest_s=0.01e-3))))
+    assert found is not None and found.gain == pytest.approx(1 / (0.2 + 0.8 * 0.03))
+
+
+def test_a_packed_dataset_promises_no_shorter_step_than_the_measured_hand_over():
+    quick = storage(repeated=repeated(rest_s=0.0), hand_over_s=10e-3)
+    seen = with_storage(quick, wait=0.9, natural=Settings(batch_size=64, num_workers=2), main_cpu_s=0.1)
+    found = advice_against(Sickness.REPEATED_WORK, seen)
+    # A batch takes 80 ms in each of two workers at present, and 10 ms to hand over.
+    assert found is not None and found.gain < 100 / 20
 
 
 def test_a_result_larger_than_the_disk_is_not_stored():
@@ -122,7 +143,7 @@ def test_a_result_larger_than_the_memory_is_read_cold():
 
 
 def test_repeated_reading_is_advised_once():
-    seen = with_storage(storage(**FILES, repeated=repeated(seconds_s=0.7e-3)))
+    seen = with_storage(storage(**FILES, repeated=repeated(seconds_s=0.7e-3, rest_s=0.3e-3)))
     assert advice_against(Sickness.REPEATED_WORK, seen) is None
     found = advice_against(Sickness.SMALL_FILES, seen)
     assert found is not None and found.gain == pytest.approx(1 / (0.2 + 0.8 * (1 - 0.68)))

@@ -70,6 +70,58 @@ def test_the_work_before_the_first_random_line_is_kept(tmp_path):
     assert [value["pixels"][0].item() for value in cut.values] == [3, 1, 0]
 
 
+class Kept(Dataset):
+    """Counts how often the statements after the random line run."""
+
+    def __init__(self):
+        self.num_whole = self.num_rests = 0
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        self.num_whole += 1
+        row = np.full(10, index)
+        noise = np.random.rand()
+        self.num_rests += 1
+        return row + noise
+
+
+def test_the_statements_after_the_cut_run_alone_on_the_kept_values():
+    dataset = Kept()
+    cut = repeated_work(dataset, [1, 2, 3])
+    assert cut is not None and cut.rest_s is not None and cut.rest_s > 0
+    assert dataset.num_rests > dataset.num_whole
+
+
+def test_a_line_within_a_condition_cannot_run_alone():
+    class Sometimes(Kept):
+        def __getitem__(self, index):
+            row = np.full(10, index)
+            if index >= 0:
+                row = row + np.random.rand()
+            return row
+
+    cut = repeated_work(Sometimes(), [1, 2, 3])
+    assert cut is not None and cut.rest_s is None
+
+
+def test_statements_that_need_more_than_the_kept_values_are_left_to_the_difference():
+    class Named(Kept):
+        def __getitem__(self, index):
+            row = np.full(10, index)
+            noise = np.random.rand()
+            return row * {1: 1.0, 2: 2.0, 3: 3.0}[index] + noise
+
+    cut = repeated_work(Named(), [1, 2, 3])
+    assert cut is not None and cut.rest_s is None
+
+
+def test_the_handing_over_of_batches_is_measured_with_workers(tmp_path):
+    found = measured(DataLoader(Files(tmp_path), batch_size=4, num_workers=2))
+    assert found is not None and found.hand_over_s is not None and found.hand_over_s > 0
+
+
 class Compose:
     def __init__(self, transforms):
         self.transforms = transforms
@@ -151,8 +203,9 @@ def test_tensors_in_memory_are_indexed_with_a_whole_batch():
     assert found is not None and found.batched_s is None
 
 
-def test_hdf5_rows_are_seen_with_the_rows_of_a_chunk(tmp_path):
+def test_hdf5_rows_are_seen_with_the_rows_of_a_chunk(tmp_path, monkeypatch):
     h5py = pytest.importorskip("h5py")
+    monkeypatch.chdir(tmp_path)
     with h5py.File(tmp_path / "rows.h5", "w") as file:
         file.create_dataset("rows", data=np.zeros((512, 8), np.float32), chunks=(128, 8), compression="gzip")
 
@@ -164,12 +217,13 @@ def test_hdf5_rows_are_seen_with_the_rows_of_a_chunk(tmp_path):
             return 512
 
         def __getitem__(self, index):
-            self.file = self.file or h5py.File(tmp_path / "rows.h5", "r")
+            self.file = self.file or h5py.File("rows.h5", "r")  # a relative name
             return self.file["rows"][index] + np.random.rand()
 
     found = measured(DataLoader(Rows(), batch_size=8, shuffle=True))
     assert found is not None
     assert (found.reader, found.chunk_samples, found.read_bytes) == ("HDF5", 128, 32)
+    assert found.example == str(tmp_path / "rows.h5")
     assert [each.format for each in found.packed] == list(FORMATS)
 
 
@@ -192,6 +246,7 @@ def test_recorded_images_are_decoded_by_every_installed_decoder(tmp_path):
     found = measured(DataLoader(Pictures(), batch_size=4))
     assert found is not None
     assert found.decoder in {each.name for each in found.decoders} and found.images_per_sample == 1.0
+    assert all((each.sure_speedup is None) == (each.name == found.decoder) for each in found.decoders)
 
 
 def test_a_stream_and_a_crash_tell_nothing():
