@@ -34,6 +34,8 @@ class Part(StrEnum):
 DECODERS = ("PIL", "torchvision", "OpenCV")
 _DECODER_CALLS = (
     ("PIL", "PIL.ImageFile", "ImageFile", "load"),
+    ("PIL", "PIL.WebPImagePlugin", "WebPImageFile", "load"),
+    ("PIL", "PIL.AvifImagePlugin", "AvifImageFile", "load"),
     ("torchvision", "torchvision.io", "", "decode_image"),
     ("torchvision", "torchvision.io", "", "decode_jpeg"),
     ("torchvision", "torchvision.io", "", "decode_png"),
@@ -75,7 +77,8 @@ class FileTimes:
         if "numpy" in sys.modules:
             self._restore.append(wrap(sys.modules["numpy"], "fromfile", self._timing(Part.READ, self._count_array)))
             self._restore.append(wrap(sys.modules["numpy"], "load", self._loading(counts_file=False)))
-        self._restore.append(wrap(sys.modules["torch"], "load", self._loading(counts_file=True)))
+        if "torch" in sys.modules:
+            self._restore.append(wrap(sys.modules["torch"], "load", self._loading(counts_file=True)))
         if "h5py" in sys.modules:
             self._restore.append(wrap(sys.modules["h5py"].Dataset, "__getitem__", self._reading_chunks))
         for decoder, module, owner, name in _DECODER_CALLS:
@@ -128,6 +131,8 @@ class FileTimes:
     def _decoding(self, decoder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def decode(*args: Any, **kwargs: Any) -> Any:
+                if self.watch.part is Part.DECODE:  # PIL's decoders of some formats call the decoder of raw pixels
+                    return original(*args, **kwargs)
                 before_s = self.watch.seconds[Part.DECODE]
                 self._note_image(args[0] if args else None)
                 try:

@@ -25,6 +25,11 @@ class Stopwatch:
         """Whether a part is running."""
         return bool(self._parts)
 
+    @property
+    def part(self) -> Hashable | None:
+        """The innermost running part; None when no part is running."""
+        return self._parts[-1] if self._parts else None
+
     def enter(self, part: Hashable) -> None:
         """Begins a part within the running part."""
         self._count()

@@ -1,4 +1,4 @@
-"""Slow decoder: JPEGs of 384x256 decoded by PIL in two workers, cut at random; too many to be stored decoded."""
+"""Slow decoder: WebP images of 384x256 decoded by PIL in two workers, cut at random; too many to be stored decoded."""
 
 import io
 import pathlib
@@ -18,7 +18,7 @@ def write():
     generator = np.random.default_rng(0)
     for number in range(NUM_FILES):
         small = Image.fromarray(generator.integers(0, 256, (16, 24, 3), dtype=np.uint8))
-        small.resize((384, 256), Image.Resampling.BICUBIC).save(FOLDER / f"{number:03d}.jpg", quality=90)
+        small.resize((384, 256), Image.Resampling.BICUBIC).save(FOLDER / f"{number:03d}.webp", quality=80)
 
 
 def by_pil(data):
@@ -41,7 +41,7 @@ class Images(Dataset):
         return NUM_SAMPLES
 
     def __getitem__(self, index):
-        data = (FOLDER / f"{index % NUM_FILES:03d}.jpg").read_bytes()
+        data = (FOLDER / f"{index % NUM_FILES:03d}.webp").read_bytes()
         pixels = self.decode(data)
         top, left = torch.randint(0, 256 - CUT, (1,)).item(), torch.randint(0, 384 - CUT, (1,)).item()
         return torch.from_numpy(pixels[top : top + CUT, left : left + CUT].copy()), index % 10

@@ -123,3 +123,21 @@ def test_decoding_is_what_the_decoder_takes_without_its_reading(times, tmp_path)
     assert pixels.shape == (200, 200, 3)
     assert times.watch.seconds[Part.DECODE] > 0 and times.decode_s_by["PIL"] > 0
     assert times.num_files == 1
+
+
+def test_a_format_with_a_decoder_of_its_own_is_decoded_and_noted_once(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "sample.webp"
+    image.fromarray(np.arange(300, dtype=np.uint8).reshape(10, 10, 3)).save(path)
+    image.open(path).close()  # PIL imports its plugins at the first image
+    times = FileTimes()
+    times.images = []
+    times.attach()
+    try:
+        times.begin()
+        np.asarray(image.open(path).convert("RGB"))
+        times.end()
+    finally:
+        times.detach()
+    assert times.images == [str(path)]
+    assert times.decode_s_by["PIL"] == pytest.approx(times.watch.seconds[Part.DECODE]) and times.decode_s_by["PIL"] > 0
