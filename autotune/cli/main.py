@@ -26,6 +26,7 @@ from autotune.cli import (
     studies_verb,
     submit_verb,
     trust_verb,
+    verify_verb,
     worker_verb,
     workers_verb,
 )
@@ -60,6 +61,7 @@ app.command("resume", epilog=resume_verb.EXAMPLES)(resume_verb.resume)
 app.command("best", epilog=best_verb.EXAMPLES)(best_verb.best)
 app.command("export", epilog=export_verb.EXAMPLES)(export_verb.export)
 app.command("run", cls=TailCommand, epilog=run_verb.EXAMPLES)(run_verb.run)
+app.command("verify", epilog=verify_verb.EXAMPLES)(verify_verb.verify)
 app.command("record", cls=TailCommand, epilog=record_verb.EXAMPLES)(record_verb.record)
 app.command("compare", epilog=compare_verb.EXAMPLES)(compare_verb.compare)
 app.command("report", epilog=report_verb.EXAMPLES)(report_verb.report)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autotune.units import format_bytes, format_interval, format_rate
+from autotune.model.verification import VERIFIED_WORDS
+from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from autotune.emit.tuned_config import TunedConfig
@@ -17,6 +19,7 @@ def headline(config: TunedConfig) -> tuple[str, ...]:
         f"Written by autotune {source.autotune} on {source.created_at} for {config.script.path}: "
         f"trial {source.trial} of study {source.study}, measured on {source.host.device}.",
         _gain(config),
+        *_verified(config),
         _memory(config),
         "autotune.load in the training code reads this file; `autotune run` applies it to an unedited script.",
     )
@@ -41,6 +44,16 @@ def _gain(config: TunedConfig) -> str:
     ratio, least, most = config.speedup
     limit = f" The script was bound by: {config.bottleneck}." if config.bottleneck else ""
     return f"{ratio:.2f}x [{least:.2f}, {most:.2f}] the script's own settings: {rate}, {baseline} before.{limit}"
+
+
+def _verified(config: TunedConfig) -> Iterator[str]:
+    found = config.provenance.verified
+    if found is not None:
+        ratio, low, high = found.real
+        yield (
+            f"{VERIFIED_WORDS[found.finding]}: {ratio:.2f}x [{low:.2f}, {high:.2f}] on {found.at}, by {found.num_pairs}"
+            f" pairs of runs of {format_seconds(found.window_s)}."
+        )
 
 
 def _memory(config: TunedConfig) -> str:

@@ -22,6 +22,7 @@ from autotune.errors import AutotuneError, ConfigError
 from autotune.host import HostFingerprint
 from autotune.model.facts import ScriptFacts
 from autotune.model.maps import check_map
+from autotune.model.verification import Finding
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.settings import Settings
 from autotune.units import MIB, format_bytes
@@ -75,6 +76,28 @@ class MemoryShares:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """A later comparison of the script with the settings, by real runs in turns."""
+
+    real: tuple[float, float, float]
+    """Real ratio with its low and high end."""
+    finding: Finding
+    """Whether the published ratio held."""
+    num_pairs: int
+    window_s: float
+    """Counted seconds of each run."""
+    at: str
+    """ISO date and time, in UTC."""
+
+    def __post_init__(self) -> None:
+        """Refuses impossible figures."""
+        _check_interval("real", self.real[1:])
+        _check_moment("at", self.at)
+        if self.num_pairs < 1 or not 0 < self.window_s < math.inf:
+            raise ValueError(f"num_pairs {self.num_pairs!r} or window_s {self.window_s!r} is impossible")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
     """Origin of the figures."""
 
@@ -89,15 +112,14 @@ class Provenance:
     """ISO date, or date and time, in UTC."""
     autotune: str
     """Version of the writing release."""
+    verified: Verified | None = None
+    """The newest verification; None before `autotune verify`."""
 
     def __post_init__(self) -> None:
         """Refuses values outside every search's result."""
         if self.trial < 0 or self.world_size < 1:
             raise ValueError(f"trial {self.trial} or world_size {self.world_size} is impossible")
-        try:
-            datetime.fromisoformat(self.created_at)
-        except ValueError as error:
-            raise ValueError(f"created_at {self.created_at!r}: {error}") from error
+        _check_moment("created_at", self.created_at)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,6 +204,13 @@ def _check_interval(name: str, ends: tuple[float, ...]) -> None:
     low, high = ends
     if not 0 <= low <= high < math.inf:
         raise ValueError(f"{name} [{low!r}, {high!r}] is not finite, positive and in order")
+
+
+def _check_moment(name: str, text: str) -> None:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"{name} {text!r}: {error}") from error
 
 
 def read_config(path: str | os.PathLike[str]) -> TunedConfig:

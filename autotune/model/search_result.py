@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from autotune.errors import StoreError
 from autotune.model.memory_share import MemoryShare
+from autotune.model.verification import Verification
 from autotune.protocol.protection import Protection
 from autotune.settings import Settings
 
@@ -211,6 +212,8 @@ class SearchResult:
     """User files changed or removed by the script in spite of the protection."""
     memory: MemoryShare | None = None
     """Device memory needed by the best settings for their full rate; None on a CPU and without finals."""
+    verifications: tuple[Verification, ...] = ()
+    """Later comparisons of the script with the best settings, by real runs, the newest last."""
 
     def document(self) -> dict[str, Any]:
         """The document printed by `--json`."""
@@ -241,6 +244,7 @@ class SearchResult:
             "protection": self.protection or None,
             "escaped": list(self.escaped),
             "memory": self.memory.document() if self.memory else None,
+            "verifications": [verification.document() for verification in self.verifications],
         }
 
     @classmethod
@@ -285,4 +289,5 @@ class SearchResult:
             protection=Protection(document["protection"]).value if document.get("protection") else "",
             escaped=tuple(document.get("escaped", ())),
             memory=MemoryShare.from_document(document["memory"]) if document.get("memory") else None,
+            verifications=tuple(map(Verification.from_document, document.get("verifications", ()))),
         )

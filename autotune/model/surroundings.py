@@ -76,11 +76,22 @@ class Surroundings:
         return tuple(found)
 
     @property
+    def is_beside_load(self) -> bool:
+        """True when other programs kept so many cores busy that settings with few threads look better than they are."""
+        return self.foreign_cpus is not None and self.foreign_cpus > FOREIGN_SHARE * self.usable_cpus
+
+    @property
+    def disturbances_by_others(self) -> tuple[str, ...]:
+        """Disturbances by other programs, as sentences; in the finals worth another run."""
+        found = self.device_disturbances
+        if not self.is_beside_load:
+            return found
+        return (*found, f"Others kept {self.foreign_cpus:.1f} of {self.usable_cpus:g} cores busy.")
+
+    @property
     def disturbances(self) -> tuple[str, ...]:
         """Possible causes of a changed measurement beside the settings, as sentences."""
-        found = list(self.device_disturbances)
-        if self.foreign_cpus is not None and self.foreign_cpus > FOREIGN_SHARE * self.usable_cpus:
-            found.append(f"Others kept {self.foreign_cpus:.1f} of {self.usable_cpus:g} cores busy.")
+        found = list(self.disturbances_by_others)
         if self.quota_throttled is not None and self.quota_throttled > QUOTA_SHARE:
             found.append(f"The CPU quota slowed the trial for {self.quota_throttled:.0%} of the time.")
         if self.is_cold:

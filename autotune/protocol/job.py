@@ -21,7 +21,7 @@ class Mode(StrEnum):
     TRIAL = "trial"
     """Measure the script under settings, then end the script."""
     RUN = "run"
-    """Real training under tuned settings; the script ends by itself."""
+    """Real training under settings. The script ends by itself; in a trial's folder, the run is counted and ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.model.search_result import SearchResult
+from autotune.report.verification_text import latest_lines
 from autotune.report.words import clean, ratio_text, value_text
 from autotune.units import format_bytes, format_interval, format_rate
 
@@ -27,6 +28,7 @@ def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
         lines.append(f"{format_rate(best.samples_per_second)}{interval} {result.samples_unit} per second")
     if result.speedup is not None:
         lines.append(f"{ratio_text(result.speedup)} the script's own settings")
+        lines += latest_lines(result)
     elif not is_final:
         lines.append("not confirmed by finals yet")
     if best.peak_memory_bytes is not None:

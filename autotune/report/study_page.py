@@ -15,6 +15,7 @@ from autotune.report.lines import facts_words, header, trial_line
 from autotune.report.parts import parts_text, seconds_by_part
 from autotune.report.pictures import pareto
 from autotune.report.summary_text import headline
+from autotune.report.verification_text import latest_lines
 from autotune.report.words import clean, left_out_words, refused_words
 from autotune.units import format_bytes, format_seconds
 
@@ -36,6 +37,7 @@ def study_text(view: StudyView) -> str:
         lines.append(f"  script   {clean(facts_words(view.facts, view.script_settings))}")
     if view.is_final:
         lines.append(f"  result   {headline(view.result)}")
+        lines += [f"  {words}" for words in latest_lines(view.result)]
     parts = parts_text(view.results)
     if parts:
         lines.append(f"  trials   {clean(parts)}")

@@ -11,6 +11,7 @@ from rich.text import Text
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.search_result import Contender, Contribution, SearchResult, Status
 from autotune.protocol.protection import SENTENCES, Protection
+from autotune.report.verification_text import latest_lines
 from autotune.report.words import bottleneck_text, clean, left_out_words, ratio_text, value_text
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
@@ -59,6 +60,7 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
     page.paragraph(worth_lines(result))
     page.paragraph(list(_explanation(result)))
     page.paragraph(list(memory_lines(result)))
+    page.paragraph(latest_lines(result))
     page.paragraph([*_counts(result), *_protection(result)])
     page.paragraph([f"{clean(words)}" for words in left_out_words(result.left_out)], style="yellow")
     page.paragraph([f"note: {clean(note)}" for note in result.notes], style="yellow")

@@ -11,6 +11,7 @@ from autotune.model.study_view import StudyView
 from autotune.model.trial_records import TrialRecord
 from autotune.protocol.protection import SENTENCES, Protection
 from autotune.report.effects import effect_text, effects
+from autotune.report.verification_text import verification_line
 from autotune.report.words import OUTCOME_WORDS, changes_text, value_text
 from autotune.settings import Settings
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
@@ -23,6 +24,8 @@ def figure_rows(view: StudyView) -> Iterator[tuple[str, str]]:
     if result.speedup is not None:
         ratio, low, high = result.speedup
         yield f"as fast as yours [{low:.2f}, {high:.2f}]", f"{ratio:.2f}x"
+    for found in result.verifications[-1:]:
+        yield verification_line(found), f"{found.real[0]:.2f}x"
     is_kept = view.best_number == view.baseline_number
     for name, contender in (("yours", result.baseline), ("best", None if is_kept else result.best)):
         if contender is not None and contender.samples_per_second is not None:

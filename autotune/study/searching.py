@@ -48,7 +48,7 @@ def search(
     """
     check_config_path(spec)
     target = open_target(spec)
-    with _open_repository(spec.storage, Path(spec.cwd), on_event) as repository:
+    with open_repository(spec.storage, Path(spec.cwd), on_event) as repository:
         study = StudyRecord(
             name=spec.study,
             spec=spec,
@@ -95,29 +95,50 @@ def resume(
         UsageError: The script, the command or the machine has changed; or this user neither started the study nor
             agreed to the study.
     """
-    with _open_repository(storage, cwd, on_event, must_exist=True) as repository:
+    with open_repository(storage, cwd, on_event, must_exist=True) as repository:
         record = repository.study(study)
         if is_final(record) and record.result is not None:
             return SearchResult.from_document(record.result)
-        record = trust_record.with_whole_command(record)
-        trust_record.check_trusted(record)
-        record = replace(record, spec=replace(record.spec, unprotected=record.spec.unprotected or unprotected))
-        spec = record.spec
-        if not Path(spec.cwd).is_dir():
-            raise UsageError(f"The folder {spec.cwd} of study {study!r} is not there.", "Resume it where it is.")
-        target = open_target(spec)
-        target = target if record.memory_cap_bytes is None else replace(target, cap_bytes=record.memory_cap_bytes)
-        now = {"modules": module_digests(spec, record.facts.modules)} if record.facts is not None else {}
-        # The fingerprint names the machine's device, or the device of the training.
-        trains_on_cpu = record.facts is not None and record.facts.device == "cpu" and not target.device.is_cpu
-        if trains_on_cpu and what_changed(record.fingerprint, study_fingerprint(spec, target)):
-            target = target.on_cpu(spec)
-        check_unchanged(study, record.fingerprint, {**study_fingerprint(spec, target), **now})
-        stored = StoredStudy(record, target, repository)
+        stored = stored_for_runs(record, repository, unprotected=unprotected)
         return OpenStudy(stored, on_event=on_event, stop=stop or StopRequest(), open_runner=open_runner).run()
 
 
-def _open_repository(storage: str, cwd: Path, on_event: OnEvent, *, must_exist: bool = False) -> Repository:
+def stored_for_runs(record: StudyRecord, repository: Repository, *, unprotected: bool = False) -> StoredStudy:
+    """A stored study with the whole command and the target, for further runs of the script on this machine.
+
+    Args:
+        record: The study.
+        repository: Place of the study.
+        unprotected: Run without layers and Landlock; the study may allow the same.
+
+    Raises:
+        UsageError: The script, the command or the machine has changed; or this user neither started the study nor
+            agreed to the study.
+        HostError: The device is missing or in use.
+    """
+    record = trust_record.with_whole_command(record)
+    trust_record.check_trusted(record)
+    record = replace(record, spec=replace(record.spec, unprotected=record.spec.unprotected or unprotected))
+    spec = record.spec
+    if not Path(spec.cwd).is_dir():
+        raise UsageError(f"The folder {spec.cwd} of study {record.name!r} is not there.", "Resume it where it is.")
+    target = open_target(spec)
+    target = target if record.memory_cap_bytes is None else replace(target, cap_bytes=record.memory_cap_bytes)
+    now = {"modules": module_digests(spec, record.facts.modules)} if record.facts is not None else {}
+    # The fingerprint names the machine's device, or the device of the training.
+    trains_on_cpu = record.facts is not None and record.facts.device == "cpu" and not target.device.is_cpu
+    if trains_on_cpu and what_changed(record.fingerprint, study_fingerprint(spec, target)):
+        target = target.on_cpu(spec)
+    check_unchanged(record.name, record.fingerprint, {**study_fingerprint(spec, target), **now})
+    return StoredStudy(record, target, repository)
+
+
+def open_repository(storage: str, cwd: Path, on_event: OnEvent, *, must_exist: bool = False) -> Repository:
+    """The repository for a command that measures; the user hears of a locked database and of risky file systems.
+
+    Raises:
+        StoreError: The database cannot be used, or is missing where it must exist.
+    """
     url = resolve_url(storage, cwd)
     file_system = network_file_system(url)
     if file_system is not None:

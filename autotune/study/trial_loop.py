@@ -30,6 +30,7 @@ from autotune.study.budget import Budget
 from autotune.study.correction import Correction
 from autotune.study.jobs import Jobs
 from autotune.study.progress import ProgressTeller
+from autotune.study.repeats import Repeats
 from autotune.study.stop import StopRequest, wait_for
 from autotune.units import format_minutes, format_seconds
 from autotune.verdict.format_parity import references_of
@@ -38,8 +39,9 @@ RENEW_EVERY_S = 30.0
 STEPS_OF_RUN = 24
 """Usual steps of a run of long steps: a warm-up and a window of a dozen steps."""
 MAX_REPEATS = 3
-"""Most runs that a search throws away because the device was disturbed: a permanently disturbed device must be measured
-as it is."""
+"""Most trials that a search throws away because the device was disturbed."""
+MAX_FINAL_REPEATS = 4
+"""Most finals that a search throws away because others disturbed the device or kept the cores busy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +76,8 @@ class TrialLoop:
         """Lets trials start without the probe's outputs, when the baseline fails; whether that makes a difference."""
         self._quiet, self._correct = quiet, correct
         self._progress = ProgressTeller(on_event)
-        self._num_repeats = 0
+        self._repeats = Repeats(MAX_REPEATS, lambda found: found.device_disturbances)
+        self._final_repeats = Repeats(MAX_FINAL_REPEATS, lambda found: found.disturbances_by_others)
         self._gain_ratio_per_minute: float | None = None
         """Expected gain of a minute when the latest trial began, as a share of the best rate; None when unknown."""
         self._references: dict[str, LossReference] = {}
@@ -174,14 +177,11 @@ class TrialLoop:
         return replace(second, notes=(*second.notes, note))
 
     def _undisturbed(self, job: TrialJob, *, is_final: bool) -> TrialResult:
-        """Runs the script on a quiet machine, and once more when the device was disturbed during the run."""
-        result = self._run(job, is_final=is_final)
-        disturbed = result.surroundings.device_disturbances if result.surroundings is not None else ()
-        if not disturbed or not self._may_repeat(result):
-            return result
-        self._num_repeats += 1
-        second = self._run(job, is_final=is_final)
-        return replace(second, notes=(*second.notes, f"A first run was thrown away: {' '.join(disturbed)}"))
+        """Runs the script on a quiet machine, and once more when others disturbed the run."""
+        repeats = self._final_repeats if is_final else self._repeats
+        return repeats.undisturbed(
+            lambda: self._run(job, is_final=is_final), lambda first: self._may_repeat(first, is_final=is_final)
+        )
 
     def compute_rate(self, settings: Settings, factor: int) -> float | None:
         """Compute-only samples per second with a batch `factor` times as large; None when no rate was measured."""
@@ -222,10 +222,10 @@ class TrialLoop:
         self._renew()
         self._progress.look(run)
 
-    def _may_repeat(self, result: TrialResult) -> bool:
-        """Whether a disturbed run may be repeated: only a limited number of times, and not at the finals' cost."""
-        has_time = self._budget.left_s > self._budget.reserve_s + result.wall_s
-        return result.outcome is Outcome.OK and self._num_repeats < MAX_REPEATS and has_time and not self._stop.level
+    def _may_repeat(self, result: TrialResult, *, is_final: bool) -> bool:
+        """Whether the time suffices for another run: trials leave the finals their time, finals keep the limit."""
+        kept_s = 0.0 if is_final else self._budget.reserve_s
+        return self._budget.left_s > kept_s + result.wall_s and not self._stop.level
 
     def _has_learned_its_end(self, result: TrialResult) -> bool:
         """Learns the script's end from a run; true when a second run can make use of this.

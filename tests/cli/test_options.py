@@ -51,6 +51,7 @@ SURFACE = {
     },
     "resume": {"--storage", "--unprotected", "--json", "--jsonl", "-q", "--quiet"},
     "best": {"--storage", "--json"},
+    "verify": {"--pairs", "--seconds", "--storage", "--unprotected", "--json", "-q", "--quiet"},
     "export": {"--to", "--out", "--force", "--storage"},
     "run": {"-m", "--module", "--nproc-per-node", "--config", "--share", "--device"},
     "pack": {"--to", "--out", "--processes", "--samples-per-part", "--check", "--json", "-q", "--quiet"},

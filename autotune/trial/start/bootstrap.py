@@ -14,6 +14,7 @@ from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.sandbox import redirect
 from autotune.sandbox.redirection import folder_renames
+from autotune.trial.counted_run import CountedRun
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.probe.probe_session import ProbeSession
 from autotune.trial.run_session import RunSession
@@ -42,9 +43,13 @@ def install(ready_at: float | None = None) -> None:
     job = decode(TrialJob, paths.job.read_text())
     started_at = float(os.environ.get(STARTED_AT, attached_at))
     torch.manual_seed(job.request.seed)  # Other generators were seeded earlier: the script may have seeded them since.
-    session: ProbeSession | MeasuredSession | PreparedSession
+    session: ProbeSession | MeasuredSession | PreparedSession | CountedRun
+    ready_at = attached_at if ready_at is None else ready_at
+    times = PartTimes(asked_at=started_at, ready_at=ready_at, attached_at=attached_at)
     address = os.environ.pop(PRELUDE_ADDRESS, None)
-    if job.mode is not Mode.TRIAL:
+    if job.mode is Mode.RUN:
+        session = CountedRun(job, paths, times)
+    elif job.mode is not Mode.TRIAL:
         session = ProbeSession(job, paths, started_at)
     else:
         prelude = Prelude()
@@ -52,8 +57,6 @@ def install(ready_at: float | None = None) -> None:
         if address is not None:
             session = PreparedSession(job, prelude, address)
         else:
-            ready_at = attached_at if ready_at is None else ready_at
-            times = PartTimes(asked_at=started_at, ready_at=ready_at, attached_at=attached_at)
             session = first_session(job, paths, times, prelude)
     session.install()
     active_session.session = session

@@ -153,7 +153,21 @@ class Ground:
         }
         return self._job(script, arguments, limit_s, **values)
 
-    def _job(self, script: Path, arguments: tuple[str, ...], limit_s: float, **values: Any) -> Run:
+    def counted(self, script: Path, facts: ScriptFacts, *arguments: str, window_s: float, **changes: Any) -> Run:
+        """Real training in a trial's folder, counted for a window."""
+        script_settings = script_settings_of(facts)
+        values = {
+            "mode": Mode.RUN,
+            "settings": replace(script_settings, **changes),
+            "script_settings": script_settings,
+            "facts": facts,
+            "window": WindowRule(half_width_ratio=0.05, min_window_s=0.0, max_window_s=window_s),
+        }
+        return self._job(script, arguments, 60.0, has_folder=True, **values)
+
+    def _job(
+        self, script: Path, arguments: tuple[str, ...], limit_s: float, *, has_folder: bool = False, **values: Any
+    ) -> Run:
         job = job_of(
             **{
                 "command": (sys.executable, str(script), *arguments),
@@ -166,7 +180,7 @@ class Ground:
             }
         )
         plain_job = json.dumps(to_plain(job))
-        if job.mode is Mode.RUN:
+        if job.mode is Mode.RUN and not has_folder:
             return self._run(script, arguments, {"AUTOTUNE_JOB": plain_job}, limit_s)
         paths = TrialPaths(self.folder / "trials" / uuid.uuid4().hex[:8])
         paths.results.mkdir(parents=True)
@@ -176,7 +190,7 @@ class Ground:
         reports = [json.loads(path.read_text()) for path in sorted(paths.results.glob("rank-*.json"))]
         ranks = tuple(from_plain(RankResult, report) for report in reports)
         verdict = None
-        if job.mode is Mode.TRIAL:
+        if job.mode in (Mode.TRIAL, Mode.RUN):
             signum = -run.code if run.code < 0 and not run.is_timed_out else None
             ending = Ending(exit_code=run.code, signal=signum, is_total_overrun=run.is_timed_out, wall_s=run.wall_s)
             verdict = judge(job, ending, ranks)
