@@ -22,6 +22,8 @@ from autotune.study_file.command import as_typed
 
 NO_GAIN = 7
 """With --require-gain only; a search without a gain is no failure otherwise."""
+UNCERTAIN = 8
+"""With --require-gain only: the finals and the trials contradict each other."""
 
 
 def finish(
@@ -50,6 +52,9 @@ def finish(
     if spec.require_gain and result.status in (Status.NO_GAIN, Status.TOO_SHORT):
         streams.say("autotune: --require-gain was asked for, and there is no gain beyond the noise.")
         return NO_GAIN
+    if spec.require_gain and result.status is Status.IMPROVED and result.doubt:
+        streams.say("autotune: --require-gain was asked for, and the gain is in doubt.")
+        return UNCERTAIN
     return result.status.exit_code
 
 

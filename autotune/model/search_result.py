@@ -147,6 +147,20 @@ class Contribution:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Steadiness:
+    """How much the rounds of a finalist differ."""
+
+    trial: int
+    num_rounds: int
+    spread: float
+    """Standard deviation of the logarithm of the rates: 0.02 is 2 %."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return {"trial": self.trial, "num_rounds": self.num_rounds, "spread": self.spread}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
     """Settings left out of a study because trials failed with them."""
 
@@ -212,6 +226,12 @@ class SearchResult:
     """User files changed or removed by the script in spite of the protection."""
     memory: MemoryShare | None = None
     """Device memory needed by the best settings for their full rate; None on a CPU and without finals."""
+    doubt: str = ""
+    """Why the gain is in doubt, as sentences; empty without a doubt."""
+    beside_load: str = ""
+    """The load of other programs beside the compared runs, in words; empty for quiet runs."""
+    finalists: tuple[Steadiness, ...] = ()
+    """How much the rounds of each finalist differ, the baseline included; empty without finals."""
     verifications: tuple[Verification, ...] = ()
     """Later comparisons of the script with the best settings, by real runs, the newest last."""
 
@@ -244,6 +264,9 @@ class SearchResult:
             "protection": self.protection or None,
             "escaped": list(self.escaped),
             "memory": self.memory.document() if self.memory else None,
+            "doubt": self.doubt or None,
+            "beside_load": self.beside_load or None,
+            "finalists": [finalist.document() for finalist in self.finalists],
             "verifications": [verification.document() for verification in self.verifications],
         }
 
@@ -289,5 +312,8 @@ class SearchResult:
             protection=Protection(document["protection"]).value if document.get("protection") else "",
             escaped=tuple(document.get("escaped", ())),
             memory=MemoryShare.from_document(document["memory"]) if document.get("memory") else None,
+            doubt=document.get("doubt") or "",
+            beside_load=document.get("beside_load") or "",
+            finalists=tuple(Steadiness(**values) for values in document.get("finalists", ())),
             verifications=tuple(map(Verification.from_document, document.get("verifications", ()))),
         )

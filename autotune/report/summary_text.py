@@ -54,12 +54,14 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
         commands: Commands for the next steps.
     """
     page = _Page()
+    page.paragraph([clean(result.doubt)] if result.doubt else [], style="yellow", indent="")
     page.paragraph([headline(result)], style="bold", indent="")
     page.paragraph(list(_contenders(result)))
     page.paragraph(_changes(result))
     page.paragraph(worth_lines(result))
     page.paragraph(list(_explanation(result)))
     page.paragraph(list(memory_lines(result)))
+    page.paragraph(_steadiness(result))
     page.paragraph(latest_lines(result))
     page.paragraph([*_counts(result), *_protection(result)])
     page.paragraph([f"{clean(words)}" for words in left_out_words(result.left_out)], style="yellow")
@@ -78,7 +80,8 @@ def headline(result: SearchResult) -> str:
     """The answer in one sentence."""
     unit = result.samples_unit
     if result.status is Status.IMPROVED and result.speedup is not None:
-        return f"These settings train {ratio_text(result.speedup)} as many {unit} per second as yours."
+        beside = f", measured beside other load: {clean(result.beside_load)}" if result.beside_load else ""
+        return f"These settings train {ratio_text(result.speedup)} as many {unit} per second as yours{beside}."
     if result.status is Status.BASELINE_INFEASIBLE:
         return "Your own settings need more memory than the cap; these are the fastest that were found under it."
     if result.status is Status.ALL_FAILED and result.trials.complete:
@@ -203,6 +206,13 @@ def memory_lines(result: SearchResult) -> Iterator[str]:
     if memory.reason:
         yield memory.reason
     yield f"autotune run --share then reserves {format_bytes(memory.reserved_bytes)} and leaves the rest to others."
+
+
+def _steadiness(result: SearchResult) -> list[str]:
+    """How much the rounds of every finalist differ, in one line."""
+    own = result.baseline.trial if result.baseline is not None else None
+    named = [f"{'yours' if one.trial == own else f'trial {one.trial}'} by {one.spread:.1%}" for one in result.finalists]
+    return [f"Between rounds of the finals the rates differ: {', '.join(named)}."] if named else []
 
 
 def _waiting(result: SearchResult) -> str:

@@ -57,6 +57,8 @@ def _plain_result(result: TrialResult) -> dict[str, Any]:
         "lacks_host_memory": result.lacks_host_memory,
         "missed": list(result.missed),
         "is_inconclusive": result.is_inconclusive,
+        "is_beside_load": result.surroundings is not None and result.surroundings.is_beside_load,
+        "is_disturbed": result.surroundings is not None and bool(result.surroundings.disturbances),
     }
     if measurement is not None:
         half_width = (measurement.high - measurement.low) / 2
@@ -88,6 +90,8 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial | None:
         half_width_ratio=plain.get("half_width_ratio"),
         is_near_cap=plain.get("is_near_cap", False),
         lacks_host_memory=plain.get("lacks_host_memory", False),
+        is_beside_load=plain.get("is_beside_load", False),
+        is_disturbed=plain.get("is_disturbed", False),
         reason=str(trial.user_attrs.get("reason", "")),
         missed=tuple(plain.get("missed", ())),
         is_inconclusive=plain.get("is_inconclusive", False),

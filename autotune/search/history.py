@@ -39,6 +39,10 @@ class FinishedTrial:
     """True when the allocator thrashed at the cap."""
     lacks_host_memory: bool = False
     """True when host memory, not device memory, was too small."""
+    is_beside_load: bool = False
+    """True when other programs kept cores busy during the trial."""
+    is_disturbed: bool = False
+    """True when anything beside the settings may have changed the rate."""
     reason: str = ""
     """Reason for the ending, as one sentence, with the place in the code if known."""
     missed: tuple[str, ...] = ()

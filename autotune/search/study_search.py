@@ -12,6 +12,7 @@ from optuna.storages import BaseStorage
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.after_plan import AfterPlan
+from autotune.search.beside_load import with_alternative, without_changes_for_load
 from autotune.search.blame import FailingCombination, Investigation, investigate, without
 from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
@@ -241,6 +242,7 @@ class Search:
         simple = simplest(found[0], history, noise_ratio=noise_ratio) if found else None
         usual = next((trial for trial in history.feasible if trial.stage == USUAL_STAGE), None)
         ordered = dict.fromkeys(trial for trial in (*found[:1], simple, usual, *found[1:]) if trial is not None)
+        ordered = dict.fromkeys(with_alternative(list(ordered), history))
         # Anyone may have written into Optuna's tables: only settings in the space are run.
         return tuple(
             trial
@@ -323,8 +325,10 @@ class Search:
         return SearchExhausted(reason=reason) if reason is not None else None
 
     def _last(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | None:
-        """The next trial before the finals: the winner without a change of no use."""
-        candidate = without_useless_changes(self._with_running(snapshot), self._space, self._limits)
+        """The next trial before the finals: the winner without changes of no use."""
+        history = self._with_running(snapshot)
+        candidate = without_changes_for_load(history, self._space)
+        candidate = candidate or without_useless_changes(history, self._space, self._limits)
         return candidate if candidate is not None and prices.affords(candidate.settings) else None
 
     def _num_left(self, snapshot: StudySnapshot) -> int:

@@ -12,6 +12,7 @@ from autotune.settings.registry import (
     INERT_WITHOUT_WORKERS,
     LOADER_FIELDS,
     SETTINGS,
+    changes_for_load,
     own_lines,
     variables_of,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Setting",
     "Settings",
     "Value",
+    "changes_for_load",
     "own_lines",
     "text_of",
     "variables_of",

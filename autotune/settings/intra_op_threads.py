@@ -53,6 +53,7 @@ SETTING = Setting(
     own=lambda facts: int(facts.intra_op_threads),
     refused=_refused,
     is_tried=_is_tried,
+    helps_beside_load=lambda value, own: value < own,
     features=Features(compute=_features, loader=_features),
     environment=_environment,
     write=_write,

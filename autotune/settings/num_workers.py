@@ -68,6 +68,7 @@ SETTING = Setting(
     effect=Effect.LOADER,
     memory=Memory.MORE,
     is_memory_of_host=True,
+    helps_beside_load=lambda value, own: value < own,
     features=Features(loader=lambda own: (math.log2(1 + own.num_workers), 1.0 * (own.num_workers == 0))),
     arguments=Arguments(
         numbers=("num_workers", "workers", "n_workers", "nworkers", "loader_workers", "dataloader_num_workers"),

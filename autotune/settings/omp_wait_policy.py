@@ -58,6 +58,7 @@ SETTING = Setting(
     domain=tuple(member.value for member in OmpWaitPolicy),
     own=lambda facts: str(facts.omp_wait_policy),
     pointless=_pointless,
+    helps_beside_load=lambda value, own: value is not own and value is OmpWaitPolicy.PASSIVE,
     features=Features(compute=_features, loader=_features),
     environment=_environment,
     is_set_before_start=True,

@@ -72,6 +72,12 @@ def variables_of(settings: Settings, base: Mapping[str, str], own: Settings | No
     return variables
 
 
+def changes_for_load(settings: Settings, own: Settings) -> tuple[str, ...]:
+    """Names of the settings that may be faster than the script's own values only beside the load of others."""
+    changed = settings.differences(own)
+    return tuple(each.name for each in SETTINGS if each.name in changed and each.helps_beside_load(*changed[each.name]))
+
+
 def own_lines(names: Iterable[str], config: str) -> tuple[str, ...]:
     """Lines for a script that applies settings itself, in order.
 

@@ -175,6 +175,8 @@ class Setting(NamedTuple):
     """Another value in force is another training."""
     is_capped: bool = False
     """The value in force is the smaller of the setting's and the memory cap's."""
+    helps_beside_load: Callable[[Any, Any], bool] = lambda value, own: False
+    """Whether a value may be faster than the script's own value only while other programs keep cores busy."""
     features: Features = Features()
 
     # How it reaches a script

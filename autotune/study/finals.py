@@ -17,11 +17,13 @@ from autotune.measure.paired import Comparison, Final, choose_winner, compare, e
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, OnEvent
 from autotune.model.outcome import Outcome
 from autotune.model.result import StartKind, TrialResult
+from autotune.model.search_result import Steadiness
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
 from autotune.search.prices import A_MINUTE_S
-from autotune.settings import Precision, Settings
+from autotune.settings import Precision, Settings, changes_for_load
 from autotune.store.repository import Repository
+from autotune.study import final_doubts
 from autotune.study.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
 from autotune.study.stop import StopRequest
 from autotune.units import format_seconds
@@ -39,6 +41,8 @@ CONFIDENCE = 0.95
 """Confidence of the interval of a published rate."""
 WORTH_A_ROUND = 0.01
 """Expected gain, or narrowing of an interval in a minute, from which further rounds are worth their time."""
+DOUBT_FACTOR = 2
+"""Most rounds of doubtful finals, as a multiple of the planned rounds."""
 WIDE = 0.05
 """Half the width of an interval from which further rounds are considered."""
 WIDE_SHARE = 0.1
@@ -57,6 +61,12 @@ class FinalsResult:
     records: tuple[FinalRecord, ...]
     is_compared: bool = True
     """True when the rounds were enough to compare the contenders, or nothing had to be compared."""
+    doubt: str = ""
+    """Why the gain is in doubt, as sentences: trials of the same settings speak against it. Empty without a doubt."""
+    beside_load: str = ""
+    """The load beside the compared runs, in words; empty for quiet runs."""
+    told: tuple[str, ...] = ()
+    """Sentences on disturbed rounds, and on settings not published because they may help only beside other load."""
     shortened: str = ""
     """How the finals were cut short for want of time, as a sentence or two; empty when the finals are complete."""
 
@@ -111,9 +121,10 @@ class Finals:
         for round_index in range(MAX_ROUNDS):
             if round_index >= num_rounds and is_look(round_index):
                 in_doubt = self._in_doubt(running, baseline)
-                if not self._needs_more(in_doubt, baseline):
+                is_again = round_index < DOUBT_FACTOR * num_rounds and self._is_doubtful(running, baseline)
+                if not is_again and not self._needs_more(in_doubt, baseline):
                     break
-                running = in_doubt
+                running = running if is_again else in_doubt
             able = self._able(running, baseline)
             running = self._affordable(able, baseline, num_rounds - round_index)
             num_late += len(able) - len(running)
@@ -253,7 +264,7 @@ class Finals:
     def _in_doubt(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
         """The contenders for further rounds: all but those slower than another beyond doubt, and the baseline."""
         records = self._records(running)
-        finals, calm = _as_finals(records), running.keys() - _thrashing(records)
+        finals, calm = self._finals(running, baseline), running.keys() - _thrashing(records)
         means = {number: self._latest_rate(running[number]) for number in calm or running}
         leader = max(means, key=lambda number: means[number])
         against = {number: self._compare(finals, leader, number) for number in running if number != leader}
@@ -271,7 +282,7 @@ class Finals:
             return False
         if not self._budget.affords_rounds(1, contenders):
             return False
-        finals, own = _as_finals(self._records(contenders)), baseline.number
+        finals, own = self._finals(contenders, baseline), baseline.number
         ratios = {number: self._compare(finals, number, own) for number in contenders if number != own}
         known = {number: comparison for number, comparison in ratios.items() if comparison is not None}
         gains = [number for number, comparison in known.items() if comparison.is_gain]
@@ -302,7 +313,7 @@ class Finals:
 
     def _result(self, contenders: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> FinalsResult | None:
         records = self._records(contenders)
-        finals = _as_finals(records)
+        finals = self._finals(contenders, baseline) if fits_all(records, baseline) else _as_finals(records)
         if not any(final.feasible for final in finals):
             return None
         numbers = {final.candidate for final in finals}
@@ -321,7 +332,78 @@ class Finals:
         if number not in comparisons and fits(records, against):
             number = against  # The script's own settings failed in a round: the gain over the script is unknown.
         comparison = comparisons.get(number) if number != against else None
-        return FinalsResult(winner=contenders[number], baseline=baseline, comparison=comparison, records=records)
+        winner, told = contenders[number], [final_doubts.disturbed_words(records)]
+        told += self._taken_back(contenders, contenders[against], records)
+        is_gain = comparison is not None and comparison.is_gain
+        return FinalsResult(
+            winner=winner,
+            baseline=baseline,
+            comparison=comparison,
+            records=records,
+            doubt=self._contradiction(comparison, winner, contenders[against], records),
+            beside_load=final_doubts.load_words(records, {number, against}) if is_gain else "",
+            told=tuple(filter(None, told)),
+        )
+
+    def _finals(self, contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None) -> list[Final]:
+        """The runs that count; suspects of gains from other load count in quiet rounds alone."""
+        records = self._records(dict(contenders))
+        if baseline is None:
+            return _as_finals(records)
+        suspected = final_doubts.suspects(contenders, baseline.settings)
+        return _as_finals(final_doubts.without_loaded(records, suspected, baseline.number))
+
+    def _is_doubtful(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> bool:
+        """Whether further rounds may settle a doubt: a ratio unlike the trials', or too few quiet rounds."""
+        if baseline is None or not baseline.is_feasible or not self._budget.affords_rounds(1, running):
+            return False
+        result = self._result(running, baseline)
+        return result is not None and bool(result.doubt or self._waiting_for_quiet(running, baseline))
+
+    def _waiting_for_quiet(
+        self, contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial
+    ) -> tuple[FinishedTrial, ...]:
+        """Suspects with too few quiet rounds that look faster than the script's own settings, the fastest first."""
+        records = self._records(dict(contenders))
+        finals = _as_finals(records)
+        quiet = self._finals(contenders, baseline)
+        found = {}
+        for number in final_doubts.suspects(contenders, baseline.settings):
+            beside = self._compare(finals, number, baseline.number)
+            if beside is not None and beside.ratio > 1 and self._compare(quiet, number, baseline.number) is None:
+                found[number] = beside.ratio
+        return tuple(contenders[number] for number in sorted(found, key=lambda number: -found[number]))
+
+    def _taken_back(
+        self,
+        contenders: Mapping[int, FinishedTrial],
+        baseline: FinishedTrial,
+        records: Sequence[FinalRecord],
+    ) -> list[str]:
+        """Sentences on settings that were faster beside other load, and are not published."""
+        sentences = []
+        for trial in self._waiting_for_quiet(contenders, baseline):
+            beside = self._compare(_as_finals(records), trial.number, baseline.number)
+            changes = ", ".join(changes_for_load(trial.settings, baseline.settings))
+            if beside is not None:
+                sentences.append(
+                    f"Trial {trial.number} was {beside.ratio:.2f}x as fast as yours beside the load of others. Its "
+                    f"{changes} may help only there, and no quiet moment came to compare: it is not published."
+                )
+        return sentences
+
+    @staticmethod
+    def _contradiction(
+        comparison: Comparison | None, winner: FinishedTrial, baseline: FinishedTrial, records: Sequence[FinalRecord]
+    ) -> str:
+        if comparison is None or not comparison.is_gain:
+            return ""
+        return final_doubts.contradiction(comparison, winner, baseline, records)
+
+
+def fits_all(records: Sequence[FinalRecord], baseline: FinishedTrial | None) -> bool:
+    """Whether the script's own settings can be compared with: every final of theirs was feasible."""
+    return baseline is not None and fits(records, baseline.number)
 
 
 def is_look(num_rounds: int) -> bool:
@@ -423,6 +505,19 @@ def own_spread(records: Sequence[FinalRecord], number: int) -> float:
             rates[record.number] = math.log(record.result.measurement.samples_per_second)
     own = [rates[number] - fmean(rates.values()) for rates in rounds.values() if number in rates]
     return stdev(own) if len(own) > 1 else 0.0
+
+
+def steadiness_of(records: Sequence[FinalRecord]) -> tuple[Steadiness, ...]:
+    """How much the rounds of each finalist differ, by number; only finalists with two rounds or more."""
+    rates: dict[int, list[float]] = {}
+    for record in records:
+        if record.result.measurement is not None:
+            rates.setdefault(record.number, []).append(math.log(record.result.measurement.samples_per_second))
+    return tuple(
+        Steadiness(trial=number, num_rounds=len(logs), spread=stdev(logs))
+        for number, logs in sorted(rates.items())
+        if len(logs) > 1
+    )
 
 
 def num_rivals(trials: Sequence[FinishedTrial], history: History) -> int:

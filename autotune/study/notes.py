@@ -65,6 +65,7 @@ def notes_of(
         *_on_files(escaped),
         *_on_trackers(imports),
         *_on_trials(status, history.best, trials, has_choice=has_choice),
+        *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
     )

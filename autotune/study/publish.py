@@ -26,7 +26,7 @@ from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
-from autotune.study.finals import FinalsResult, fits, published_rate
+from autotune.study.finals import FinalsResult, fits, published_rate, steadiness_of
 from autotune.study.larger_batches import BatchGain
 from autotune.study.left_out import left_out_of
 from autotune.study.notes import notes_of, notes_on_search
@@ -141,6 +141,9 @@ def make_result(
         left_out=left_out_of(study, (trial.ending for trial in trials)),
         protection=weakest(results),
         escaped=tuple(escaped),
+        doubt=finals.doubt if finals is not None else "",
+        beside_load=finals.beside_load if finals is not None else "",
+        finalists=steadiness_of(records),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.emit.tuned_config import config_text, read_config
 from autotune.model.outcome import Outcome
-from autotune.model.search_result import Status
+from autotune.model.search_result import Status, Steadiness
 from autotune.spec import DEFAULT_STORAGE
 from autotune.store.records import Owner
 from autotune.store.repository import Repository
@@ -66,6 +66,29 @@ def test_a_resume_keeps_what_the_search_required(cli, tuner, stored):
     stored(require_gain=True)
     tuner.result = search_result(status=Status.NO_GAIN, best=BASELINE, speedup=None)
     assert cli("resume", "train")[0] == 7
+
+
+def test_a_gain_in_doubt_is_said_first_and_uncertain_where_a_gain_was_required(cli, tuner, stored):
+    stored(require_gain=True)
+    tuner.result = search_result(doubt="In doubt: the finals say 7.15x, and single trials said 1.38x.")
+    code, out, _ = cli("resume", "train")
+    assert code == 8
+    assert out.startswith("In doubt: the finals say 7.15x")
+    stored("other")
+    assert cli("resume", "other")[0] == 0
+
+
+def test_a_gain_beside_load_names_the_load_and_the_spread_of_the_rounds(cli, tuner, stored):
+    stored()
+    steadiness = (Steadiness(trial=0, num_rounds=3, spread=0.012), Steadiness(trial=19, num_rounds=3, spread=0.2))
+    load = "others kept up to 1.0 of 2 cores busy in 6 of 6 runs"
+    tuner.result = search_result(beside_load=load, finalists=steadiness)
+    _, out, _ = cli("resume", "train")
+    assert f"as yours, measured beside other load: {load}.\n" in out
+    assert "Between rounds of the finals the rates differ: yours by 1.2%, trial 19 by 20.0%." in out
+    _, document, _ = cli("resume", "train", "--json", "--quiet")
+    assert json.loads(document)["finalists"][1] == {"trial": 19, "num_rounds": 3, "spread": 0.2}
+    assert json.loads(document)["beside_load"] == load
 
 
 def test_a_resume_in_another_folder_says_where_the_script_is(cli, tuner, stored, folder, tmp_path_factory, monkeypatch):

@@ -444,3 +444,25 @@ def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(tmp_pat
     assert calls == ["run", "afresh", "run"]
     (record,) = bench.repository.trials("train")
     assert record.result.outcome is Outcome.OK
+
+
+def test_a_final_beside_a_neighbour_is_run_again_and_a_trial_is_not(bench):
+    """Trials only choose the finalists, and a second run of each would cost half of the search."""
+    one = bench(max_trials=1)
+    loop = one.loop()
+    busy = [Surroundings(window_s=1.0, usable_cpus=2.0, foreign_cpus=1.0)] * 2
+
+    class Neighbour(FunctionRunner):
+        def start(self, job):
+            run = super().start(job)
+            found = busy.pop() if busy else Surroundings(window_s=1.0, usable_cpus=2.0, foreign_cpus=0.0)
+            result = replace(run.result(), surroundings=found)
+            run.result = lambda: result
+            return run
+
+    loop._runner = Neighbour(one.measure, FACTS)
+    loop.run()
+    assert one.repository.trials("train")[0].result.surroundings.is_beside_load
+    final = loop.measure(one.search.baseline.settings, is_final=True)
+    assert not final.surroundings.is_beside_load
+    assert "Others kept 1.0 of 2 cores busy." in final.notes[-1]

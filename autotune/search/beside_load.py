@@ -1,0 +1,53 @@
+"""Tries the fastest settings without their changes for loaded machines, in searches beside other load. Pure.
+
+Beside a program on one of two cores, one thread instead of two trained 3.2 times as fast as the script itself; on a
+quiet machine, one thread trained two thirds as fast. Passive waiting and fewer workers mislead in the same way.
+"""
+
+from __future__ import annotations
+
+from autotune.search.blame import changes_of, with_changes
+from autotune.search.history import FinishedTrial, History
+from autotune.search.plan_state import Candidate
+from autotune.settings import changes_for_load
+from autotune.space.search_space import SearchSpace
+
+STAGE = "beside load"
+"""Stage of trials without changes for loaded machines."""
+
+
+def is_suspect(trial: FinishedTrial, history: History) -> bool:
+    """Whether a trial has changes for loaded machines, and the trial or the baseline ran beside load."""
+    baseline = history.baseline
+    was_loaded = trial.is_beside_load or (baseline is not None and baseline.is_beside_load)
+    return was_loaded and bool(changes_for_load(trial.settings, history.script_settings))
+
+
+def without_changes_for_load(history: History, space: SearchSpace) -> Candidate | None:
+    """The next trial: the fastest settings without changes for loaded machines; None if tried before, or unchanged."""
+    own = history.script_settings
+    leader = history.best
+    if leader is None or not is_suspect(leader, history):
+        return None
+    suspected = changes_for_load(leader.settings, own)
+    kept = {name: value for name, value in changes_of(leader.settings, own).items() if name not in suspected}
+    settings = with_changes(kept, own, device_is_cpu=space.device_is_cpu)
+    if settings == own or settings in history or space.why_not(settings) is not None:
+        return None
+    return Candidate(settings=settings, stage=STAGE)
+
+
+def with_alternative(ordered: list[FinishedTrial], history: History) -> list[FinishedTrial]:
+    """The finalists; behind a suspect leader, the fastest trial above suspicion takes the second place.
+
+    Args:
+        ordered: Possible winners, the fastest first.
+        history: Finished trials.
+    """
+    if not ordered or not is_suspect(ordered[0], history):
+        return ordered
+    calm = [trial for trial in history.feasible if not is_suspect(trial, history)]
+    found = next((trial for trial in calm if trial.settings != history.script_settings), None)
+    if found is None:
+        return ordered
+    return [ordered[0], found, *(trial for trial in ordered[1:] if trial.number != found.number)]

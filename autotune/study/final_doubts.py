@@ -1,0 +1,101 @@
+"""Reasons to doubt the finals: load by other programs, and single trials with a different ratio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from autotune.measure.pair_interval import TYPICAL_RUN_SPREAD
+from autotune.measure.paired import Comparison
+from autotune.model.trial_records import FinalRecord
+from autotune.search.history import FinishedTrial
+from autotune.settings import Settings, changes_for_load
+
+NORMAL_95 = 1.96
+"""Half of a 95 % interval in standard deviations."""
+
+
+def suspects(contenders: Mapping[int, FinishedTrial], own: Settings) -> frozenset[int]:
+    """Numbers of the contenders with changes for loaded machines, such as fewer threads.
+
+    Args:
+        contenders: Contenders by number.
+        own: The script's own settings.
+    """
+    return frozenset(number for number, trial in contenders.items() if changes_for_load(trial.settings, own))
+
+
+def is_loaded(record: FinalRecord) -> bool:
+    """Whether other programs kept cores busy during a run."""
+    found = record.result.surroundings
+    return found is not None and found.is_beside_load
+
+
+def without_loaded(
+    records: Sequence[FinalRecord], suspected: Collection[int], baseline: int | None
+) -> tuple[FinalRecord, ...]:
+    """All runs without the suspects' loaded rounds; a round is loaded by the suspect's or the baseline's run."""
+    loaded = {record.round for record in records if record.number == baseline and is_loaded(record)}
+    return tuple(
+        record
+        for record in records
+        if record.number not in suspected or not (is_loaded(record) or record.round in loaded)
+    )
+
+
+def load_words(records: Sequence[FinalRecord], numbers: Collection[int]) -> str:
+    """The load beside the runs of some contenders, in words; empty for quiet runs."""
+    runs = [record for record in records if record.number in numbers and record.result.measurement is not None]
+    loaded = [record for record in runs if is_loaded(record)]
+    if not loaded:
+        return ""
+    seen = [record.result.surroundings for record in loaded]
+    most = max((found.foreign_cpus or 0.0, found.usable_cpus) for found in seen if found is not None)
+    return f"others kept up to {most[0]:.1f} of {most[1]:g} cores busy in {len(loaded)} of {len(runs)} runs"
+
+
+def disturbed_words(records: Sequence[FinalRecord]) -> str:
+    """A sentence on the rounds still disturbed after repeats; empty without a disturbed round."""
+    sentences: dict[int, str] = {}
+    for record in records:
+        found = record.result.surroundings
+        if found is not None and found.disturbances_by_others:
+            sentences.setdefault(record.round, found.disturbances_by_others[0])
+    if not sentences:
+        return ""
+    num_rounds = len({record.round for record in records})
+    first = next(iter(sentences.values()))
+    return f"{len(sentences)} of {num_rounds} rounds of the finals were disturbed, for instance: {first}"
+
+
+def contradiction(
+    gain: Comparison, winner: FinishedTrial, baseline: FinishedTrial, records: Sequence[FinalRecord]
+) -> str:
+    """The reason to doubt a gain, by single trials of the same settings; empty where trials and finals agree.
+
+    Disturbed trials do not count against quiet finals.
+
+    Args:
+        gain: Winner against baseline in the finals.
+        winner: The trial of the winner's settings.
+        baseline: The trial of the script's own settings.
+        records: The finals.
+    """
+    rates = (winner.samples_per_second, baseline.samples_per_second)
+    if rates[0] is None or rates[1] is None:
+        return ""
+    numbers = {winner.number, baseline.number}
+    surroundings = [record.result.surroundings for record in records if record.number in numbers]
+    were_finals_quiet = not any(found is not None and found.disturbances_by_others for found in surroundings)
+    if were_finals_quiet and (winner.is_disturbed or baseline.is_disturbed):
+        return ""
+    ratio = rates[0] / rates[1]
+    halves = (winner.half_width_ratio or 0.0, baseline.half_width_ratio or 0.0)
+    half = math.hypot(NORMAL_95 * math.sqrt(2) * TYPICAL_RUN_SPREAD, *halves)
+    low, high = ratio * math.exp(-half), ratio * math.exp(half)
+    if gain.low <= high and low <= gain.high:
+        return ""
+    return (
+        f"In doubt: the finals say {gain.ratio:.2f}x [{gain.low:.2f}, {gain.high:.2f}], and single trials of the same "
+        f"settings said {ratio:.2f}x [{low:.2f}, {high:.2f}]. On a quiet machine, autotune verify tells."
+    )
