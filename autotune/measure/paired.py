@@ -5,6 +5,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from autotune.measure.pair_interval import pair_half_width
 
@@ -93,18 +94,26 @@ def confidence_of(num_rounds: int, num_candidates: int, *, is_last: bool = False
 
 
 def compare(
-    finals: Sequence[Final], candidate: int, against: int, *, num_candidates: int = 1, is_last: bool = False
+    finals: Sequence[Final],
+    candidate: int,
+    against: int,
+    *,
+    num_candidates: int = 1,
+    is_last: bool = False,
+    confidence: float | None = None,
 ) -> Comparison:
     """How many times faster `candidate` is than `against`, by the mean of the log-ratios of common rounds.
 
     The interval knows more than the few ratios: `autotune.measure.pair_interval`.
 
     Args:
-        finals: Finals of any candidates. A round with a rate above 0 for both candidates makes a pair.
+        finals: Finals of any candidates. A round with a rate above 0 for both candidates makes a pair; the other
+            candidates tell the noise of the machine.
         candidate: Candidate in the numerator.
         against: Candidate in the denominator.
         num_candidates: Number of candidates, beside the baseline, of which any may be called faster.
         is_last: Whether the time ended the rounds, so that no further look can follow.
+        confidence: Two-sided confidence of a comparison that calls no candidate faster; None = that of `confidence_of`.
 
     Raises:
         ValueError: When the two share fewer than 2 rounds, or a candidate occurs twice in a round.
@@ -118,10 +127,13 @@ def compare(
             f"candidates {candidate} and {against} share {num} rounds; a comparison needs {MIN_COMMON_ROUNDS}"
         )
     mean = math.fsum(log_ratios) / num
+    others = {final.candidate for final in finals} - {candidate, against}
+    by_round = [_log_rate_by_round(finals, other) for other in sorted(others)]
     half_width = pair_half_width(
         [ours[number] for number in common],
         [theirs[number] for number in common],
-        confidence_of(num, num_candidates, is_last=is_last),
+        confidence or confidence_of(num, num_candidates, is_last=is_last),
+        [[row[number] for number in takewhile(row.__contains__, common)] for row in by_round],
     )
     return Comparison(
         ratio=math.exp(mean), low=math.exp(mean - half_width), high=math.exp(mean + half_width), num_rounds=num

@@ -3,7 +3,8 @@
     python -m tests.benchmarks.measure.finals [--finals 1000]
 
 A cell is the noise of one run (the standard deviation of its rate's logarithm) and a kind of disturbance: none, one run
-in ten loses 10 to 50 % of its rate, or whole rounds are 30 % faster or slower. About four minutes.
+in ten loses 10 to 50 % of its rate, whole rounds are 30 % faster or slower, or the baseline's runs are three times as
+noisy as the others'. Finals go on while the answer is open, or end after a number of rounds for want of time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from autotune.study.budget import MAX_ROUNDS, NUM_ROUNDS
 from autotune.study.finals import WORTH_A_ROUND, is_look
 
 NOISES = (0.005, 0.01, 0.03, 0.1, 0.3)
-KINDS = ("quiet", "disturbed runs", "drifting rounds")
-SHARE_DISTURBED, DRIFT = 0.1, 0.3
+KINDS = ("quiet", "disturbed runs", "drifting rounds", "uneven runs")
+SHARE_DISTURBED, DRIFT, UNEVEN = 0.1, 0.3, 3.0
 GAIN = 1.05
 CLEAR_GAIN = 1.5
 
@@ -30,8 +31,9 @@ def rounds(rng: random.Random, gains: Sequence[float], noise: float, kind: str, 
     for index in range(num):
         drift = rng.gauss(0.0, DRIFT) if kind == "drifting rounds" else 0.0
         for candidate, gain in enumerate((1.0, *gains)):
+            uneven = UNEVEN if kind == "uneven runs" and candidate == 0 else 1.0
             lost = rng.uniform(0.1, 0.7) if kind == "disturbed runs" and rng.random() < SHARE_DISTURBED else 0.0
-            rate = 100.0 * gain * math.exp(rng.gauss(0.0, noise) + drift - lost)
+            rate = 100.0 * gain * math.exp(rng.gauss(0.0, uneven * noise) + drift - lost)
             finals.append(
                 Final(candidate=candidate, round=index, samples_per_second=rate, peak_memory_bytes=1, feasible=True)
             )

@@ -37,3 +37,20 @@ def test_a_dozen_rounds_have_the_interval_of_their_own_spread():
 def test_rates_that_jump_from_round_to_round_widen_the_interval_of_their_ratio():
     steady = pair_half_width([0.0, 0.0], [0.3, 0.3], 0.98)
     assert pair_half_width([0.0, 0.5], [0.3, 0.8], 0.98) > 2 * steady
+
+
+def test_other_contenders_without_noise_narrow_the_interval_of_a_pair_in_drifting_rounds():
+    ours, theirs, others = [0.5, 0.1, 0.9], [0.1, -0.3, 0.5], [[0.2, -0.2, 0.6], [0.3, -0.1, 0.7]]
+    assert pair_half_width(ours, theirs, 0.99, others) < 0.5 * pair_half_width(ours, theirs, 0.99)
+
+
+def test_contenders_of_fewer_rounds_count_with_their_rounds():
+    ours, theirs = [0.5, 0.1, 0.9, 0.5], [0.1, -0.3, 0.5, 0.1]
+    alone = pair_half_width(ours, theirs, 0.99)
+    assert pair_half_width(ours, theirs, 0.99, [[0.2, -0.2]]) < alone
+    assert pair_half_width(ours, theirs, 0.99, [[0.2]]) == alone
+
+
+def test_an_erratic_contender_does_not_widen_the_interval_of_others():
+    steady = pair_half_width([0.30, 0.31, 0.30], [0.0, 0.01, 0.01], 0.99)
+    assert pair_half_width([0.30, 0.31, 0.30], [0.0, 0.01, 0.01], 0.99, [[0.9, -0.5, 0.3]]) == steady

@@ -303,3 +303,10 @@ def test_the_order_changes_with_the_round_and_with_the_seed():
 def test_every_candidate_comes_first_about_equally_often():
     firsts = [round_order([0, 1, 2], number, 5)[0] for number in range(300)]
     assert all(70 <= firsts.count(candidate) <= 130 for candidate in range(3))
+
+
+def test_clear_gains_of_noisy_rounds_are_found_with_the_noise_of_all_finalists():
+    rates = {0: [348.0, 475.0, 477.0], 1: [474.0, 635.0, 564.0], 9: [827.0, 827.0, 827.0], 17: [839.0, 825.0, 927.0]}
+    alone = {number: rates[number] for number in (0, 9)}
+    assert not compare(finals_of(alone), 9, 0, num_candidates=3).is_gain
+    assert compare(finals_of(rates), 9, 0, num_candidates=3, is_last=True).is_gain
