@@ -33,8 +33,8 @@ RUN python3 -m pip install --constraint image.txt '.[service,postgresql]'
 # Not root. The uid may already have a name in the base image; files that a search writes should be the caller's.
 ARG USER_UID=1000
 RUN useradd --non-unique --uid "${USER_UID}" --create-home autotune \
-    && mkdir -p /project/studies /state \
-    && chown -R "${USER_UID}" /project /state
+    && mkdir -p /project/studies /state /tokens \
+    && chown -R "${USER_UID}" /project /state /tokens
 USER autotune
 
 # The user's project goes to /project; the study database lies in studies/ under it and outlives the container.

@@ -10,7 +10,7 @@ import typer
 
 from autotune.cli.options import Storage
 from autotune.cli.place import storage_in_use, working_directory
-from autotune.cli.server_options import Projects, Slot, Unprotected
+from autotune.cli.server_options import Network, Projects, Slot, Unprotected, worker_words
 from autotune.errors import UsageError
 
 EXAMPLES = """\b
@@ -35,6 +35,10 @@ def serve(
         Path | None,
         typer.Option("--read-only-token-file", metavar="PATH", help="File of a token for reading; made when missing."),
     ] = None,
+    worker_token_file: Annotated[
+        Path | None,
+        typer.Option("--worker-token-file", metavar="PATH", help="File of a token for workers; made when missing."),
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="A further name of this server in URLs. Repeatable."),
@@ -48,6 +52,7 @@ def serve(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Run no searches on this machine.")] = False,
     slot: Slot = None,
     unprotected: Unprotected = False,
+    network: Network = False,
     storage: Storage = None,
     lease_time: Annotated[
         str, typer.Option("--lease-time", metavar="30s", help="Silence after which a worker counts as lost.")
@@ -65,6 +70,7 @@ def serve(
     from autotune.service.service_settings import ServiceSettings
     from autotune.service.web_server import serve as run
     from autotune.store.url import resolve_url
+    from autotune.study_file.search_options import VARIABLES
     from autotune.units import parse_seconds
 
     cwd = working_directory()
@@ -74,6 +80,7 @@ def serve(
         projects=parse_projects(project or [], cwd),
         token=open_token(path),
         read_only_tokens=(open_token(read_only_token_file),) if read_only_token_file is not None else (),
+        worker_tokens=(open_token(worker_token_file),) if worker_token_file is not None else (),
         host=host,
         allowed_hosts=tuple(allow_host or ()),
         trusted_proxy=trust_proxy,
@@ -82,13 +89,16 @@ def serve(
     )
     if not settings.projects and not no_worker:
         raise UsageError("A server with a worker needs a project.", "Name the folder: --project DIR")
-    words = [f"--token-file={path}", *(f"--project={name}={folder}" for name, folder in settings.projects.items())]
-    words += [f"--slot={word}" for word in slot or []] + (["--unprotected"] if unprotected else [])
+    projects = [f"{name}={folder}" for name, folder in settings.projects.items()]
+    token_of_worker = (worker_token_file or path).absolute()
+    words = worker_words(token_of_worker, projects, slot, unprotected=unprotected, network=network)
+    # A variable, because arguments can be read by every user of the machine.
+    variables = {VARIABLES["storage"]: settings.storage}
     run(
         settings,
         port,
         on_listening=lambda app, url: say(f"Serving at {app.state.security.browser_url(url)}"),
-        worker_of=None if no_worker else lambda url: LocalWorker([f"--server={url}", *words], say),
+        worker_of=None if no_worker else lambda url: LocalWorker([f"--server={url}", *words], say, variables),
     )
     return 0
 

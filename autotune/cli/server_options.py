@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ Unprotected = Annotated[
     bool,
     typer.Option("--unprotected", help="Let jobs run here although nothing protects your files from their trials."),
 ]
+Network = Annotated[bool, typer.Option("--network", help="Let the trials of jobs use this machine's network.")]
 Slot = Annotated[
     list[str] | None,
     typer.Option("--slot", metavar="cpu|cuda:N", help="Devices for trials. Repeatable. [default: all]"),
@@ -40,3 +42,12 @@ def client_of(server: str, token_file: Path | None) -> Client:
     from autotune.client import Client
 
     return Client(server, token_file=token_file)
+
+
+def worker_words(
+    token_file: Path, projects: Sequence[str], slots: Sequence[str] | None, *, unprotected: bool, network: bool
+) -> list[str]:
+    """Arguments of `autotune worker` beside the server; the token stays in the file."""
+    words = [f"--token-file={token_file}", *(f"--project={project}" for project in projects)]
+    words += [f"--slot={slot}" for slot in slots or ()]
+    return [*words, *(["--unprotected"] if unprotected else []), *(["--network"] if network else [])]

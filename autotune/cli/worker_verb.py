@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from autotune.cli.options import Storage
 from autotune.cli.place import working_directory
 from autotune.cli.server_options import (
     DEFAULT_SERVER,
+    Network,
     Projects,
     Server,
     Slot,
@@ -36,6 +38,7 @@ def worker(
     ] = None,
     storage: Storage = None,
     unprotected: Unprotected = False,
+    network: Network = False,
 ) -> int:
     """Lease jobs from a server and run each search here, one at a time.
 
@@ -47,15 +50,17 @@ def worker(
     from autotune.service.worker.only_one import only_one
     from autotune.service.worker.working import Worker, WorkerOptions
     from autotune.store.url import resolve_url
+    from autotune.study_file.search_options import VARIABLES
 
-    cwd = working_directory()
+    cwd, named = working_directory(), storage or os.environ.get(VARIABLES["storage"], "")
     place = open_slot(slot or [])
     options = WorkerOptions(
         name=name or place.name,
         projects=parse_projects(project or [], cwd),
         slot=place,
-        storage=resolve_url(storage, cwd) if storage else "",
+        storage=resolve_url(named, cwd) if named else "",
         unprotected=unprotected,
+        network=network,
     )
     if not options.projects:
         raise UsageError("A worker needs a project.", "Name the folder: --project NAME=DIR")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.place import working_directory
-from autotune.cli.server_options import Slot, Unprotected
+from autotune.cli.server_options import Network, Slot, Unprotected, worker_words
 
 EXAMPLES = """\b
 Examples:
@@ -51,6 +51,7 @@ def by_ray(
     ] = 0,
     slot: Slot = None,
     unprotected: Unprotected = False,
+    network: Network = False,
 ) -> int:
     """Keep one worker on each node of a Ray cluster, until Ctrl-C.
 
@@ -60,7 +61,8 @@ def by_ray(
     from autotune.report.streams import say
     from autotune.service.engines.ray_workers import place_by_ray
 
-    place_by_ray(address, number, _words(server, token_file, project, slot, unprotected), say=say)
+    words = worker_words(working_directory() / token_file, project, slot, unprotected=unprotected, network=network)
+    place_by_ray(address, number, [f"--server={server}", *words], say=say)
     return 0
 
 
@@ -75,6 +77,7 @@ def by_slurm(
     ] = "",
     slot: Slot = None,
     unprotected: Unprotected = False,
+    network: Network = False,
     sbatch: Annotated[
         list[str] | None, typer.Option("--sbatch", metavar="OPTION", help="A further option of sbatch. Repeatable.")
     ] = None,
@@ -91,17 +94,10 @@ def by_slurm(
     from autotune.service.engines.slurm_workers import slurm_script, submit_to_slurm
 
     folder = working_directory() / (logs or Path("worker-logs"))
-    words = _words(server, token_file, project, slot, unprotected)
-    script = slurm_script(number, partition, words, options=sbatch or (), folder=folder)
+    words = worker_words(working_directory() / token_file, project, slot, unprotected=unprotected, network=network)
+    script = slurm_script(number, partition, [f"--server={server}", *words], options=sbatch or (), folder=folder)
     if dry_run:
         write_result(script)
         return 0
     write_result(f"{submit_to_slurm(script, folder)}\n")
     return 0
-
-
-def _words(server: str, token_file: Path, projects: list[str], slots: list[str] | None, unprotected: bool) -> list[str]:
-    """The arguments of `autotune worker`; the token stays in the file."""
-    words = [f"--server={server}", f"--token-file={working_directory() / token_file}"]
-    words += [f"--project={project}" for project in projects] + [f"--slot={slot}" for slot in slots or ()]
-    return [*words, "--unprotected"] if unprotected else words

@@ -12,7 +12,7 @@
 | `/`, `/jobs`, ... | `pages/` | pages for browsers |
 
 `security.door.Door` wraps the whole application, so every route is behind the same door; `pages/outside.py` has the few
-routes in front of the door.
+routes in front of the door, and `FOR_WORKERS` the routes that a worker's token opens.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ from autotune.store.job_queue import JobQueue
 from autotune.store.repository import Repository
 
 OPENAPI_PATH = "/v1/openapi.json"
-ROUTERS = (job_routes, event_routes, study_routes, worker_routes, lease_routes, health_routes)
-PAGES = (job_pages, study_pages, worker_pages, submit_page, dashboard_pages)
+FOR_WORKERS = (worker_routes.for_workers, lease_routes.router)
+ROUTERS = (
+    *(job_routes.router, event_routes.router, study_routes.router, worker_routes.router, *FOR_WORKERS),
+    *(health_routes.router, job_pages.router, study_pages.router, worker_pages.router, submit_page.router),
+    dashboard_pages.router,
+)
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
@@ -57,12 +61,11 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     )
     app.state.settings = settings
     add_problem_handlers(app)
-    for module in ROUTERS:
-        app.include_router(module.router)
-    for module in PAGES:
-        app.include_router(module.router)
+    for router in ROUTERS:
+        app.include_router(router)
     security = app.state.security = open_security(settings)
-    app.add_middleware(Door, outside=outside_routes(security), security=security)
+    for_workers = [route for router in FOR_WORKERS for route in router.routes]
+    app.add_middleware(Door, outside=outside_routes(security), security=security, for_workers=for_workers)
     return app
 
 

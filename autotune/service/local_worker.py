@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from autotune.service.worker.search_child import our_command, tied_to_parent
@@ -20,10 +21,12 @@ class LocalWorker:
     Args:
         words: Arguments of `autotune worker`.
         say: Tells the user a line.
+        variables: Variables of the worker beside those of this process; other users cannot read variables.
     """
 
-    def __init__(self, words: Sequence[str], say: Callable[[str], None]) -> None:
+    def __init__(self, words: Sequence[str], say: Callable[[str], None], variables: Mapping[str, str]) -> None:
         self._words, self._say = list(words), say
+        self._environment = {**os.environ, **variables}
         self._process: asyncio.subprocess.Process | None = None
         self._is_ending = False
 
@@ -31,7 +34,9 @@ class LocalWorker:
         """Runs the worker until a drain; the calling thread must live as long as the server."""
         while not self._is_ending:
             command = tied_to_parent(our_command("worker", *self._words))
-            self._process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+            self._process = await asyncio.create_subprocess_exec(
+                *command, start_new_session=True, env=self._environment
+            )
             code = await self._process.wait()
             if not self._is_ending:
                 self._say(f"The worker of this machine ended with {code}, and is started again.")

@@ -22,6 +22,8 @@ class ServiceSettings:
     """The full token. Empty = no request is let in."""
     read_only_tokens: tuple[str, ...] = ()
     """Tokens for reading alone."""
+    worker_tokens: tuple[str, ...] = ()
+    """Tokens for workers alone."""
     host: str = DEFAULT_HOST
     """Address to listen on."""
     allowed_hosts: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, func, insert, inspect, select, update
 
 from autotune.errors import AutotuneError, StudyExistsError, StudyNotFoundError
 from autotune.store import job_leases, job_workers
@@ -350,6 +350,30 @@ class JobQueue(OwnsDatabase):
     def late_results(self) -> tuple[tuple[str, int, dict[str, Any]], ...]:
         """(lease, fence, document) of all late results."""
         return self._database.read(job_leases.late_results_in)
+
+
+def has_lease(url: str, lease_id: str) -> bool:
+    """Whether the database holds the lease: two URLs with the same lease lead to the same database.
+
+    Args:
+        url: Result of `resolve_url`. Nothing is written, and no table is made.
+        lease_id: A lease, of any state.
+
+    Raises:
+        StoreError: The database cannot be reached, or holds no studies of autotune.
+    """
+
+    def look(connection: Connection) -> bool:
+        if not inspect(connection).has_table(leases_table.name):
+            return False
+        query = select(leases_table.c.lease_id).where(leases_table.c.lease_id == lease_id)
+        return connection.execute(query).first() is not None
+
+    database = Database.open(url, must_exist=True, patience=Patience(), is_read_only=True)
+    try:
+        return database.read(look)
+    finally:
+        database.close()
 
 
 def _job(connection: Connection, job_id: str) -> JobRecord:

@@ -150,6 +150,18 @@ def mask_url(url: str) -> str:
     return f"{start}://{address}{question_mark}{_QUERY_VALUE.sub(_mask_value, query)}"
 
 
+def url_without_secrets(url: str) -> str:
+    """The URL without the password and without secret values of the query; still a URL for `resolve_url`.
+
+    Args:
+        url: Result of `resolve_url`.
+    """
+    parsed = make_url(url)
+    query = {name: value for name, value in parsed.query.items() if not is_secret_name(name)}
+    shown = URL.create(parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database, query)
+    return shown.render_as_string(hide_password=False)
+
+
 def _mask_value(match: re.Match[str]) -> str:
     return f"{match[1]}={MASK}" if is_secret_name(match[1]) else match[0]
 

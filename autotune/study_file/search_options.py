@@ -385,6 +385,7 @@ OPTIONS = (
     ),
     SearchOption(
         name="network",
+        in_job=False,
         kind=Kind.SWITCH,
         help="Let trials use the network; otherwise only the probe does.",
         verbs=("search",),

@@ -32,7 +32,10 @@ def test_the_compose_file_starts_commands_that_exist():
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     assert set(services) == {"db", "server", "worker"}
     assert parsed(services["server"]["command"]).params["allow_host"] == ["server"]
-    assert parsed(services["worker"]["command"]).params["server"] == "http://server:8642"
+    worker = parsed(services["worker"]["command"]).params
+    assert worker["server"] == "http://server:8642"
+    assert worker["token_file"] == parsed(services["server"]["command"]).params["worker_token_file"]
+    assert not any(volume.startswith("state:") for volume in services["worker"]["volumes"]), "there is the full token"
     for service in services.values():
         assert "PASSWORD" not in str(service.get("command", "")), "arguments are no place for a secret"
     assert services["server"]["ports"] == ["127.0.0.1:8642:8642"]
@@ -42,9 +45,12 @@ def test_the_manifest_starts_commands_that_exist():
     documents = [one for one in yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()) if one]
     pods = {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in documents if "template" in one["spec"]}
     assert set(pods) == {"db", "server", "worker"}
-    for name in ("server", "worker"):
+    for name, token in (("server", "token"), ("worker", "worker")):
         (container,) = pods[name]["containers"]
-        assert parsed(container["args"]).params["token_file"] == Path("/state/token")
+        assert parsed(container["args"]).params["token_file"] == Path("/state", token)
+        (copying,) = pods[name]["initContainers"]
+        assert ("/secret/token" in copying["command"][-1]) is (name == "server"), "no worker has the full token"
+        assert "AUTOTUNE_STORAGE" in {variable["name"] for variable in container["env"]}
         assert pods[name]["securityContext"]["runAsNonRoot"] and not pods[name]["automountServiceAccountToken"]
         mounted = {mount["name"] for mount in container["volumeMounts"]}
         assert mounted <= {volume["name"] for volume in pods[name]["volumes"]}

@@ -19,7 +19,7 @@ from autotune.service.service_settings import ServiceSettings
 from autotune.store.job_queue import JobQueue
 from autotune.store.job_records import Heartbeat, LeaseEnd, LeaseState, WorkerRecord
 
-TOKEN, READER = "t" * 43, "r" * 43
+TOKEN, READER, WORKER = "t" * 43, "r" * 43, "w" * 43
 PROJECT = "demo"
 
 
@@ -116,7 +116,8 @@ def served(folder, **changes):
     (project / "train.py").write_text("print('hello')\n")
     storage = f"sqlite:///{folder / 'service.db'}"
     settings = {"storage": storage, "projects": {PROJECT: project}, "token": TOKEN, "read_only_tokens": (READER,)}
-    app = create_app(ServiceSettings(**{**settings, **changes}))
+    settings = {**settings, "worker_tokens": (WORKER,), **changes}
+    app = create_app(ServiceSettings(**settings))
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_level="error", access_log=False, http=BoundedProtocol, ws="none"
     )
@@ -127,7 +128,7 @@ def served(folder, **changes):
         while not server.started:
             assert thread.is_alive(), "the server has not started"
             time.sleep(0.02)
-        yield Served(app, server.servers[0].sockets[0].getsockname()[1], storage)
+        yield Served(app, server.servers[0].sockets[0].getsockname()[1], settings["storage"])
     finally:
         app.state.hub.close()
         server.should_exit = True

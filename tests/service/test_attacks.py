@@ -7,15 +7,18 @@ import socket
 import time
 from contextlib import suppress
 from http.client import HTTPConnection
+from urllib.parse import unquote
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the service comes with the extra `service`")
 
 from autotune.service.security import bodies, slow_clients
+from tests.contract.private_servers import postgresql
 
-from .served import READER, TOKEN, served
+from .served import READER, TOKEN, WORKER, served
 
+PAGES = ("/", "/submit", "/studies", "/compare", "/workers", "/optuna", "/dashboard", "/api/studies", "/metrics")
 TRAVERSALS = (
     "../outside.py",
     "..",
@@ -52,8 +55,7 @@ def routes(server, job):
     """(method, path) of every route of the API and of the pages, with real names in the place of parameters."""
     described = server.get("/v1/openapi.json").json["paths"]
     found = [(method.upper(), re.sub(r"\{[^}]*\}", job, path)) for path, ways in described.items() for method in ways]
-    pages = ("/", "/submit", "/studies", "/compare", "/workers", "/optuna", "/dashboard", "/api/studies", "/metrics")
-    found += [("GET", page) for page in (*pages, f"/jobs/{job}", f"/jobs/{job}/parts", f"/jobs/{job}/config")]
+    found += [("GET", page) for page in (*PAGES, f"/jobs/{job}", f"/jobs/{job}/parts", f"/jobs/{job}/config")]
     found += [("POST", f"/jobs/{job}/stop"), ("POST", "/submit"), ("POST", "/workers/x/drain")]
     return [(method, path) for method, path in found if path != "/healthz"]
 
@@ -112,6 +114,27 @@ def test_no_mutation_passes_with_a_read_only_token(server, routes):
             assert server.ask(method, path, token=READER).status == 403, path
 
 
+def leases(path: str) -> bool:
+    """Whether a path is among those of workers."""
+    return bool(re.search(r"^/v1/workers(/[^/]*:(lease|drain))?$|^/v1/leases/", path))
+
+
+def test_a_token_of_workers_reads_nothing_and_submits_nothing(server, routes):
+    opened = {
+        (method, path) for method, path in routes if server.ask(method, path, token=WORKER).status not in (401, 403)
+    }
+    assert {method for method, _ in opened} == {"POST"}
+    assert opened == {(method, path) for method, path in routes if method == "POST" and leases(path)}
+    assert len(opened) == 5
+
+
+def test_a_browser_session_leases_nothing(server, routes):
+    headers = server.browser()
+    for method, path in routes:
+        if method == "POST" and leases(path):
+            assert server.ask(method, path, {}, token=None, headers=headers).status == 403, path
+
+
 @pytest.mark.parametrize("script", TRAVERSALS)
 def test_no_script_outside_the_project_is_taken(server, script):
     body = {"project": "demo", "script": script}
@@ -143,6 +166,7 @@ def test_names_in_paths_reach_no_file(server, name):
         {"project": "demo", "script": "train.py", "options": {"out": "/etc/cron.d/x"}},
         {"project": "demo", "script": "train.py", "options": {"writable": ["/"]}},
         {"project": "demo", "script": "train.py", "options": {"unprotected": True}},
+        {"project": "demo", "script": "train.py", "options": {"network": True}},
         {"project": "demo", "script": "train.py", "options": {"protection": "none"}},
         {"project": "demo", "script": "train.py", "args": ["--api-key", "sk-0123456789abcdef0123456789abcdef"]},
         {"project": "demo", "script": "train.py", "args": ["x" * 5000]},
@@ -265,6 +289,31 @@ def test_a_long_request_is_not_taken_for_a_slow_client(server, monkeypatch):
     assert server.ask("POST", "/v1/workers", worker).status == 200
     answer = server.ask("POST", "/v1/workers/patient:lease", {"session": "s" * 16, "wait_s": 1.0})
     assert answer.status == 204, "a long poll ends by its own wait"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    yield from postgresql()
+
+
+def test_nobody_is_sent_the_password_of_the_database(tmp_path, cluster):
+    """Not even a worker that leases a job."""
+    password = "p-0123456789abcdef"
+    url = cluster.new_url().replace("autotune@", f"autotune:{password}@")
+    worker = {"id": "w", "session": "s" * 16, "machine": "m", "class": "c", "projects": {"demo": "/srv/demo"}}
+    with served(tmp_path, storage=url) as running:
+        job = running.submit()
+        answers = [running.ask("POST", "/v1/workers", worker, token=WORKER)]
+        granted = running.ask("POST", "/v1/workers/w:lease", {"session": "s" * 16}, token=WORKER)
+        assert granted.json["job"]["id"] == job
+        assert unquote(granted.json["storage"]) == url.replace(f":{password}@", "@")
+        described = running.get("/v1/openapi.json").json["paths"]
+        paths = [re.sub(r"\{[^}]*\}", job, path) for path, ways in described.items() if "get" in ways]
+        paths = [path for path in (*paths, *PAGES, f"/jobs/{job}", f"/studies/{job}") if not path.endswith("/events")]
+        answers += [granted, *(running.get(path) for path in paths)]
+        answers += [running.get(path, token=None, headers=running.browser()) for path in paths]
+    assert len([answer for answer in answers if answer.status == 200]) > 20
+    assert not any(password in answer.text + str(answer.headers) for answer in answers)
 
 
 def test_guesses_are_slowed_down(tmp_path):

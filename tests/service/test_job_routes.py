@@ -67,6 +67,7 @@ def test_a_repeated_request_with_one_key_makes_one_job(served: Service) -> None:
         ({"options": {"out": "/etc/passwd"}}, "out is not an option of a job"),
         ({"options": {"writable": ["/"]}}, "writable is not an option of a job"),
         ({"options": {"unprotected": True}}, "unprotected is not an option of a job"),
+        ({"options": {"network": True}}, "network is not an option of a job"),
         ({"options": {"protection": "none"}}, "for the user of a machine"),
         ({"options": {"trails": 4}}, "did you mean trials"),
         ({"options": {"trials": 0}}, "not at least 1"),

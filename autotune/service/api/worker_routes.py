@@ -1,4 +1,7 @@
-"""`/v1/workers`: register, list, lease, drain and enable."""
+"""`/v1/workers`: register, list, lease, drain and enable.
+
+A worker's token opens the routes of `for_workers` and no other route of this file.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from autotune.service.api.wiring import Queue, Settings, TheHub
 from autotune.service.documents import SCHEMA, job_document, worker_document
 from autotune.store.job_queue import JobQueue
 from autotune.store.job_records import LeaseState, WorkerRecord, WorkerStatus
+from autotune.store.url import url_without_secrets
 
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
+for_workers = APIRouter(prefix="/v1/workers", tags=["workers"])
 MAX_WAIT_S = 30.0
 HEARTBEATS_PER_TTL = 10
 """Heartbeats in the time after which a silent worker is lost."""
@@ -46,7 +51,7 @@ class LeaseBody(BaseModel):
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 20.0
 
 
-@router.post("")
+@for_workers.post("")
 def register(body: WorkerBody, queue: Queue, hub: TheHub) -> dict[str, Any]:
     """Registers a worker, or a new process of a known worker."""
     now = datetime.now(UTC)
@@ -76,9 +81,12 @@ def list_workers(queue: Queue, hub: TheHub) -> dict[str, Any]:
     return {"schema": SCHEMA, "workers": found}
 
 
-@router.post("/{worker_id}:lease", responses={204: {"description": "No work within the wait."}})
+@for_workers.post("/{worker_id}:lease", responses={204: {"description": "No work within the wait."}})
 async def lease(worker_id: str, body: LeaseBody, settings: Settings, hub: TheHub) -> Any:
-    """The lease of the worker: waits for work. A repeated request gives the same lease."""
+    """The lease of the worker: waits for work. A repeated request gives the same lease.
+
+    `storage` is the database without a password: a worker has the password from the user of its machine.
+    """
     granted = await hub.lease(worker_id, body.session, wait_s=body.wait_s)
     if granted is None:
         return Response(status_code=204)
@@ -88,12 +96,12 @@ async def lease(worker_id: str, body: LeaseBody, settings: Settings, hub: TheHub
         "lease": lease.lease_id,
         "fence": lease.fence,
         "heartbeat_s": settings.lease_ttl_s / HEARTBEATS_PER_TTL,
-        "storage": settings.storage,
+        "storage": url_without_secrets(settings.storage),
         "job": job_document(job),
     }
 
 
-@router.post("/{worker_id}:drain")
+@for_workers.post("/{worker_id}:drain")
 def drain(worker_id: str, queue: Queue, hub: TheHub) -> dict[str, Any]:
     """Gives the worker no further job; a running search ends after the running trial, and goes on elsewhere."""
     return _set_status(worker_id, WorkerStatus.DRAINING, queue, hub)

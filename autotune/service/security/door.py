@@ -6,7 +6,7 @@ health. Every other route lies behind a valid token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -30,11 +30,11 @@ from autotune.service.security.origins import AllowedHosts, is_own_page
 from autotune.service.security.refusal import RefusalError
 from autotune.service.security.response_headers import add_headers
 from autotune.service.security.sessions import OneTimeTokens, Sessions, cookie_name
-from autotune.service.security.tokens import Caller, TokenBook
+from autotune.service.security.tokens import Caller, Role, TokenBook
 from autotune.service.service_settings import ServiceSettings
 
 READING = ("GET", "HEAD")
-"""Methods without effect; every other method needs full rights."""
+"""Methods without effect; a read-only token is refused every other method."""
 CALLER = "autotune.caller"
 """Key of the scope with the `Caller`, or None for an anonymous request."""
 LOGIN = "/login"
@@ -68,7 +68,7 @@ def open_security(settings: ServiceSettings) -> Security:
     Raises:
         UsageError: A token is too short.
     """
-    book = TokenBook(settings.token, settings.read_only_tokens)
+    book = TokenBook(settings.token, settings.read_only_tokens, settings.worker_tokens)
     hosts = AllowedHosts((settings.host, *settings.allowed_hosts))
     return Security(book, Sessions(book), hosts, AuditLog(settings.audit_log))
 
@@ -80,10 +80,13 @@ class Door:
         app: The application behind the door.
         outside: Routes open to everybody; so is the application's health check.
         security: Tokens, hosts and the audit log.
+        for_workers: Routes for workers: all that a worker's token opens, and closed to browsers.
     """
 
-    def __init__(self, app: ASGIApp, outside: Sequence[BaseRoute], security: Security) -> None:
-        self._inside, self._security = app, security
+    def __init__(
+        self, app: ASGIApp, outside: Sequence[BaseRoute], security: Security, for_workers: Sequence[BaseRoute] = ()
+    ) -> None:
+        self._inside, self._security, self._for_workers = app, security, tuple(for_workers)
         self._outside_routes = (*outside, Route(HEALTH, app, methods=list(READING)))
         self._outside = Router(self._outside_routes)
 
@@ -94,18 +97,22 @@ class Door:
         elif scope["type"] != "http":  # the service has no WebSockets
             await send({"type": "websocket.close", "code": 1008})
         else:
-            await _Visit(self._security, scope, send).run(receive, self._inside, self._outside, self._is_outside(scope))
+            is_outside = any(match is not Match.NONE for match in _matches(self._outside_routes, scope))
+            visit = _Visit(self._security, scope, send, lambda: Match.FULL in _matches(self._for_workers, scope))
+            await visit.run(receive, self._inside, self._outside, is_outside)
 
-    def _is_outside(self, scope: Scope) -> bool:
-        # A copy, because matching a route may write to the scope.
-        return any(route.matches(dict(scope))[0] is not Match.NONE for route in self._outside_routes)
+
+def _matches(routes: Sequence[BaseRoute], scope: Scope) -> Iterator[Match]:
+    # A copy, because matching a route may write to the scope.
+    return (route.matches(dict(scope))[0] for route in routes)
 
 
 class _Visit:
     """One request at the door."""
 
-    def __init__(self, security: Security, scope: Scope, send: Send) -> None:
+    def __init__(self, security: Security, scope: Scope, send: Send, is_for_workers: Callable[[], bool]) -> None:
         self._security, self._scope, self._raw_send = security, scope, send
+        self._is_for_workers = is_for_workers
         self._headers = Headers(scope=scope)
         self._address = (scope.get("client") or ("", 0))[0]
         self._caller: Caller | None = None
@@ -158,8 +165,12 @@ class _Visit:
             raise RefusalError(
                 HTTPStatus.UNAUTHORIZED, "The request has no token.", (("WWW-Authenticate", "Bearer"),), is_logged=False
             )
-        if self._scope["method"] not in READING and not self._caller.may_change:
+        if self._caller.role is Role.READ_ONLY and self._scope["method"] not in READING:
             raise RefusalError(HTTPStatus.FORBIDDEN, "The token is read-only.")
+        if self._caller.role is Role.WORKER and not self._is_for_workers():
+            raise RefusalError(HTTPStatus.FORBIDDEN, "The token is for workers alone.")
+        if self._caller.by_cookie and self._is_for_workers():
+            raise RefusalError(HTTPStatus.FORBIDDEN, "A browser is no worker.")
 
     def _check_origin(self, is_outside: bool) -> None:
         by_browser = is_outside or (self._caller is not None and self._caller.by_cookie)

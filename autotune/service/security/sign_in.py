@@ -14,7 +14,7 @@ from starlette.routing import Route
 from autotune.service.security.door import CALLER, LOGIN, Security, failed_token
 from autotune.service.security.refusal import RefusalError
 from autotune.service.security.sessions import SESSION_S, cookie_name
-from autotune.service.security.tokens import Caller
+from autotune.service.security.tokens import Caller, Role
 
 LOGOUT = "/logout"
 Page = Callable[..., Response]
@@ -43,7 +43,7 @@ def sign_in_routes(security: Security, page: Page) -> list[Route]:
     async def enter(request: Request) -> Response:
         fields = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=4)
         caller = security.book.caller_of(fields.get("token", [""])[0].strip())
-        if caller is None:
+        if caller is None or caller.role is Role.WORKER:  # There is no page for workers.
             return _refused(page, request, failed_token(security, _address(request)), "This token is not valid.")
         return _welcome(security, request, caller, page)
 

@@ -7,6 +7,7 @@ import hmac
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from autotune.errors import UsageError
 
@@ -14,16 +15,31 @@ _TOKEN = re.compile(r"[\x21-\x7e]{32,512}")
 """Guessing 32 random characters is hopeless at any rate of requests."""
 
 
+class Role(StrEnum):
+    """The rights of a token."""
+
+    FULL = "full"
+    """Reads and changes everything, and may run workers."""
+    READ_ONLY = "read-only"
+    """Reads everything, and changes nothing."""
+    WORKER = "worker"
+    """Leases jobs and tells results; neither reads nor submits jobs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Somebody with a valid token."""
 
     name: str
-    """Rights and a part of the token's digest, for the audit log; never the token."""
-    may_change: bool
-    """False for a read-only token."""
+    """Role and a part of the token's digest, for the audit log; never the token."""
+    role: Role
     by_cookie: bool = False
     """The request came with a session cookie, so a browser may have sent the request for a foreign page."""
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the caller may submit and steer jobs."""
+        return self.role is Role.FULL
 
 
 class TokenBook:
@@ -32,21 +48,25 @@ class TokenBook:
     Args:
         token: The token with full rights; empty = nobody has full rights.
         read_only: Tokens for reading alone.
+        workers: Tokens for workers alone.
 
     Raises:
         UsageError: A token is too short, or has blanks or control characters.
     """
 
-    def __init__(self, token: str, read_only: Iterable[str] = ()) -> None:
+    def __init__(self, token: str, read_only: Iterable[str] = (), workers: Iterable[str] = ()) -> None:
         self._callers: dict[bytes, Caller] = {}
-        for text, may_change in (*((token, True) for _ in token[:1]), *((other, False) for other in read_only)):
+        given = {Role.FULL: (token,) if token else (), Role.READ_ONLY: read_only, Role.WORKER: workers}
+        for role, text in ((role, text) for role, texts in given.items() for text in texts):
             if not _TOKEN.fullmatch(text):  # without the text, which may be a secret after all
                 raise UsageError(
                     "A token of the service is too short, or has blanks.",
                     "A token has 32 or more characters; remove the token file, and a good one is made.",
                 )
             digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-            self._callers[text.encode()] = Caller(f"{'full' if may_change else 'read-only'}-{digest}", may_change)
+            if text.encode() in self._callers:
+                raise UsageError("Two token files of the service hold the same token.", "Remove one; it is made anew.")
+            self._callers[text.encode()] = Caller(f"{role}-{digest}", role)
 
     def caller_of(self, token: str) -> Caller | None:
         """The owner of a token; None for an unknown token."""
@@ -62,8 +82,8 @@ class TokenBook:
         return next((caller for caller in self._callers.values() if caller.name == name), None)
 
     def owner(self) -> Caller | None:
-        """The first caller with the most rights; None without tokens."""
-        return next(iter(self._callers.values()), None)
+        """The first caller with a page, the one with the most rights first; None without such tokens."""
+        return next((caller for caller in self._callers.values() if caller.role is not Role.WORKER), None)
 
     def session_key(self) -> bytes:
         """A key for signing sessions; a change of any token ends all sessions."""

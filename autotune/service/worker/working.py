@@ -47,9 +47,11 @@ class WorkerOptions:
     projects: Mapping[str, Path]
     slot: MachineSlot
     storage: str = ""
-    """Resolved URL of the database; empty = the server's."""
+    """Resolved URL of the server's database, with the password; empty = as the server names it, without a password."""
     unprotected: bool = False
     """Searches may run where nothing protects the user's files."""
+    network: bool = False
+    """Trials may use the machine's network."""
 
 
 class Worker:
@@ -219,7 +221,8 @@ class LeasedRun:
 
     def _words(self) -> list[str]:
         folder = self._options.projects[str(self._leased.job["project"])]
-        return search_words(self._leased, folder, unprotected=self._options.unprotected)
+        options = self._options
+        return search_words(self._leased, folder, unprotected=options.unprotected, network=options.network)
 
     def _start(self, words: list[str]) -> SearchChild:
         folder = self._options.projects[str(self._leased.job["project"])]

@@ -25,7 +25,7 @@ from autotune.service.service_settings import ServiceSettings
 
 from .asked import ask
 
-TOKEN, READER = "t" * 43, "r" * 43
+TOKEN, READER, WORKER = "t" * 43, "r" * 43, "w" * 43
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 OWN = "http://127.0.0.1:8642"
 
@@ -48,6 +48,7 @@ class Guarded:
             projects={},
             token=TOKEN,
             read_only_tokens=(READER,),
+            worker_tokens=(WORKER,),
             allowed_hosts=("tune.example",),
             audit_log=audit_log,
         )
@@ -59,7 +60,8 @@ class Guarded:
             return PlainTextResponse(f"in: {caller.name if caller else 'nobody'}")
 
         routes = [Route("/{rest:path}", anything, methods=["GET", "POST", "DELETE", "PUT", "OPTIONS"])]
-        self.app = Door(Starlette(routes=routes), outside_routes(self.security), self.security)
+        for_workers = [Route("/v1/workers", anything, methods=["POST"])]
+        self.app = Door(Starlette(routes=routes), outside_routes(self.security), self.security, for_workers)
 
     def ask(self, *args, **kwargs):
         return ask(self.app, *args, **kwargs)
@@ -215,6 +217,37 @@ def test_a_read_only_token_reads_and_changes_nothing(door):
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE"):
         assert door.ask(method, "/v1/jobs", headers).status == 403
     assert [method for method, *_ in door.seen] == ["GET"]
+
+
+def test_a_token_of_workers_opens_the_routes_of_workers_alone(door):
+    headers = {"authorization": f"Bearer {WORKER}"}
+    assert door.ask("POST", "/v1/workers", headers).text.startswith("in: worker-")
+    asked = [
+        ("GET", "/v1/workers"),
+        ("POST", "/v1/jobs"),
+        ("GET", "/"),
+        ("DELETE", "/v1/workers"),
+        ("POST", "//v1/workers"),
+    ]
+    assert [door.ask(method, target, headers).status for method, target in asked] == [403] * len(asked)
+    assert door.ask("POST", "/login", {"origin": OWN}, f"token={WORKER}".encode()).cookies == []
+    assert door.ask("GET", "/healthz", headers).status == 200
+    assert [target for _, target, _ in door.seen if target != "/healthz"] == ["/v1/workers"]
+
+
+def test_a_browser_is_no_worker(door):
+    cookie, _ = door.sign_in()
+    headers = {"cookie": cookie, "origin": OWN}
+    assert door.ask("POST", "/v1/workers", headers).status == 403
+    assert door.ask("GET", "/v1/workers", headers).status == 200
+    assert door.ask("POST", "/v1/workers", BEARER).status == 200, "the owner's programs may be workers"
+
+
+def test_a_token_has_one_role():
+    for again in ({"read_only": (TOKEN,)}, {"workers": (TOKEN,)}, {"read_only": (READER,), "workers": (READER,)}):
+        with pytest.raises(UsageError, match="the same token"):
+            TokenBook(TOKEN, **again)
+    assert TokenBook("", workers=(WORKER,)).owner() is None, "no page opens with a worker's token"
 
 
 def test_failed_tokens_are_limited_by_address_and_a_valid_token_passes(door):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from sqlalchemy import make_url
 
 from autotune.errors import StoreError
 from autotune.spec import DEFAULT_STORAGE
-from autotune.store.url import make_folder, mask_url, network_file_system, resolve_url, sqlite_path
+from autotune.store.url import make_folder, mask_url, network_file_system, resolve_url, sqlite_path, url_without_secrets
 
 MOUNTS = """\
 22 27 0:21 / /proc rw - proc proc rw
@@ -151,6 +152,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 )
 def test_a_shown_url_has_no_secret(url: str, shown: str) -> None:
     assert mask_url(url) == shown
+
+
+@given(st.text(min_size=1))
+def test_no_password_however_odd_is_sent_and_the_rest_stays(password: str) -> None:
+    url = resolve_url(
+        f"postgresql://ada:{quote(password, safe='')}@db:5433/x?sslpassword=s3cret&sslmode=require", Path("/")
+    )
+    assert url_without_secrets(url) == "postgresql+psycopg://ada@db:5433/x?sslmode=require"
+
+
+def test_a_file_and_a_socket_are_sent_as_they_are(tmp_path: Path) -> None:
+    for text in ("my studies.db", "postgresql://ada@/x?host=/run/pg"):
+        url = resolve_url(text, tmp_path)
+        assert make_url(url_without_secrets(url)) == make_url(url)
 
 
 @given(st.text(min_size=1))

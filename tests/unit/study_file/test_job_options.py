@@ -41,7 +41,9 @@ def test_a_value_stays_in_its_word_although_it_looks_like_a_flag():
     assert set(words) == {"--map=num_workers=--workers={}", "--time=60.000s", "--trials=4"}
 
 
-@pytest.mark.parametrize("key", ["command", "script", "module", "args", "storage", "out", "force", "writable"])
-def test_commands_and_places_are_no_options_of_a_job(key):
+@pytest.mark.parametrize(
+    "key", ["command", "script", "module", "args", "storage", "out", "force", "writable", "network"]
+)
+def test_commands_places_and_permissions_are_no_options_of_a_job(key):
     with pytest.raises(UsageError, match=f"{key} is not an option of a job"):
         check_job_options({key: "x"})
