@@ -25,6 +25,8 @@ LOOK_EVERY_S = 1.0
 """Time between two looks for changes by other servers, in seconds."""
 TAIL_EVERY_S = 0.25
 """Time between two looks for events of watched jobs, in seconds."""
+GATHER_S = 0.05
+"""Wait for further heartbeats before a commit, in seconds: a commit costs as much as a hundred heartbeats in it."""
 MAX_BEATS = 200
 """Most heartbeats in one commit."""
 Granted = tuple[LeaseRecord, JobRecord]
@@ -172,10 +174,9 @@ class Hub:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), LOOK_EVERY_S)
         self._wake.clear()
-        if not self._waiters or not await run_sync(self._queue.has_open_jobs):
-            return
+        wanted = await self._wanted_workers()
         for waiter in tuple(self._waiters):
-            if waiter.answer.done():
+            if waiter.answer.done() or waiter.worker_id not in wanted:
                 continue
             try:
                 granted = await run_sync(self._grant, waiter.worker_id, waiter.session)
@@ -187,8 +188,12 @@ class Hub:
                 # A worker that has left gets the same lease at its next request.
                 if not waiter.answer.done():
                     waiter.answer.set_result(granted)
-                if not await run_sync(self._queue.has_open_jobs):
-                    return
+                wanted = await self._wanted_workers()
+
+    async def _wanted_workers(self) -> set[str]:
+        """The waiting workers that may get a lease."""
+        names = {waiter.worker_id for waiter in self._waiters if not waiter.answer.done()}
+        return await run_sync(self._queue.wanted_workers, names) if names else set()
 
     # Signs of life
 
@@ -208,6 +213,7 @@ class Hub:
     async def _hear(self) -> None:
         """Stores all waiting heartbeats."""
         await self._beat_wake.wait()
+        await asyncio.sleep(GATHER_S)
         self._beat_wake.clear()
         heard, self._beats = self._beats[:MAX_BEATS], self._beats[MAX_BEATS:]
         if self._beats:

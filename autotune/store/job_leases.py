@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 
-from autotune.errors import AutotuneError, LeaseLostError, StudyExistsError, StudyNotFoundError
+from autotune.errors import StudyExistsError, StudyNotFoundError
 from autotune.store import job_workers
 from autotune.store.job_records import (
-    Heartbeat,
     JobRecord,
     JobStatus,
     LeaseEnd,
     LeaseRecord,
     LeaseState,
-    Order,
     Wish,
     WorkerRecord,
     WorkerStatus,
@@ -34,8 +31,10 @@ from autotune.store.rows import moment_to_text, to_json
 
 MAX_LOSSES = 10
 """Losses of a job's workers without a finished trial in between, before the job counts as failed."""
-_SHARED_FROM = '"event":"probe_finished"'
-_PROGRESS_MADE = '"event":"trial_finished"'
+PAGE = 50
+"""Jobs read at once in the search for a job that fits."""
+SHARED_FROM = '"event":"probe_finished"'
+PROGRESS_MADE = '"event":"trial_finished"'
 
 
 # The user's wishes
@@ -92,7 +91,7 @@ def grant(
         raise StudyExistsError(
             f"Worker {worker_id!r} was started again, and this process is not the latest.", "Give each a --name."
         )
-    job_workers.touch(connection, worker_id, now=now)
+    job_workers.touch(connection, (worker_id,), now=now)
     held = held_leases(connection, job_leases.c.worker_id == worker_id)
     if held:
         return _same_again(connection, held[0], session, now=now)
@@ -101,7 +100,7 @@ def grant(
     if _is_machine_busy(connection, worker):
         return None
     is_suspect = job_workers.is_suspect(connection, worker, now=now, alive_s=alive_s)
-    for job in _open_jobs(connection):
+    for job in _open_jobs(connection, worker):
         if _fits(connection, job, worker, is_suspect=is_suspect, now=now, alive_s=alive_s):
             return _new_lease(connection, job, worker, now=now)
     return None
@@ -121,25 +120,47 @@ def _same_again(
 
 def _is_machine_busy(connection: Connection, worker: WorkerRecord) -> bool:
     """Whether a trial of another slot of the machine would disturb a trial of the worker."""
-    slots = {other.worker_id: other for other in job_workers.all_workers(connection)}
-    held = held_leases(connection)
-    return any(not worker.is_independent_of(slots[lease.worker_id]) for lease in held if lease.worker_id in slots)
+    others = {other.worker_id: other for other in job_workers.on_machine(connection, worker.machine)}
+    held = held_leases(connection, job_leases.c.worker_id.in_(list(others)))
+    return any(not worker.is_independent_of(others[lease.worker_id]) for lease in held)
 
 
-def has_open_jobs(connection: Connection) -> bool:
+def wanted_workers(connection: Connection, worker_ids: Collection[str]) -> set[str]:
+    """Those of the workers with the project and the class of an open job.
+
+    A transaction of its own asks for a job for each of them; the other waiting workers are spared the transaction.
+    """
+    wanted = select(jobs.c.project, jobs.c.machine_class, jobs.c.folder).where(_has_room()).distinct()
+    places = connection.execute(wanted).all()
+    found = job_workers.all_workers(connection) if places else ()
+    return {
+        worker.worker_id
+        for worker in found
+        if worker.worker_id in worker_ids and any(_is_in_place(worker, *place) for place in places)
+    }
+
+
+def _open_jobs(connection: Connection, worker: WorkerRecord) -> Iterator[JobRecord]:
+    """Jobs of the worker's projects with room for a further worker, the oldest first."""
+    query = select(*SHORT).where(_has_room(), jobs.c.project.in_(list(worker.projects))).order_by(jobs.c.number)
+    last = 0
+    while rows := connection.execute(query.where(jobs.c.number > last).limit(PAGE)).mappings().all():
+        yield from map(job_from_row, rows)
+        last = rows[-1]["number"]
+
+
+def _has_room() -> ColumnElement[bool]:
     """Whether a job waits for a worker, or has room for a further machine."""
-    return next(iter(_open_jobs(connection)), None) is not None
+    held = select(func.count()).where(job_leases.c.number == jobs.c.number, job_leases.c.state == LeaseState.HELD.value)
+    is_shared = (jobs.c.status == JobStatus.RUNNING.value) & (jobs.c.machines > 1) & jobs.c.is_shareable
+    may_join = is_shared & (jobs.c.wanted == "") & (held.scalar_subquery() < jobs.c.machines)
+    return (jobs.c.status == JobStatus.QUEUED.value) | may_join
 
 
-def _open_jobs(connection: Connection) -> Iterable[JobRecord]:
-    """Jobs with room for a further worker, the oldest first."""
-    may_run = jobs.c.status == JobStatus.QUEUED.value
-    may_join = (jobs.c.status == JobStatus.RUNNING.value) & (jobs.c.machines > 1) & (jobs.c.wanted == "")
-    query = select(*SHORT).where(may_run | may_join).order_by(jobs.c.number)
-    held = Counter(lease.job_number for lease in held_leases(connection))
-    for row in connection.execute(query).mappings():
-        if row["status"] == JobStatus.QUEUED.value or (row["is_shareable"] and held[row["number"]] < row["machines"]):
-            yield job_from_row(row)
+def _is_in_place(worker: WorkerRecord, project: str, machine_class: str | None, folder: str | None) -> bool:
+    """Whether the worker has the project, at the place and in the class of machines of the job's first worker."""
+    is_of_class = machine_class in (None, worker.machine_class)
+    return project in worker.projects and is_of_class and folder in (None, worker.projects[project])
 
 
 def _fits(
@@ -147,11 +168,7 @@ def _fits(
 ) -> bool:
     """Whether the worker may take the job now."""
     request = job.request
-    if request.project not in worker.projects:
-        return False
-    if job.machine_class not in (None, worker.machine_class):
-        return False
-    if job.folder not in (None, worker.projects[request.project]):
+    if not _is_in_place(worker, request.project, job.machine_class, job.folder):
         return False
     if str(request.options.get("device", "")).startswith("cuda") and not worker.devices:
         return False
@@ -213,48 +230,7 @@ def _next_fence(connection: Connection, job: JobRecord) -> int:
 # Signs of life
 
 
-def heartbeats(
-    connection: Connection, beats: Sequence[Heartbeat], *, now: datetime
-) -> list[tuple[Order, int] | AutotuneError]:
-    """Order and number of received events for every heartbeat, or the error of the heartbeat, in the same order.
-
-    Many workers share one commit, which takes far longer than the statements. See `JobQueue.heartbeats`.
-    """
-    wanted = [beat.lease_id for beat in beats]
-    query = select(job_leases.c.lease_id, job_leases.c.number).where(job_leases.c.lease_id.in_(wanted))
-    numbers = {row[0]: row[1] for row in connection.execute(query).all()}
-    answers: dict[int, tuple[Order, int] | AutotuneError] = {}
-    # All servers lock jobs in the same order, so no circle of waiting servers arises.
-    for index in sorted(range(len(beats)), key=lambda index: (numbers.get(beats[index].lease_id, 0), index)):
-        try:
-            answers[index] = _heartbeat(connection, beats[index], now=now)
-        except AutotuneError as error:
-            answers[index] = error
-    return [answers[index] for index in range(len(beats))]
-
-
-def _heartbeat(connection: Connection, beat: Heartbeat, *, now: datetime) -> tuple[Order, int]:
-    # The write comes first: the lock of the row keeps repeated requests and expiries apart.
-    mine = (job_leases.c.lease_id == beat.lease_id, job_leases.c.fence == beat.fence)
-    connection.execute(update(job_leases).where(*mine).values(heartbeat_at=moment_to_text(now)))
-    lease = lease_with(connection, beat.lease_id)
-    job = job_with(connection, lease.job_number, is_short=True)
-    if lease.fence != beat.fence or not (lease.state is LeaseState.HELD or _revive(connection, lease, job)):
-        raise LeaseLostError(
-            f"Lease {lease.lease_id} is no longer held by worker {lease.worker_id!r}.",
-            "End the search, and lease anew.",
-        )
-    job_workers.touch(connection, lease.worker_id, now=now)
-    is_known = beat.first_event <= lease.num_events
-    fresh = beat.new_events[lease.num_events - beat.first_event :] if is_known else ()
-    _add_events(connection, job, fresh, beat.progress)
-    num_events = lease.num_events + len(fresh)
-    if fresh:
-        connection.execute(update(job_leases).where(*mine).values(num_events=num_events))
-    return _order(connection, job, lease), num_events
-
-
-def _revive(connection: Connection, lease: LeaseRecord, job: JobRecord) -> bool:
+def revive(connection: Connection, lease: LeaseRecord, job: JobRecord) -> bool:
     """Whether a lost lease is held again, because nobody has taken the job since."""
     newest = connection.execute(select(jobs.c.fence).where(jobs.c.number == job.number)).scalar_one()
     if lease.state is not LeaseState.LOST or newest != lease.fence or not job.status.is_active:
@@ -263,35 +239,6 @@ def _revive(connection: Connection, lease: LeaseRecord, job: JobRecord) -> bool:
     connection.execute(update(job_leases).where(of_lease).values(state=LeaseState.HELD.value, ended_at=None))
     _set(connection, job, status=JobStatus.RUNNING.value)
     return True
-
-
-def _order(connection: Connection, job: JobRecord, lease: LeaseRecord) -> Order:
-    if job.wanted is Wish.CANCEL:
-        return Order.CANCEL
-    if job.wanted is not Wish.NOTHING:
-        return Order.STOP
-    is_ready = job_workers.worker_in(connection, lease.worker_id).status is WorkerStatus.READY
-    return Order.CONTINUE if is_ready else Order.STOP
-
-
-def _add_events(connection: Connection, job: JobRecord, documents: Sequence[str], progress: str | None) -> None:
-    """Appends events to the job; the job's row is locked by the count, so ids have no gap and keep their order."""
-    values: dict[str, Any] = {} if progress is None else {"progress": progress}
-    if documents:
-        values["num_events"] = jobs.c.num_events + len(documents)
-    if any(_SHARED_FROM in text for text in documents):
-        values["is_shareable"] = True
-    if any(_PROGRESS_MADE in text for text in documents):
-        values["num_losses"] = 0
-    if values:
-        _set(connection, job, **values)
-    if documents:
-        last = int(connection.execute(select(jobs.c.num_events).where(jobs.c.number == job.number)).scalar_one())
-        first = last - len(documents) + 1
-        rows = [
-            {"number": job.number, "event_id": first + index, "document": text} for index, text in enumerate(documents)
-        ]
-        connection.execute(insert(events), rows)
 
 
 def tell_status(connection: Connection, job: JobRecord, *, now: datetime, worker: str | None = None) -> None:
@@ -306,7 +253,9 @@ def tell_status(connection: Connection, job: JobRecord, *, now: datetime, worker
         "worker": worker,
         "message": job.message or None,
     }
-    _add_events(connection, job, [to_json(document)], None)
+    _set(connection, job, num_events=jobs.c.num_events + 1)  # locks the row, so ids have no gap and keep their order
+    event_id = connection.execute(select(jobs.c.num_events).where(jobs.c.number == job.number)).scalar_one()
+    connection.execute(insert(events).values(number=job.number, event_id=event_id, document=to_json(document)))
 
 
 def expire(connection: Connection, *, seen_before: datetime, now: datetime) -> int:
@@ -332,7 +281,7 @@ def complete(
     is_mine = lease.fence == fence
     if is_mine and lease.state not in (LeaseState.HELD, LeaseState.LOST):
         return True  # The answer to the first request was lost.
-    if not is_mine or not (lease.state is LeaseState.HELD or _revive(connection, lease, job)):
+    if not is_mine or not (lease.state is LeaseState.HELD or revive(connection, lease, job)):
         _keep_late(connection, lease_id, fence, end, now=now)
         return False
     _end_lease(connection, lease, end, now=now)
@@ -426,10 +375,9 @@ SHORT = tuple(column for column in jobs.c if column.name not in ("document", "co
 """Columns of a job without documents."""
 
 
-def job_with(connection: Connection, number: int, *, is_short: bool = False) -> JobRecord:
-    """The job with the number, perhaps without documents."""
-    query = select(*SHORT) if is_short else select(jobs)
-    return job_from_row(connection.execute(query.where(jobs.c.number == number)).mappings().one())
+def job_with(connection: Connection, number: int) -> JobRecord:
+    """The job with the number, without documents."""
+    return job_from_row(connection.execute(select(*SHORT).where(jobs.c.number == number)).mappings().one())
 
 
 def lease_with(connection: Connection, lease_id: str) -> LeaseRecord:
@@ -440,8 +388,13 @@ def lease_with(connection: Connection, lease_id: str) -> LeaseRecord:
     """
     row = connection.execute(select(job_leases).where(job_leases.c.lease_id == lease_id)).mappings().one_or_none()
     if row is None:
-        raise StudyNotFoundError(f"There is no lease {lease_id!r}.", "Lease anew.")
+        raise no_lease(lease_id)
     return lease_from_row(row)
+
+
+def no_lease(lease_id: str) -> StudyNotFoundError:
+    """The error for an unknown lease."""
+    return StudyNotFoundError(f"There is no lease {lease_id!r}.", "Lease anew.")
 
 
 def held_leases(connection: Connection, *where: Any) -> tuple[LeaseRecord, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import Connection, RowMapping, func, insert, inspect, select, update
 
 from autotune.errors import AutotuneError, StudyExistsError, StudyNotFoundError
-from autotune.store import job_leases, job_workers
+from autotune.store import job_heartbeats, job_leases, job_workers
 from autotune.store.database import Database, OwnsDatabase
 from autotune.store.job_records import (
     Heartbeat,
@@ -264,14 +264,9 @@ class JobQueue(OwnsDatabase):
         """
         return self._change(lambda connection: job_workers.set_status(connection, worker_id, status, reason))
 
-    def has_open_jobs(self) -> bool:
-        """Whether a job waits for a worker, or has room for a further machine."""
-        return self._database.read(job_leases.has_open_jobs)
-
-    def see(self, worker_ids: Sequence[str], *, now: datetime) -> None:
-        """Notes signs of life of workers without a lease."""
-        statement = update(workers).where(workers.c.worker_id.in_(list(worker_ids)))
-        self._write(lambda connection: connection.execute(statement.values(seen_at=moment_to_text(now))))
+    def wanted_workers(self, worker_ids: Collection[str]) -> set[str]:
+        """Those of the workers with the project and the class of a job with room for a further worker."""
+        return self._database.read(lambda connection: job_leases.wanted_workers(connection, worker_ids))
 
     # Leases
 
@@ -301,7 +296,7 @@ class JobQueue(OwnsDatabase):
         In place of an answer stands StudyNotFoundError for an unknown lease, and LeaseLostError for a lease that has
         ended or belongs to another worker.
         """
-        return self._write(lambda connection: job_leases.heartbeats(connection, beats, now=now))
+        return self._write(lambda connection: job_heartbeats.heartbeats(connection, beats, now=now))
 
     def heartbeat(self, beat: Heartbeat, *, now: datetime) -> tuple[Order, int]:
         """The answer to one heartbeat.

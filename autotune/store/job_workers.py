@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, insert, select, update
@@ -34,6 +35,12 @@ def all_workers(connection: Connection) -> tuple[WorkerRecord, ...]:
     return tuple(worker_from_row(row) for row in rows)
 
 
+def on_machine(connection: Connection, machine: str) -> tuple[WorkerRecord, ...]:
+    """The workers of one machine."""
+    rows = connection.execute(select(workers).where(workers.c.machine == machine)).mappings()
+    return tuple(worker_from_row(row) for row in rows)
+
+
 def register(connection: Connection, worker: WorkerRecord) -> WorkerRecord:
     """The worker as stored. After a restart of the worker a quarantine goes on, and a drain has ended."""
     row = worker_to_row(worker)
@@ -52,9 +59,9 @@ def register(connection: Connection, worker: WorkerRecord) -> WorkerRecord:
     return worker_in(connection, worker.worker_id)
 
 
-def touch(connection: Connection, worker_id: str, *, now: datetime) -> None:
-    """Notes a sign of life of the worker."""
-    statement = update(workers).where(workers.c.worker_id == worker_id)
+def touch(connection: Connection, worker_ids: Collection[str], *, now: datetime) -> None:
+    """Notes a sign of life of the workers."""
+    statement = update(workers).where(workers.c.worker_id.in_(list(worker_ids)))
     connection.execute(statement.values(seen_at=moment_to_text(now)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
@@ -46,7 +46,9 @@ async def _stream(queue: JobQueue, hub: Hub, job: JobRecord, seen: int) -> Async
         while not hub.is_closing:
             # Read before the events: a later change wakes this loop again.
             changed, status, num_events = watch.changed, watch.status, watch.num_events
-            page = await run_sync(partial(queue.events, job.number, after=seen, limit=PAGE))
+            page: Sequence[tuple[int, str]] = ()
+            if num_events > seen:  # Most changes of a running job are its progress.
+                page = await run_sync(partial(queue.events, job.number, after=seen, limit=PAGE))
             for event_id, document in page:
                 seen = event_id
                 yield _event(document, str(event_id))
