@@ -1,6 +1,7 @@
 """Train on one set of JPEG images, stored in one of several ways."""
 
 import argparse
+import functools
 import io
 import itertools
 import os
@@ -27,7 +28,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # The images -----------------------------------------------------------------------------------------------------
 
 
-def make_class(folder, label, count):
+def make_class(folder, label, count, size):
     """Soft colours with fine grain: as expensive to decode as a photograph."""
     from PIL import Image
 
@@ -36,14 +37,16 @@ def make_class(folder, label, count):
     target.mkdir(parents=True, exist_ok=True)
     for index in range(count):
         coarse = Image.frombytes("RGB", (20, 15), rng.randbytes(20 * 15 * 3))
-        grain = Image.frombytes("RGB", (250, 188), rng.randbytes(250 * 188 * 3))
-        image = Image.blend(coarse.resize(SIZE, Image.Resampling.BICUBIC), grain.resize(SIZE), 0.15)
+        half = (size[0] // 2, size[1] // 2)
+        grain = Image.frombytes("RGB", half, rng.randbytes(half[0] * half[1] * 3))
+        image = Image.blend(coarse.resize(size, Image.Resampling.BICUBIC), grain.resize(size), 0.15)
         image.save(target / f"{index:05d}.jpg", quality=88)
 
 
-def make_images(folder, count):
+def make_images(folder, count, size):
     with ProcessPoolExecutor() as pool:
-        list(pool.map(make_class, [folder] * NUM_CLASSES, range(NUM_CLASSES), [count] * NUM_CLASSES))
+        for label in range(NUM_CLASSES):
+            pool.submit(make_class, folder, label, count, size)
     (folder / "complete").touch()
 
 
@@ -170,8 +173,9 @@ class Trained(Dataset):
 
 
 def encoded(samples):
-    """A batch of encoded images, of any lengths."""
-    return [data for data, _ in samples], torch.tensor([label for _, label in samples])
+    """A batch of encoded images, of any lengths: one tensor of bytes, since each tensor takes a file descriptor."""
+    images, labels = zip(*samples, strict=True)
+    return torch.cat(images), [len(image) for image in images], torch.tensor(labels)
 
 
 # Training -------------------------------------------------------------------------------------------------------
@@ -207,10 +211,13 @@ def decoded_ahead(batches, device):
     ready, stream = queue.Queue(2), torch.cuda.Stream(device)
 
     def decode():
-        for encoded, targets in batches:
+        for joined, lengths, targets in batches:
             with torch.cuda.stream(stream):
-                inputs = cut_on_device(decode_jpeg(encoded, mode=ImageReadMode.RGB, device=device))
-                ready.put((inputs, targets, stream.record_event()))
+                images = decode_jpeg(list(joined.split(lengths)), mode=ImageReadMode.RGB, device=device)
+                inputs = cut_on_device(images)
+                is_decoded = stream.record_event()
+            is_decoded.synchronize()  # torchvision decodes in a stream of its own, into the memory of earlier images
+            ready.put((inputs, targets, is_decoded))
 
     threading.Thread(target=decode, daemon=True).start()
     while True:
@@ -220,10 +227,16 @@ def decoded_ahead(batches, device):
         yield inputs, targets
 
 
+@functools.cache
+def normalisation(device):
+    """Mean and deviation on the device, once: a copy in every step would wait for the device."""
+    return tuple(torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (MEAN, STD))
+
+
 def on_device(batch, device, options):
     """Normalised inputs, and targets, on the device."""
     inputs, targets = batch
-    mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (MEAN, STD))
+    mean, std = normalisation(device)
     inputs = (inputs.to(device, non_blocking=True).float() / 255 - mean) / std
     if options.channels_last:
         inputs = inputs.to(memory_format=torch.channels_last)
@@ -275,6 +288,7 @@ def parse():
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--per-class", type=int, default=PER_CLASS)
+    parser.add_argument("--size", default="x".join(map(str, SIZE)), help="of the images, when they are made")
     parser.add_argument("--copies", type=int, default=50, help="how often an epoch passes over the images")
     parser.add_argument("--data", type=Path, default=HERE / "data")
     parser.add_argument("--bf16", action="store_true")
@@ -289,7 +303,7 @@ def main():
     options = parse()
     data = options.data.resolve()
     if not (data / "images" / "complete").exists():
-        make_images(data / "images", options.per_class)
+        make_images(data / "images", options.per_class, tuple(map(int, options.size.split("x"))))
     if options.prepare:
         for storage in STORAGES[:-1]:
             print(f"{storage}: {len(stored(data, storage))} samples", flush=True)
@@ -314,7 +328,11 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step < 8:  # workers have started by then
+        if step < 8 + 2 * options.workers:  # workers have started by then, and the first queues are empty
+            continue
+        if not began:
+            if device.type == "cuda":
+                torch.cuda.synchronize()
             began = time.perf_counter()
             continue
         samples += len(targets)

@@ -1,81 +1,216 @@
-"""ResNet-50 past the wall of the CPU's decoders on one GPU: images per second and utilization, as a table.
+"""ResNet-50 past the wall of the CPU's decoders on one GPU: images per second and utilization, as JSON lines.
 
-    python wall.py [--workers 16] [--batch-size 256] [--seconds 20] [--out WALL.md]
+    python wall.py [--workers N] [--batch-size 256] [--seconds 15] [--limit 340] [--out WALL.md]
 
-Runs train.py four times: on one repeated batch (the device's own rate), with PIL, with torchvision's decoder on the
-CPU, and with nvJPEG on the device beside training. Needs CUDA and torchvision; the utilization is NVML's.
+Measures the device's own rate on one repeated batch; takes the smallest images whose decoding by PIL on all cores is
+slower than the device; makes the images; trains with a decoder on the CPU and with nvJPEG on the device; and lets
+`autotune diagnose` name the cure. Each line is printed as soon as it is known. Needs CUDA, torchvision and Pillow.
 """
 
 import argparse
+import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import pynvml
-import torch
-
 HERE = Path(__file__).resolve().parent
+SIZES = ("500x375", "640x480", "800x600", "1024x768", "1280x960")
+WALL = 0.7
+"""Rate of PIL on all cores over the device's own rate, at most."""
 RUNS = {
     "one repeated batch": ("--decoder", "torchvision", "--repeat"),
-    "PIL": ("--decoder", "pil"),
     "torchvision on the CPU": ("--decoder", "torchvision"),
     "nvJPEG on the device": ("--decoder", "nvjpeg"),
+    "PIL": ("--decoder", "pil"),
 }
-WARM_UP_S = 0.5
-"""Share of a run's time whose utilization counts: the last half."""
 
 
-def utilizations(stop, handle, found):
-    while not stop.wait(0.2):
-        found.append(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+def say(**line):
+    print(json.dumps(line), flush=True)
+    return line
 
 
-def measured(words, handle):
+def utilization():
+    """Per cent of the time in which the device works, now; None without an answer."""
+    words = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--id=0"]
+    try:
+        return float(subprocess.run(words, capture_output=True, text=True, timeout=5).stdout.split()[0])
+    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
+        return None
+
+
+def watch(stop, found):
+    while not stop.wait(0.25):
+        found.append((time.monotonic(), utilization()))
+
+
+def measured(name, words, seconds, limit_s):
+    """One training run: images per second, and the median utilization of the measured seconds."""
     found, stop = [], threading.Event()
-    watch = threading.Thread(target=utilizations, args=(stop, handle, found))
-    watch.start()
-    ended = subprocess.run(words, cwd=HERE, capture_output=True, text=True)
+    thread = threading.Thread(target=watch, args=(stop, found), daemon=True)
+    thread.start()
+    line = {"run": name}
+    try:
+        ended = subprocess.run(words, cwd=HERE, capture_output=True, text=True, timeout=max(5.0, limit_s))
+        if ended.returncode:
+            line["error"] = ended.stderr.strip()[-1500:]
+        else:
+            line["images_per_second"] = float(ended.stdout.split()[-1])
+    except subprocess.TimeoutExpired as error:
+        line["error"] = f"ended after {limit_s:.0f} s: {(error.stderr or b'')[-500:]!r}"
     stop.set()
-    watch.join()
-    if ended.returncode:
-        return None, ended.stderr.strip().splitlines()[-1][:100]
-    late = found[int(len(found) * WARM_UP_S) :] or [0]
-    return float(ended.stdout.split()[-1]), f"{statistics.median(late):.0f} %"
+    thread.join()
+    last = time.monotonic() - 1.0  # the end of the process is no training
+    late = [busy for at, busy in found if busy is not None and last - 0.8 * seconds < at < last - 0.1 * seconds]
+    line["utilization_percent"] = statistics.median(late) if late else None
+    return say(**line)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--storage", default="npy")
-    parser.add_argument("--out", type=Path, default=HERE / "WALL.md")
-    options = parser.parse_args()
-    pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    common = ["--model", "resnet50", "--bf16", "--channels-last", "--storage", options.storage]
-    common += ["--workers", str(options.workers), "--batch-size", str(options.batch_size)]
-    common += ["--seconds", str(options.seconds)]
-    rows = []
-    for name, words in RUNS.items():
-        rate, busy = measured([sys.executable, "train.py", *common, *words], handle)
-        rows.append(f"| {name} | {f'{rate:,.0f}' if rate is not None else 'failed'} | {busy} |")
-        print(rows[-1], flush=True)
-    text = [
+def decoded_images(task):
+    """Images decoded by PIL in some seconds, in one process."""
+    from PIL import Image
+
+    size, seconds = task
+    with tempfile.TemporaryDirectory() as folder:
+        make_class(Path(folder), 0, 1, size)
+        [path] = Path(folder).glob("*/*.jpg")
+        data = path.read_bytes()
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        by_pil(data)
+        count += 1
+    return count / (time.perf_counter() - began), len(data), Image.__name__
+
+
+def chosen_size(device_rate, workers):
+    """The smallest size at which PIL on all cores is slower than the device."""
+    with ProcessPoolExecutor(workers) as pool:
+        for size in SIZES:
+            tasks = [(tuple(map(int, size.split("x"))), 1.5)] * workers
+            answers = list(pool.map(decoded_images, tasks, chunksize=1))
+            rate = sum(answer[0] for answer in answers)
+            say(step="PIL alone", size=size, bytes=answers[0][1], images_per_second=round(rate))
+            if rate <= WALL * device_rate:
+                break
+    return size
+
+
+def nvjpeg_rate(folder, batch_size):
+    """Images per second of nvJPEG alone, on a list."""
+    code = (
+        "import sys, time, torch; from pathlib import Path; from torchvision.io import decode_jpeg\n"
+        f"files = sorted(Path({str(folder)!r}).glob('*/*.jpg'))[:{batch_size}]\n"
+        "images = [torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.uint8) for file in files]\n"
+        "for turn in range(12):\n"
+        "    if turn == 2: torch.cuda.synchronize(); began = time.perf_counter()\n"
+        "    decode_jpeg(images, device='cuda')\n"
+        "torch.cuda.synchronize(); print(10 * len(images) / (time.perf_counter() - began))\n"
+    )
+    try:
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        return round(float(ended.stdout)) if not ended.returncode else ended.stderr.strip()[-800:]
+    except (ValueError, subprocess.TimeoutExpired) as error:
+        return str(error)[:200]
+
+
+def advice(words, limit_s):
+    """The first advice of a diagnosis of the training with a decoder on the CPU."""
+    command = [sys.executable, "-m", "autotune", "diagnose", "train.py", "--json", "--", *words]
+    environment = {**os.environ, "PYTHONPATH": f"{HERE.parents[1]}:{os.environ.get('PYTHONPATH', '')}"}
+    try:
+        ended = subprocess.run(
+            command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=max(5.0, limit_s)
+        )
+        found = json.loads(ended.stdout)
+    except (ValueError, subprocess.TimeoutExpired) as error:
+        return say(step="diagnose", error=str(error)[-300:], words=locals().get("ended") and ended.stderr[-800:])
+    kept = ("sickness", "action", "gain", "source")
+    return say(
+        step="diagnose",
+        images_per_second=found["samples_per_second"],
+        ceiling=found["ceiling_samples_per_second"],
+        bottleneck=found["bottleneck"],
+        decoders=(found["storage"] or {}).get("decoders"),
+        advice=[{key: each[key] for key in kept} for each in found["advice"][:4]],
+    )
+
+
+def page(lines, options, size, device):
+    rows = [
+        f"| {line['run']} | {line.get('images_per_second', 0) or 0:,.0f} | {line['utilization_percent']} % |"
+        for line in lines
+    ]
+    return [
         "# ResNet-50 past the wall of the CPU's decoders",
         "",
-        f"`python wall.py --workers {options.workers} --batch-size {options.batch_size} --storage {options.storage}`, "
-        f"{time.strftime('%Y-%m-%d')}, {torch.cuda.get_device_name()}, torch {torch.__version__}.",
+        f"`python wall.py --workers {options.workers} --batch-size {options.batch_size}`, {time.strftime('%Y-%m-%d')}, "
+        f"{device}. JPEGs of {size}; bfloat16, channels last, no compiled model.",
         "",
         "| decoder | images/s | utilization |",
         "| --- | --- | --- |",
         *rows,
     ]
-    options.out.write_text("\n".join(text) + "\n")
+
+
+def main():
+    import torch
+    import torchvision
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--limit", type=float, default=340.0, help="seconds for everything")
+    parser.add_argument("--per-class", type=int, default=64)
+    parser.add_argument("--size", choices=SIZES, help="of the images; default: by the device's rate")
+    parser.add_argument("--out", type=Path, default=HERE / "WALL.md")
+    options = parser.parse_args()
+    began = time.monotonic()
+
+    def left():
+        return options.limit - (time.monotonic() - began)
+
+    device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, torchvision {torchvision.__version__}"
+    shared = shutil.disk_usage("/dev/shm").free
+    say(step="machine", device=device, cores=options.workers, shared_memory_bytes=shared)
+    folder = Path(tempfile.mkdtemp(prefix="wall-", dir="/dev/shm" if shared > 16e9 else None))
+    common = ["--model", "resnet50", "--bf16", "--channels-last", "--storage", "folder", "--device", "cuda"]
+    common += ["--workers", str(options.workers), "--batch-size", str(options.batch_size)]
+    common += ["--seconds", str(options.seconds), "--per-class", str(options.per_class)]
+
+    def run(name, data):
+        words = [sys.executable, "train.py", *common, "--data", str(data), *RUNS[name]]
+        return measured(name, words, options.seconds, min(90.0, left()))
+
+    try:
+        first, *others = RUNS
+        lines = [run(first, folder / SIZES[0])]
+        rate = lines[0].get("images_per_second") or 3000.0
+        size = options.size or chosen_size(rate, options.workers)
+        data = folder / size
+        make_images(data / "images", options.per_class, tuple(map(int, size.split("x"))))
+        say(step="images", size=size, count=16 * options.per_class, seconds_left=round(left()))
+        say(step="nvJPEG alone", images_per_second=nvjpeg_rate(data / "images", options.batch_size))
+        for name in others:
+            lines.append(run(name, data))
+            options.out.write_text("\n".join(page(lines, options, size, device)) + "\n")
+        words = [*common, "--data", str(data), *RUNS["torchvision on the CPU"]]
+        words[words.index("--seconds") + 1] = "0"
+        advice(words, left())
+        say(step="end", seconds=round(time.monotonic() - began))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(HERE))
+    from train import by_pil, make_class, make_images
+
     main()

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import typer
@@ -11,6 +12,8 @@ from autotune.cli.config_verb import DEFAULTS
 from autotune.cli.main import app
 from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_MAX_TRIALS
 from autotune.study.target import FREE_SHARE_OF_DEVICE, FREE_SHARE_OF_HOST
+
+STUDIES = Path(__file__).parents[2] / "studies"
 
 
 def rows(out):
@@ -27,6 +30,13 @@ def said_everywhere(folder, monkeypatch):
     )
     monkeypatch.setenv("AUTOTUNE_TRIALS", "7")
     monkeypatch.setenv("AUTOTUNE_MEMORY_CAP", "8GiB")
+
+
+@pytest.mark.parametrize("study", sorted(path.parent.name for path in STUDIES.glob("*/study.toml")))
+def test_every_study_of_the_repository_can_be_searched(cli, monkeypatch, study):
+    monkeypatch.chdir(STUDIES / study)
+    code, _, err = cli("config", "show")
+    assert (code, err) == (0, "")
 
 
 def test_every_value_has_the_place_that_says_it(cli, said_everywhere):

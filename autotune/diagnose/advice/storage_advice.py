@@ -84,7 +84,7 @@ def decode_faster(diagnosis: Diagnosis) -> Advice | None:
         return None
     action = (
         f"Decode a batch at once on the device: torchvision.io.decode_jpeg(list_of_files, device={diagnosis.device!r}) "
-        "in the training process, with workers that only read."
+        "in a thread of the training process, with workers that only read, and join a batch's bytes in one tensor."
         if best == "nvJPEG"
         else f"Decode with {best} instead of {tried.decoder}."
     )
