@@ -192,6 +192,8 @@ class ScriptFacts:
     """Forms that all optimizers of the script can take; empty for optimizers outside torch."""
     foreign_loader: str = ""
     """Library of a counted loader other than torch's DataLoader; empty for a DataLoader, and without a loader."""
+    foreign_batches_vary: bool = False
+    """True when batches of such a loader differ in bytes."""
     own_channels_last: bool = False
     """True when all weights of the script's convolutions lie in NHWC order."""
     baseline_readings: tuple[tuple[str, str], ...] = ()

@@ -62,7 +62,7 @@ def _figures(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "a step", _step_text(diagnosis)
     yield "waiting", _waiting_text(diagnosis)
     if diagnosis.observation.loading is not None:
-        yield "a batch", _loading_text(diagnosis.observation.loading)
+        yield "a batch", _loading_text(diagnosis.observation.loading, diagnosis.facts.foreign_loader)
     storage = _storage_text(diagnosis)
     if storage:
         yield "storage", storage
@@ -97,7 +97,10 @@ def _waiting_text(diagnosis: Diagnosis) -> str:
     return ", ".join(parts)
 
 
-def _loading_text(loading: LoadingTimes) -> str:
+def _loading_text(loading: LoadingTimes, library: str) -> str:
+    if library:
+        processor_ms = _milliseconds(loading.cpu_s / loading.num_batches)
+        return f"takes {processor_ms} of processor time in {loading.num_building} threads or processes of {library}"
     built = f"takes {_milliseconds(loading.busy_s / loading.num_batches)} to build in one process"
     if not loading.num_files and not loading.decode_s and not loading.read_s:
         return f"{built}; neither an opened file nor decoding was observed"

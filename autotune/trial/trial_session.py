@@ -237,7 +237,8 @@ class MeasuredSession:
             micro_batches_per_step=max(settings.grad_accum_steps, facts.num_micro_batches_per_step),
             incumbent_samples_per_second=incumbent / world_size if incumbent is not None else None,
             samples_per_step=self._declared_samples(),
-            batches_vary=facts.loader is not None and facts.loader.batches_vary,
+            has_foreign_loader=self._counts_foreign,
+            batches_vary=facts.foreign_batches_vary if facts.loader is None else facts.loader.batches_vary,
             is_compute_only=self._job.request.batch_probe_factor > 1,
             epoch_micro_batches=self._batch_source.epoch.num_batches if self._has_loader else None,
             first_batch_s=self._batch_source.first_batch_s,
@@ -304,10 +305,20 @@ class MeasuredSession:
             self._report.has_unseen_queue = may_read_ahead()
             self._start_meter(0, UNSEEN_QUEUE if self._report.has_unseen_queue else 0)
             if self._counts_foreign:
-                ForeignBatches(self._foreign_batch).attach(self._steps.thread)
+                self._watch_foreign_loader()
         else:
             with suppress(SwitchedError):
                 self._meter.arrive()
+
+    def _watch_foreign_loader(self) -> None:
+        foreign = ForeignBatches(
+            self._foreign_batch,
+            is_cached=lambda: self._meter is not None and self._meter.uses_cached_batch,
+            num_backwards=lambda: self._steps.num_backwards,
+        )
+        foreign.attach(self._steps.thread)
+        if self._observer is not None:
+            self._observer.watch_foreign_loader(foreign)
 
     def _foreign_batch(self, num_samples: int, wait_s: float) -> None:
         if self._meter is not None:

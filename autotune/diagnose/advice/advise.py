@@ -7,6 +7,7 @@ from autotune.model.diagnosis import Advice, Diagnosis
 
 RULES = (
     loading_advice.more_workers,
+    loading_advice.more_threads,
     loading_advice.pack_small_files,
     loading_advice.decode_elsewhere,
     storage_advice.pack_files,

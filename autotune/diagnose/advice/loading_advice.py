@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from autotune.diagnose.advice.step_times import gain_of, load_s, wait_s, with_faster_loading, with_workers
+from autotune.diagnose.advice.step_times import (
+    gain_of,
+    is_foreign,
+    load_cpu_s,
+    load_s,
+    wait_s,
+    with_faster_loading,
+    with_more_threads,
+    with_workers,
+)
 from autotune.measure.bottleneck import LOADER_NOTICEABLE_WAIT_FRACTION, BottleneckKind
 from autotune.model.diagnosis import Advice, Diagnosis, Sickness
 from autotune.model.observation import LoadingTimes
@@ -19,6 +28,13 @@ SMALL_FILE_BYTES = MIB
 FILES_PER_SAMPLE = 0.5
 LEAST_FILE_SHARE, LEAST_DECODE_SHARE = 0.25, 0.35
 """Least shares of a batch's building time for advice on files and on decoding."""
+THREAD_SETTINGS = {
+    "DALI": "num_threads of the pipeline",
+    "torchdata.nodes": "num_workers of ParallelMapper",
+    "SPDL": "concurrency of the slowest stage of PipelineBuilder.pipe, and num_threads of build",
+    "FFCV": "num_workers of the Loader",
+}
+"""Settings of threads, by library."""
 PACKED_BYTES_PER_S = 1e9
 """Rate of reading a packed file in order: the rate of a process on an NVMe disk, or on a memory map of cached pages."""
 
@@ -54,6 +70,30 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
             f"{1000 * (diagnosis.step_s - wait_s(diagnosis)):.1f} ms, and {diagnosis.usable_cpus:g} cores are usable"
         ),
         settings={} if Group.LOADER in facts.claims else {"num_workers": number},
+    )
+
+
+def more_threads(diagnosis: Diagnosis) -> Advice | None:
+    """Advises more threads of a loader that is no DataLoader, where processors are left for them."""
+    loading = diagnosis.observation.loading
+    if loading is None or not is_foreign(diagnosis) or not is_loader_slow(diagnosis):
+        return None
+    gain = gain_of(diagnosis, with_more_threads(diagnosis))
+    if gain is None:
+        return None
+    library = diagnosis.facts.foreign_loader
+    return Advice(
+        sickness=Sickness.LOADER,
+        action=f"Give {library} more threads: {THREAD_SETTINGS.get(library, 'its number of threads')}.",
+        where="the place that builds the loader; --map NAME=--ARGUMENT={} lets a search try values",
+        gain=gain,
+        is_bound=True,
+        source=(
+            f"{loading.num_building} threads and processes of the loader took "
+            f"{1000 * load_cpu_s(diagnosis):.1f} ms of processor time for a step, training waited "
+            f"{1000 * wait_s(diagnosis):.1f} of {1000 * diagnosis.step_s:.1f} ms, and {diagnosis.usable_cpus:g} cores "
+            "are usable"
+        ),
     )
 
 

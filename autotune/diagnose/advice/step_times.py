@@ -14,11 +14,18 @@ LEAST_GAIN, MAX_GAIN = 1.05, 50.0
 support a larger promise."""
 
 
+def is_foreign(diagnosis: Diagnosis) -> bool:
+    """Whether batches come from a library's loader with threads of its own."""
+    return diagnosis.facts.loader is None and bool(diagnosis.facts.foreign_loader)
+
+
 def load_s(diagnosis: Diagnosis) -> float | None:
     """Seconds of building the batches of one step in one process; None when the loading was not observed."""
     loading = diagnosis.observation.loading
     if loading is None:
         return None
+    if is_foreign(diagnosis):
+        return loading.busy_s / diagnosis.observation.steps.num_steps
     if diagnosis.natural.num_workers == 0:
         return wait_s(diagnosis)  # measured without the cost of observation
     observed_s = loading.busy_s / loading.num_batches * diagnosis.facts.num_micro_batches_per_step
@@ -93,6 +100,17 @@ def _hand_over_s(diagnosis: Diagnosis) -> float:
     else:
         per_batch_s = HAND_OVER_S + (loader.batch_bytes if loader is not None else 0) / HAND_OVER_BYTES_PER_S
     return per_batch_s * diagnosis.facts.num_micro_batches_per_step
+
+
+def with_more_threads(diagnosis: Diagnosis) -> float | None:
+    """Seconds of a step whose loader has threads enough; None when the threads were not observed.
+
+    Training and the processors, which the loader's threads share with training, are then the only bounds.
+    """
+    if diagnosis.observation.loading is None:
+        return None
+    all_cpu_s = train_cpu_s(diagnosis) + load_cpu_s(diagnosis)
+    return max(diagnosis.step_s - wait_s(diagnosis), all_cpu_s / max(1.0, diagnosis.usable_cpus))
 
 
 def with_faster_loading(diagnosis: Diagnosis, factor: float) -> float | None:

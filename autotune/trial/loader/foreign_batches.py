@@ -1,4 +1,7 @@
-"""Counts the batches of loaders that are no torch DataLoader: DALI, torchdata.nodes, SPDL and FFCV."""
+"""Counts the batches of loaders that are no torch DataLoader: DALI, torchdata.nodes, SPDL and FFCV.
+
+For the compute-only rate the training thread gets the first batch again and again; the loader's own iterator waits.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from autotune.trial.torch.batch_structure import leading_size
+from autotune.trial.torch.batch_structure import batch_bytes, clone_batch, leading_size
 from autotune.trial.torch.patching import wrap
 
 CLASSES = (
@@ -24,19 +27,49 @@ OnBatch = Callable[[int, float], None]
 """Called with the samples of a batch, and the seconds of waiting for the batch."""
 
 
+NUM_NOTED = 64
+"""Batches with a note of their bytes."""
+MAX_AHEAD = 2
+"""Cached batches without a backward pass between them; a script that takes more only reads, and gets real batches."""
+UNEVEN_BATCHES = 0.01
+"""Relative difference in bytes from which batches count as different."""
+
+
 class ForeignBatches:
     """Watches the iterators of foreign loaders in the training thread.
 
     Args:
         on_batch: Called for every batch with a countable number of samples.
+        is_cached: Whether the training thread gets a cached batch now.
+        num_backwards: Backward passes so far.
     """
 
-    def __init__(self, on_batch: OnBatch) -> None:
+    def __init__(
+        self,
+        on_batch: OnBatch,
+        *,
+        is_cached: Callable[[], bool] = lambda: False,
+        num_backwards: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.library = ""
         """Library of the latest batch; empty before the first batch."""
-        self._on_batch = on_batch
+        self.num_batches = self.num_samples = 0
+        """Batches, and their samples, given to the training thread."""
+        self.classes: set[type] = set()
+        """Classes of the watched iterators."""
+        self._on_batch, self._is_cached, self._num_backwards = on_batch, is_cached, num_backwards
         self._is_inside = threading.local()
-        self._wrapped: set[type] = set()
+        self._bytes: list[int] = []
+        """Least and most bytes of a batch."""
+        self._kept: Any = None
+        self._kept_size = 0
+        self._may_keep = True
+        self._num_ahead, self._num_backwards_before = 0, 0
+
+    @property
+    def batches_vary(self) -> bool:
+        """Whether batches differ in their bytes."""
+        return bool(self._bytes) and self._bytes[1] > (1 + UNEVEN_BATCHES) * self._bytes[0]
 
     def attach(self, thread: int) -> None:
         """Wraps the iterators of all libraries imported by now; may be called again after further imports.
@@ -46,8 +79,8 @@ class ForeignBatches:
         """
         for library, module, name in CLASSES:
             cls = getattr(sys.modules.get(module), name, None)
-            if isinstance(cls, type) and cls not in self._wrapped and hasattr(cls, "__next__"):
-                self._wrapped.add(cls)
+            if isinstance(cls, type) and cls not in self.classes and hasattr(cls, "__next__"):
+                self.classes.add(cls)
                 wrap(cls, "__next__", self._counting(library, thread))
 
     def _counting(self, library: str, thread: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -56,21 +89,49 @@ class ForeignBatches:
                 # A node of torchdata asks further nodes, each by the same method.
                 if threading.get_ident() != thread or getattr(self._is_inside, "is_set", False):
                     return original(iterator, *args, **kwargs)
-                self._is_inside.is_set = True
                 began = perf_counter()
-                try:
-                    batch = original(iterator, *args, **kwargs)
-                finally:
-                    self._is_inside.is_set = False
-                size = samples_of(batch)
+                is_cached = self._is_cached()
+                if is_cached and self._is_kept_of_use():
+                    batch, size = clone_batch(self._kept), self._kept_size
+                else:
+                    self._is_inside.is_set = True
+                    try:
+                        batch = original(iterator, *args, **kwargs)
+                    finally:
+                        self._is_inside.is_set = False
+                    size = samples_of(batch)
+                    self._note(batch, size, is_cached=is_cached)
                 if size:
                     self.library = library
+                    self.num_batches += 1
+                    self.num_samples += size
                     self._on_batch(size, perf_counter() - began)
                 return batch
 
             return next_batch
 
         return make
+
+    def _is_kept_of_use(self) -> bool:
+        """Whether a kept batch trains: it does not if the script takes several without a backward pass."""
+        num_backwards = self._num_backwards()
+        if num_backwards != self._num_backwards_before:
+            self._num_backwards_before, self._num_ahead = num_backwards, 0
+        self._num_ahead += 1
+        return self._kept is not None and self._num_ahead <= MAX_AHEAD
+
+    def _note(self, batch: Any, size: int, *, is_cached: bool) -> None:
+        """Keeps a first batch while batches are cached, and notes bytes as long as little is known."""
+        if not is_cached:
+            self._kept = None
+        elif self._kept is None and size and self._may_keep:
+            try:
+                self._kept, self._kept_size = clone_batch(batch), size
+            except Exception:  # an object of the library's own that cannot be copied
+                self._may_keep = False
+        if self.num_batches < NUM_NOTED:
+            found = batch_bytes(batch)
+            self._bytes = [min([found, *self._bytes[:1]]), max([found, *self._bytes[1:]])]
 
 
 def samples_of(batch: Any) -> int:

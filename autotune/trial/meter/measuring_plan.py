@@ -22,6 +22,8 @@ class Plan:
     """The rate that this rank must beat: an even share of the best rate, since all ranks make equal steps together."""
     samples_per_step: float | None
     """Samples of one optimizer step, if the user declared a number or the batches cannot be counted."""
+    has_foreign_loader: bool = False
+    """Whether the batches come from a loader of another library, and a cached batch can take their place."""
     epoch_micro_batches: int | None = None
     """Micro-batches of the training loader's epoch; None without a length."""
     batches_vary: bool = False
@@ -32,6 +34,11 @@ class Plan:
     """Seconds from the start of an iteration to the first batch."""
     script_steps: int | None = None
     """Optimizer steps after which the script ends by itself; None when the script outlasts the trial."""
+
+    @property
+    def has_cached_batch(self) -> bool:
+        """Whether the script can train on a cached batch."""
+        return self.has_loader or self.has_foreign_loader
 
 
 class Watcher(Protocol):

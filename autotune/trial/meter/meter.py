@@ -63,7 +63,7 @@ class Meter:
         self.entered_at: dict[Phase, float] = {}
         """Monotonic time of each phase's beginning, for the accounting of the trial's seconds."""
         self.phase = Phase.WARMUP
-        self.uses_cached_batch = plan.has_loader
+        self.uses_cached_batch = plan.has_cached_batch
         """Whether the script now gets the cached batch."""
         self._plan, self._steps, self._agreement = plan, steps, agreement
         self._open_gate, self._finish, self._measured = open_gate, finish, measured
@@ -159,7 +159,7 @@ class Meter:
         """Begins a phase with blocks of `num_micro_batches` micro-batches."""
         self._recorder.begin(phase)
         self.phase = phase
-        self.uses_cached_batch = self._plan.has_loader and phase in (Phase.WARMUP, Phase.COMPUTE)
+        self.uses_cached_batch = self._plan.has_cached_batch and phase in (Phase.WARMUP, Phase.COMPUTE)
         self.counters.begin_block(num_micro_batches)
         self._entered_step = self.counters.num_updates
         self._phase_began = time.monotonic()
@@ -266,7 +266,7 @@ class Meter:
 
     def _leave_warm_up(self) -> None:
         plan = self._plan
-        if not plan.has_loader:
+        if not plan.has_cached_batch:
             self._enter(Phase.RAMP)
             return
         if plan.batches_vary and not plan.is_compute_only:
@@ -286,7 +286,8 @@ class Meter:
         self._begin_real_batches()
 
     def _begin_real_batches(self) -> None:
-        self._is_queue_empty = self._open_gate()
+        if self._plan.has_loader:
+            self._is_queue_empty = self._open_gate()
         self._enter(Phase.RAMP)
 
     def _enter_window(self) -> None:

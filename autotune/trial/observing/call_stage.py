@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from autotune.model.observation import LoadingTimes, StepTimes
+from autotune.trial.observing.foreign_work import ForeignWork
 from autotune.trial.observing.loader_work import LoadingWatch
 from autotune.trial.observing.stopwatch import Stopwatch
 from autotune.trial.observing.sync_calls import SyncCalls
@@ -57,6 +58,8 @@ class CallStage:
         """The line that calls the model."""
         self.times: StepTimes | None = None
         self.loading_times: LoadingTimes | None = None
+        self.foreign: ForeignWork | None = None
+        """The work of a loader that is no DataLoader."""
         self._watch = Stopwatch()
         self._thread = 0
         self._num_noted = 0
@@ -68,6 +71,10 @@ class CallStage:
         self._restore.append(wrap(torch.autograd, "backward", self._timing(_Part.BACKWARD)))
         if torch_names.ITERATOR is not None:
             self._restore.append(wrap(torch_names.ITERATOR, "__next__", self._timing(_Part.WAIT)))
+        if self.foreign is not None:
+            for cls in self.foreign.batches.classes:
+                self._restore.append(wrap(cls, "__next__", self._timing(_Part.WAIT)))
+            self.foreign.begin()
         if torch_names.HAS_CALL_SLOT:
             for module in self._roots.modules:
                 self._time_calls_of(module)
@@ -82,7 +89,7 @@ class CallStage:
         """Detaches everything, and computes the times."""
         while self._watch.is_running:
             self._watch.leave()
-        self.loading_times = self._loading.end()
+        self.loading_times = self._loading.end() if self.foreign is None else self.foreign.end()
         self.calls.detach()
         while self._restore:
             self._restore.pop()()

@@ -16,10 +16,12 @@ from autotune.model.what_if import StorageTimes
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.trial.loader.batch_source import BatchSource
+from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.larger_batch import UnrepeatableError, repeated
 from autotune.trial.meter.host_memory import held_bytes
 from autotune.trial.observing.call_stage import CallStage
 from autotune.trial.observing.device_times import FunctionRecording, TraceRecording
+from autotune.trial.observing.foreign_work import ForeignWork
 from autotune.trial.observing.host_places import LoopSamples, host_places
 from autotune.trial.observing.larger_batch_stage import LargerBatchStage
 from autotune.trial.observing.loader_work import LoadingWatch
@@ -107,6 +109,10 @@ class Observer:
         """Adds the timing to the training loader's workers, after the gate has prepared the loader."""
         self._loading.iteration_begins(loader)
         self._what_if.iteration_begins(loader)
+
+    def watch_foreign_loader(self, foreign: ForeignBatches) -> None:
+        """Charges the threads of a loader that is no DataLoader, and times the waits for its batches."""
+        self._calls.foreign = ForeignWork(foreign)
 
     def _keep_batch(self, batch: Any) -> None:
         self._first_batch = clone_batch(batch)

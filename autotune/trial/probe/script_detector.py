@@ -236,6 +236,7 @@ class ScriptDetector:
             num_steps=len(ends),
             leading_size=self._loaders.leading_size,
             foreign_loader=self._foreign.library if loader is None else "",
+            foreign_batches_vary=loader is None and self._foreign.batches_vary,
             schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,
             arguments=self._arguments.facts(
                 loader,

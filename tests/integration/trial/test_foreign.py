@@ -67,3 +67,97 @@ def test_a_loop_without_any_loader_is_still_counted_in_steps(ground: Ground) -> 
     )
     facts = ground.probe(script)
     assert facts.foreign_loader == "" and samples_unit(facts, None) == "steps"
+
+
+def phases_of(run) -> list[str]:
+    return list(dict.fromkeys(str(block.phase) for block in run.rank.blocks))
+
+
+def test_the_compute_only_rate_is_measured_on_a_cached_batch_of_a_foreign_loader(ground: Ground) -> None:
+    script = ground.script(TRAINS.format(library=SPDL))
+    run = ground.trial(script, ground.probe(script))
+    assert run.outcome == "ok", run.output
+    assert phases_of(run) == ["warmup", "compute", "ramp", "window"]
+    assert run.rank.compute_samples_per_second is not None
+    compute = [block for block in run.rank.blocks if block.phase == "compute"]
+    assert all(block.num_samples == 8 * block.num_steps for block in compute)
+
+
+VALIDATES = """
+import itertools
+class Few(PipelineIterator):
+    def __init__(self):
+        super().__init__(4)
+        self.left = 5
+    def __next__(self):
+        self.left -= 1
+        if self.left < 0:
+            raise StopIteration
+        return super().__next__()
+"""
+
+
+def test_a_loop_that_only_reads_a_foreign_loader_still_ends(ground: Ground) -> None:
+    library = SPDL + VALIDATES.replace("import itertools\n", "")
+    reads = "    optimizer.step()\n    for other in Few():\n        model(other['x'])\n"
+    script = ground.script(TRAINS.format(library=library).replace("    optimizer.step()\n", reads))
+    run = ground.trial(script, ground.probe(script))
+    assert run.outcome == "ok", run.output
+
+
+def test_batches_of_several_sizes_have_no_compute_only_rate(ground: Ground) -> None:
+    uneven = SPDL.replace("torch.randn(size, 4)", "torch.randn(size, 4).repeat(1, 1 + next(self.turns) % 3)").replace(
+        "        self.queue = Queue(2)", "        self.queue, self.turns = Queue(2), itertools.count()"
+    )
+    script = ground.script(
+        TRAINS.format(library="import itertools" + uneven).replace('model(batch["x"])', 'model(batch["x"][:, :4])')
+    )
+    facts = ground.probe(script)
+    assert facts.foreign_batches_vary
+    run = ground.trial(script, facts)
+    assert run.outcome == "ok" and run.rank.compute_samples_per_second is None, run.output
+
+
+def test_a_diagnosis_charges_the_threads_of_a_foreign_loader(ground: Ground) -> None:
+    works = SPDL.replace("        while True:\n", "        while True:\n            sum(range(20000))\n")
+    script = ground.script(TRAINS.format(library=works))
+    run = ground.trial(script, ground.probe(script), job={"diagnoses": True})
+    assert run.outcome == "ok" and run.rank.observation is not None, run.output
+    loading, steps = run.rank.observation.loading, run.rank.observation.steps
+    assert loading is not None and loading.num_building == 1 and loading.cpu_s > 0
+    assert loading.num_samples == 8 * loading.num_batches and steps.data_wait_s > 0
+
+
+NODES = """
+import torchdata.nodes as nodes
+def make(number):
+    return {"x": torch.randn(8, 4), "y": torch.randint(0, 3, (8,))}
+def PipelineIterator(size):
+    items = nodes.IterableWrapper(range(10**9))
+    return nodes.Loader(nodes.Prefetcher(nodes.ParallelMapper(items, make, num_workers=2, method="thread"), 2))
+"""
+PIPELINE = """
+from spdl.pipeline import PipelineBuilder
+def make(number):
+    return {"x": torch.randn(8, 4), "y": torch.randint(0, 3, (8,))}
+def PipelineIterator(size):
+    pipeline = PipelineBuilder().add_source(range(10**9)).pipe(make, concurrency=2).add_sink(4).build(num_threads=2)
+    with pipeline.auto_stop():
+        yield from pipeline
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "library", "name"), [("torchdata", NODES, "torchdata.nodes"), ("spdl", PIPELINE, "SPDL")]
+)
+def test_the_real_libraries_are_counted_charged_and_have_a_ceiling(
+    ground: Ground, package: str, library: str, name: str
+) -> None:
+    pytest.importorskip(package)
+    script = ground.script(TRAINS.format(library=library))
+    facts = ground.probe(script)
+    assert facts.foreign_loader == name
+    run = ground.trial(script, facts, job={"diagnoses": True})
+    assert run.outcome == "ok" and run.rank.compute_samples_per_second is not None, run.output
+    assert run.rank.observation is not None and run.rank.observation.loading is not None
+    assert run.rank.observation.loading.num_building >= 1

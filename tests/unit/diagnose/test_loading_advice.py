@@ -7,6 +7,7 @@ from autotune.diagnose.advice.loading_advice import (
     copy_while_training,
     decode_elsewhere,
     keep_workers,
+    more_threads,
     more_workers,
     pack_small_files,
     share_processors,
@@ -57,6 +58,21 @@ def test_a_ceiling_from_a_quieter_moment_promises_nothing_that_is_not_waited_for
 def test_a_stream_without_workers_shards_itself_and_is_left_alone():
     facts = script_facts(loader=loader_facts(is_iterable=True))
     assert more_workers(diagnosis(**SLOW, facts=facts, observation=observation(loading=WAITING))) is None
+
+
+FOREIGN = script_facts(loader=None, foreign_loader="SPDL")
+
+
+def test_a_library_whose_threads_leave_processors_free_gets_more_threads():
+    """Ten steps of 100 ms wait 60 ms each; two threads took 0.5 s together, and training as much."""
+    threads = observation(loading=loading_times(busy_s=0.5, cpu_s=0.5, num_building=2), main_cpu_s=1.0)
+    waiting = {**SLOW, "data_wait_fraction": 0.6, "facts": FOREIGN, "natural": Settings()}
+    found = more_threads(diagnosis(**waiting, usable_cpus=8.0, observation=threads))
+    assert found is not None and found.is_bound and "concurrency" in found.action
+    assert found.gain == pytest.approx(100 / 40) and "50.0 ms of processor time" in found.source
+    shared = more_threads(diagnosis(**waiting, usable_cpus=1.25, observation=threads))
+    assert shared is not None and shared.gain == pytest.approx(100 / 80)
+    assert more_threads(diagnosis(**waiting, usable_cpus=1.0, observation=threads)) is None
 
 
 def test_small_files_promise_what_is_left_when_opening_and_reading_are_gone():
