@@ -150,7 +150,7 @@ def fewer_launches(diagnosis: Diagnosis) -> Advice | None:
 
 def faster_format(diagnosis: Diagnosis) -> Advice | None:
     """Advises another number format, measured on copies of the heaviest layers."""
-    ratios = [ratio for ratio in diagnosis.observation.formats if ratio.ratio > 1]
+    ratios = [ratio for ratio in diagnosis.observation.formats if ratio.ratio > 1 and ratio.is_possible]
     if not ratios or diagnosis.compute_s is None:
         return None
     best = max(ratios, key=lambda ratio: ratio.ratio)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ NUM_LAYERS = 3
 LIMIT_S = 0.25
 """Seconds for a layer in one format, and for a form of the optimizer."""
 LEAST_RUNS = 3
+MAX_ATTEMPTS = 3
+"""Most measurements of a ratio between two formats."""
 LAYERS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 OF_TORCH = "torch.optim"
 TF32_CAPABILITY, BF16_CAPABILITY = (8, 0), (8, 0)
@@ -77,15 +79,21 @@ def format_ratios(uses: LayerUses, clock: Clock, *, is_cuda: bool, is_autocast: 
     candidates = _candidates(dtype, is_cuda=is_cuda)
     if not candidates:
         return ()
-    ratios = []
     try:
-        own_s = sum(_time(use, clock, dtype, autocast=None) for use in heaviest)
-        for precision in candidates:
-            then_s = sum(_time_in(use, clock, precision) for use in heaviest)
-            ratios.append(FormatRatio(precision=precision, ratio=own_s / then_s, num_layers=len(heaviest)))
+        return tuple(filter(None, (_ratio(heaviest, clock, dtype, precision) for precision in candidates)))
     except Exception:  # no kernel, or a layer without copies, such as a layer with weights spread over processes
         return ()
-    return tuple(ratios)
+
+
+def _ratio(uses: Sequence[_Use], clock: Clock, dtype: torch.dtype, precision: Precision) -> FormatRatio | None:
+    """The ratio of times; an impossible ratio is measured again, and None after as many as `MAX_ATTEMPTS`."""
+    for _ in range(MAX_ATTEMPTS):
+        own_s = sum(_time(use, clock, dtype, autocast=None) for use in uses)
+        then_s = sum(_time_in(use, clock, precision) for use in uses)
+        ratio = FormatRatio(precision=precision, ratio=own_s / then_s, num_layers=len(uses))
+        if ratio.is_possible:
+            return ratio
+    return None
 
 
 def _candidates(dtype: torch.dtype, *, is_cuda: bool) -> list[Precision]:

@@ -129,6 +129,11 @@ def test_a_format_that_is_slower_here_is_not_advised():
     assert faster_format(diagnosis(observation=observation(formats=ratios))) is None
 
 
+def test_a_format_286_times_as_fast_is_a_broken_measurement_and_no_advice():
+    ratios = (FormatRatio(precision=Precision.BF16, ratio=286.0, num_layers=3),)
+    assert faster_format(diagnosis(observation=observation(formats=ratios))) is None
+
+
 def test_double_precision_is_an_edit_and_no_setting():
     ratios = (FormatRatio(precision=Precision.FP32, ratio=2.0, num_layers=2),)
     found = faster_format(diagnosis(observation=observation(formats=ratios, parameter_dtype="float64")))
