@@ -185,17 +185,18 @@ def available_memory_bytes() -> int:
     In a container, at most the memory left under its limit.
     """
     room = cgroup_room_bytes()
-    available = _meminfo_available_bytes()
+    available = meminfo_bytes("MemAvailable")
     available = total_memory_bytes() // 2 if available is None else min(available, total_memory_bytes())
     return available if room is None else min(available, room)
 
 
-def _meminfo_available_bytes() -> int | None:
+def meminfo_bytes(name: str, proc: Path | None = None) -> int | None:
+    """A figure of `/proc/meminfo` in bytes, such as `MemAvailable`; None without the figure."""
     try:
-        lines = (PROC / "meminfo").read_text().splitlines()
+        lines = ((proc or PROC) / "meminfo").read_text().splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
 
 
 def shared_memory_free_bytes() -> int | None:

@@ -70,6 +70,7 @@ def list_studies(storage: Storage = None, as_json: Json = False) -> int:
     from autotune.report.document import write_document
     from autotune.report.status_text import table_text
     from autotune.report.streams import write_result
+    from autotune.study.study_list import gain_text
 
     with open_repository(storage) as repository:
         entries = (_entry(record, repository) for record in repository.studies(_say_unreadable))
@@ -85,7 +86,7 @@ def list_studies(storage: Storage = None, as_json: Json = False) -> int:
                 "searching" if entry["is_live"] else entry["status"].replace("_", " "),
                 str(entry["num_trials"]),
                 _best_text(entry),
-                _ratio_text(entry),
+                gain_text(entry),
                 format_age(entry["age_s"]),
                 entry["script"],
             )
@@ -105,12 +106,6 @@ def _say_unreadable(name: str, error: StoreError) -> None:
 def _best_text(entry: dict[str, Any]) -> str:
     best = entry["best_samples_per_second"]
     return f"{format_rate(best)} {entry['samples_unit']}/s" if best else "-"
-
-
-def _ratio_text(entry: dict[str, Any]) -> str:
-    if entry["speedup"] is not None:
-        return f"{entry['speedup']:.2f}x"
-    return f"~{entry['ratio_so_far']:.2f}x" if entry["ratio_so_far"] is not None else "-"
 
 
 def _entry(record: StudyRecord, repository: Repository) -> dict[str, Any] | None:

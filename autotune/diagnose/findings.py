@@ -1,10 +1,9 @@
-"""Makes the figures of a diagnosis from the result of a trial. Pure."""
+"""Makes the figures of a diagnosis from the result of a trial."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.diagnose.mount_kind import mount_of
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.bottleneck import diagnose as find_bottleneck
@@ -14,6 +13,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, RankResult, TrialResult
 from autotune.model.storage_traps import trap_text
 from autotune.model.surroundings import Surroundings
+from autotune.sandbox.mounts import mount_above
 from autotune.settings import Settings
 from autotune.spec import SearchSpec
 from autotune.study.protection_record import changed_words
@@ -43,6 +43,7 @@ def make_diagnosis(
     around = result.surroundings
     utilization = around.device_utilization if around is not None else None
     tried = lead.observation.storage
+    mount = mount_above(tried.example) if tried is not None else None
     bottleneck = _bottleneck(measurement, utilization, target)
     return Diagnosis(
         script=spec.script,
@@ -67,7 +68,7 @@ def make_diagnosis(
         natural=script_settings,
         facts=facts,
         observation=lead.observation,
-        mount=mount_of(tried.example) if tried is not None else "",
+        mount=mount.description if mount is not None else "",
         io_pressure=around.io_pressure if around is not None else None,
         disk_bytes_per_s=_disk_rate(around),
         notes=(

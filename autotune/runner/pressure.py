@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.host import PROC, cgroup_folders
+from autotune.host import PROC, cgroup_folders, meminfo_bytes
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _BUSY_FIELDS = (0, 1, 2, 5, 6, 7)
@@ -107,11 +107,7 @@ def num_running(proc: Path = PROC) -> tuple[int, int] | None:
 
 def page_cache_bytes(proc: Path = PROC) -> int | None:
     """Bytes of files in memory now; None without a figure."""
-    try:
-        lines = (proc / "meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Cached:")), None)
+    return meminfo_bytes("Cached", proc)
 
 
 def _affinity() -> frozenset[int]:

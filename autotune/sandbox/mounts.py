@@ -46,14 +46,24 @@ class Mount(NamedTuple):
     """Of its file system."""
     is_writable: bool
     """Whether the mount permits writes."""
+    source: str = ""
+    """Device, server or program behind the file system."""
 
     @property
     def is_special(self) -> bool:
         """Whether the mount has files of the kernel alone."""
         return self.kind in SPECIAL
 
+    @property
+    def description(self) -> str:
+        """Kind and source, such as `nfs4 on server:/data`."""
+        return f"{self.kind} on {self.source}"
 
-def mounted(table: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
+
+TABLE = Path("/proc/self/mountinfo")
+
+
+def mounted(table: Path = TABLE) -> list[Mount]:
     """All mounts, hidden mounts included, in order of their paths; mounts of the same path are in order of time."""
     try:
         lines = table.read_bytes().splitlines()
@@ -65,10 +75,17 @@ def mounted(table: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
 def _read(line: bytes) -> Mount:
     words = line.split()
     dash = words.index(b"-")
+    kind, source = (word.decode(errors="replace") for word in words[dash + 1 : dash + 3])
     # The kernel writes space, tab, newline and backslash as three octal digits.
     point = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), words[4])
     is_writable = b"rw" in words[5].split(b",") and b"rw" in words[dash + 3].split(b",")
-    return Mount(int(words[0]), os.fsdecode(point), words[dash + 1].decode(errors="replace"), is_writable)
+    return Mount(int(words[0]), os.fsdecode(point), kind, is_writable, source)
+
+
+def mount_above(path: str, table: Path = TABLE) -> Mount | None:
+    """The mount with an absolute path: of the deepest mounts the latest; None when unknown."""
+    above = [mount for mount in mounted(table) if Path(path).is_relative_to(mount.point)]
+    return max(reversed(above), key=lambda mount: len(mount.point), default=None)
 
 
 def in_sight(mounts: list[Mount]) -> list[Mount]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 8642
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

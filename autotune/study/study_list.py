@@ -43,3 +43,10 @@ def list_entry(record: StudyRecord, repository: Repository, *, now: datetime) ->
         "script": record.spec.script,
         "config": (record.result or {}).get("config"),
     }
+
+
+def gain_text(entry: dict[str, Any]) -> str:
+    """The gain of a study in the list: verified by finals, or so far and marked by `~`; `-` without a gain."""
+    if entry["speedup"] is not None:
+        return f"{entry['speedup']:.2f}x"
+    return f"~{entry['ratio_so_far']:.2f}x" if entry["ratio_so_far"] is not None else "-"

@@ -48,10 +48,10 @@ def test_a_group_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
 
 def test_what_is_available_is_the_least_of_the_machines_and_the_containers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "total_memory_bytes", lambda: 64 * GIB)
-    monkeypatch.setattr(host, "_meminfo_available_bytes", lambda: 40 * GIB)
+    monkeypatch.setattr(host, "meminfo_bytes", lambda name: 40 * GIB)
     monkeypatch.setattr(host, "cgroup_room_bytes", lambda: 8 * GIB)
     assert host.available_memory_bytes() == 8 * GIB
     monkeypatch.setattr(host, "cgroup_room_bytes", lambda: None)
     assert host.available_memory_bytes() == 40 * GIB
-    monkeypatch.setattr(host, "_meminfo_available_bytes", lambda: None)
+    monkeypatch.setattr(host, "meminfo_bytes", lambda name: None)
     assert host.available_memory_bytes() == 32 * GIB

@@ -19,6 +19,7 @@ from autotune.service.pages.rendering import drawn, render
 from autotune.store.repository import Repository
 from autotune.store.secrets import mask_text
 from autotune.study.comparison import comparison, found_by_study
+from autotune.study.study_list import gain_text
 from autotune.study.view import tell
 
 REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'"
@@ -31,7 +32,7 @@ router = page_router()
 def studies_page(request: Request, studies: Studies) -> Response:
     """The studies, newest first."""
     document = list_studies(studies)
-    entries = [entry | {"gain": _gain(entry)} for entry in document["studies"]]
+    entries = [entry | {"gain": gain_text(entry)} for entry in document["studies"]]
     return render(request, "studies.html", here="Studies", studies=entries, left_out=document["left_out"])
 
 
@@ -93,9 +94,3 @@ def _compared(first: str, second: str, studies: Repository) -> dict[str, Any]:
     found = [found_by_study(name, studies.study(name)) for name in (first, second)]
     answer, rows, basis = comparison_lines(comparison(*found))
     return {"answer": answer, "rows": rows, "basis": basis}
-
-
-def _gain(entry: dict[str, Any]) -> str:
-    if entry["speedup"] is not None:
-        return f"{entry['speedup']:.2f}x"
-    return f"~{entry['ratio_so_far']:.2f}x" if entry["ratio_so_far"] is not None else "-"

@@ -22,9 +22,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from autotune.host import meminfo_bytes
 from autotune.model.what_if import PackedRead, RepeatedWork, StorageTimes
 from autotune.protocol.codec import decode, encode
-from autotune.sandbox.mounts import mounted
+from autotune.sandbox.mounts import mount_above
 from autotune.trial.observing.decoder_times import decoder_times, device_decoder_times, own_name
 from autotune.trial.observing.packed_reads import IN_MEMORY, MAX_BYTES, bytes_of, packed_reads
 from autotune.trial.observing.repeated_work import are_equal, repeated_work
@@ -120,7 +121,8 @@ def _measured(loader: Any, scratch: Path) -> StorageTimes:
     run = run_samples(dataset, indices, loader.collate_fn, max(1, batch_size))
     count = len(run.indices)
     processes = max(1, loader.num_workers)
-    is_on_disk = _kind_of_mount(scratch) not in IN_MEMORY
+    mount = mount_above(str(scratch))
+    is_on_disk = mount is None or mount.kind not in IN_MEMORY
 
     def pack(values: list[Any]) -> tuple[PackedRead, ...]:
         return packed_reads(list(limited(values, bytes_of, MAX_BYTES)), scratch, processes, is_on_disk=is_on_disk)
@@ -156,7 +158,7 @@ def _measured(loader: Any, scratch: Path) -> StorageTimes:
         cold_read_bytes_per_s=cold_rate,
         example=run.paths[0] if run.paths else "",
         scratch_free_bytes=shutil.disk_usage(scratch).free,
-        memory_available_bytes=_available_bytes(),
+        memory_available_bytes=meminfo_bytes("MemAvailable") or 0,
         packed=packed,
         decoder=own_name(run.decoder) if run.decoder else "",
         images_per_sample=run.num_images / count,
@@ -236,17 +238,3 @@ def _hand_over_s(
 def _as_list(batch: Any) -> Any:
     """A batch with a list in place of a tuple, as torch joins samples."""
     return list(batch) if isinstance(batch, tuple) else batch
-
-
-def _kind_of_mount(path: Path) -> str:
-    """Kind of the file system of a path."""
-    around = [mount for mount in mounted() if path.is_relative_to(mount.point)]
-    return max(around, key=lambda mount: len(mount.point)).kind if around else ""
-
-
-def _available_bytes() -> int:
-    """Memory that the kernel can use for pages of files; 0 without a figure."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
-    return 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.diagnose.mount_kind import mount_of
 from autotune.report.diagnosis_text import diagnosis_text
+from autotune.sandbox.mounts import mount_above
 
 from ..diagnoses import diagnosis, observation
 from .test_storage_advice import FILES, storage
@@ -19,11 +19,15 @@ TABLE = """\
 def test_the_deepest_mount_above_a_path_is_named(tmp_path):
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
-    assert mount_of("/home/u/a.jpg", table) == "ext4 on /dev/sda1"
-    assert mount_of("/data/a.jpg", table) == "nfs4 on server:/export"
-    assert mount_of("/data/my photos/a.jpg", table) == "fuse.s3fs on s3fs"
-    assert mount_of("/database/a", table) == "tmpfs on tmpfs"
-    assert mount_of("", table) == "" and mount_of("/a", tmp_path / "none") == ""
+    for path, expected in {
+        "/home/u/a.jpg": "ext4 on /dev/sda1",
+        "/data/a.jpg": "nfs4 on server:/export",
+        "/data/my photos/a.jpg": "fuse.s3fs on s3fs",
+        "/database/a": "tmpfs on tmpfs",
+    }.items():
+        mount = mount_above(path, table)
+        assert mount is not None and mount.description == expected
+    assert mount_above("", table) is None and mount_above("/a", tmp_path / "none") is None
 
 
 def test_a_diagnosis_tells_mount_cold_share_rates_and_pressure():

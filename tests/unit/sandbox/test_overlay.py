@@ -23,10 +23,10 @@ TABLE = """\
 def test_the_table_of_mounts_is_read_with_every_character_in_a_path(tmp_path: Path) -> None:
     (tmp_path / "mountinfo").write_text(TABLE)
     assert mounted(tmp_path / "mountinfo") == [
-        Mount(27, "/", "ext4", is_writable=True),
-        Mount(40, "/mnt/a folder", "xfs", is_writable=False),
-        Mount(41, "/mnt/read", "ext4", is_writable=False),
-        Mount(22, "/proc", "proc", is_writable=True),
+        Mount(27, "/", "ext4", is_writable=True, source="/dev/vda"),
+        Mount(40, "/mnt/a folder", "xfs", is_writable=False, source="/dev/b"),
+        Mount(41, "/mnt/read", "ext4", is_writable=False, source="/dev/c"),
+        Mount(22, "/proc", "proc", is_writable=True, source="proc"),
     ]
     assert [mount.is_special for mount in mounted(tmp_path / "mountinfo")] == [False, False, False, True]
     assert mounted(tmp_path / "nowhere") == []
