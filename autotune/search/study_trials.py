@@ -260,10 +260,14 @@ class StudyTrials:
         return self._storage.get_trial_number_from_id(trial_id)
 
     def _why_withdrawn(self, number: int, settings: Settings, max_trials: int) -> str | None:
-        """Reason to withdraw a new trial; None to keep it. Of two equal trials the lower number stays."""
+        """Reason to withdraw a new trial; None to keep it. Of two equal trials the lower number stays.
+
+        A queued trial has its place in the budget: the trial was interrupted, and some tuner runs it again.
+        """
         plain, num_earlier = settings.to_dict(), 0
         for other in self._trials():
-            if other.number < number and (_is_running(other) or other.state is TrialState.COMPLETE):
+            is_open = _is_running(other) or other.state is TrialState.WAITING
+            if other.number < number and (is_open or other.state is TrialState.COMPLETE):
                 num_earlier += 1
                 if other.user_attrs.get("settings") == plain:
                     return f"Trial {other.number} has the same settings."

@@ -43,3 +43,30 @@ def _open(storage, max_trials=12):
     )
     limits = PlanLimits(usable_cpus=4.0, cap_bytes=CAP_BYTES)
     return Search(storage, "study", space, limits, seed=3, max_trials=max_trials, spend_all=True)
+
+
+def test_an_interrupted_trial_is_run_again_within_the_budget_while_another_tuner_asks():
+    """The other tuner looks before the trial is queued again, and starts another trial before the queue is emptied."""
+    storage, asked, taken, started = optuna.storages.InMemoryStorage(), [], [], []
+    first, second = (_open(storage, max_trials=3) for _ in range(2))
+    for _ in range(2):
+        first.tell(first.ask().number, result(Outcome.OK, peak=2 * GIB))
+    last = second.ask()
+    add, start, pop = second._trials._add, first._trials.start, second._trials.start_queued
+
+    def add_after_the_other_has_looked(*queued):
+        def start_after_the_second_has_looked(candidate, *args):
+            add(*queued)
+            settings = replace(candidate.settings, memory_fraction=0.4)
+            start_now = lambda: started.append(start(replace(candidate, settings=settings), *args))  # noqa: E731
+            second._trials.start_queued = lambda *given: (start_now(), pop(*given))[1]
+            taken.append(second.ask())
+            return started[0]
+
+        first._trials.start = start_after_the_second_has_looked
+        asked.append(first.ask())
+
+    second._trials._add = add_after_the_other_has_looked
+    second.tell(last.number, result(Outcome.INTERRUPTED))
+    assert taken[0].settings == last.settings
+    assert started == [None] and isinstance(asked[0], SearchExhausted), "the queued trial has the budget's last place"
