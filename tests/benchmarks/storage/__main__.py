@@ -41,7 +41,7 @@ TITLE = "# Advice on stored samples, on scripts of known sickness"
 EXPLANATION = (
     "Each of `scripts/*.py` has one fault, and the cure behind `--cured`. The script is diagnosed, cured by the first "
     "advice (packed by the advised command, or started with the advised argument), and measured again in the same way; "
-    "on two cores, on a CPU."
+    "on two cores, on a CPU, at real-time priority (`chrt -r 1`) beside other programs."
 )
 
 
