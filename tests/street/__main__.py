@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.street.claims import page, read_claims
 from tests.street.rows import SCRIPTS
 from tests.street.runner import Place, Plan, make_data, run_row
 from tests.street.script import DEVICES, Device, Script
@@ -17,6 +18,7 @@ from tests.street.table import written
 from tests.street.watch import Limits
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+CLAIMS = DOCUMENT.with_name("claims.md")
 
 
 def main(words: list[str] | None = None) -> int:
@@ -27,13 +29,18 @@ def main(words: list[str] | None = None) -> int:
         for script in SCRIPTS:
             print(f"{script.name}  {','.join(script.devices)}  {script.kind}  {script.source.repository}")
         return 0
+    if asked.claims:
+        claims = read_claims(asked.claims)
+        CLAIMS.write_text(page(claims))
+        print(f"{CLAIMS}: {len(claims)} claims")
+        return 0
     if asked.table:
         rows = read_results(asked.table)
         DOCUMENT.write_text(written(rows))
         print(f"{DOCUMENT}: {len(rows)} rows")
         return 0
     if asked.checkouts is None or asked.out is None:
-        print("Give --checkouts and --out, or --table, or --list.", file=sys.stderr)
+        print("Give --checkouts and --out, or --table, or --claims, or --list.", file=sys.stderr)
         return 2
     return run(asked)
 
@@ -118,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--settle", type=float, default=5.0, help="seconds left out before that")
     parser.add_argument("--start", type=float, default=150.0, help="longest wait for the first progress, in seconds")
     parser.add_argument("--table", type=Path, nargs="*", help="write docs/compatibility.md from these results")
+    parser.add_argument("--claims", type=Path, nargs="*", help="write docs/claims.md from these results and databases")
     parser.add_argument("--data-only", action="store_true", help="make the data of the rows, and run nothing")
     parser.add_argument("--bare", action="store_true", help="no search: the script and the expert's line alone")
     parser.add_argument("--list", action="store_true", help="name the rows")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import autotune
 from tests.street.script import PROCESSES, Data, Device, Script
 from tests.street.watch import Limits, Watched, end_tree, watch
 
@@ -218,6 +219,7 @@ def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str
     line: dict[str, Any] = {"script": script.name, "device": device, "kind": script.kind, "time": plan.time}
     line |= {"repository": script.source.repository, "commit": script.source.commit}
     line["arguments"] = script.arguments[device]
+    line["autotune"] = tuner_commit()
     line["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     try:
         line["data_s"] = round(place.lay_out(), 1)
@@ -232,6 +234,14 @@ def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str
         keep({**line, **turns, "is_partial": True})
         line |= turns
     return keep(line)
+
+
+def tuner_commit() -> str:
+    """The commit of autotune; in a copy without a repository, the version."""
+    asked = subprocess.run(
+        ["git", "-C", str(REPOSITORY_ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or autotune.__version__
 
 
 def absent(script: Script) -> list[str]:
