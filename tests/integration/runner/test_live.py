@@ -141,7 +141,7 @@ def test_a_killed_tuner_leaves_no_waiting_process(ground: Ground) -> None:
         time.sleep(0.02)
     tuner.send_signal(signal.SIGKILL)
     tuner.wait()
-    wait_until_nothing_is_left(ground, 6.0)
+    wait_until_nothing_is_left(ground)
 
 
 def test_the_memory_of_a_measurement_is_its_own(study: Study, live: LiveRunner) -> None:

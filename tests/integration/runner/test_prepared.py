@@ -217,4 +217,4 @@ def test_a_killed_tuner_leaves_no_process_and_no_folder(study: Study) -> None:
     study.ground.wait_for_line(b"ready")
     tuner.send_signal(signal.SIGKILL)
     tuner.wait()
-    wait_until_nothing_is_left(study.ground, 4.0)
+    wait_until_nothing_is_left(study.ground)

@@ -27,7 +27,7 @@ def test_a_script_is_probed_and_measured(ground: Ground) -> None:
     script_settings = script_settings_of(probed.facts)
     result = ground.run("trains.py", settings=script_settings, script_settings=script_settings, facts=probed.facts)
     assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
-    assert result.measurement is not None and result.measurement.samples_per_second > 100
+    assert result.measurement is not None and result.measurement.samples_per_second > 0
     assert result.peak_memory_bytes is not None and result.peak_memory_bytes > 30 << 20
     assert result.escaped == ()
     found = result.surroundings

@@ -14,7 +14,8 @@ import pytest
 from tests.integration.runner.ground import Ground, processes_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-LIMIT_S = 2.0
+LIMIT_S = 60.0
+"""Longest wait for the end of all processes; `python -m tests.benchmarks.endings` measures how long it takes."""
 
 
 def start_tuner(ground: Ground, *arguments: str) -> subprocess.Popen[bytes]:
@@ -29,21 +30,22 @@ def start_tuner_in(ground: Ground, start: str, *arguments: str) -> subprocess.Po
     )
 
 
-def wait_until_nothing_is_left(ground: Ground, limit_s: float) -> float:
+def wait_until_nothing_is_left(ground: Ground) -> float:
+    """Seconds until no process and no folder of a trial is left; fails after a minute."""
     began = time.monotonic()
     while processes_of(ground.workspace.folder) or ground.folders_left():
-        assert time.monotonic() - began < limit_s, (processes_of(ground.workspace.folder), ground.folders_left())
+        assert time.monotonic() - began < LIMIT_S, (processes_of(ground.workspace.folder), ground.folders_left())
         time.sleep(0.02)
     return time.monotonic() - began
 
 
-@pytest.mark.parametrize(("mode", "limit_s"), [("waits", LIMIT_S), ("breeds", 3 * LIMIT_S)])
-def test_a_killed_tuner_leaves_no_process_and_no_folder(ground: Ground, mode: str, limit_s: float) -> None:
+@pytest.mark.parametrize("mode", ["waits", "breeds"])
+def test_a_killed_tuner_leaves_no_process_and_no_folder(ground: Ground, mode: str) -> None:
     tuner = start_tuner(ground, "strays.py", "waits", mode)
     ground.wait_for_line(b"ready")
     tuner.send_signal(signal.SIGKILL)
     tuner.wait()
-    wait_until_nothing_is_left(ground, limit_s)
+    wait_until_nothing_is_left(ground)
     ground.check(f"tuner killed, {mode}", None)
 
 
@@ -58,7 +60,7 @@ def test_a_tuner_killed_while_the_trial_starts_leaves_nothing(ground: Ground) ->
         _wait_for_processes_to_end(ground)
         # Before its supervisor runs, nobody can know of a trial's folder; the next search removes it.
         ground.workspace.remove_leftovers()
-        wait_until_nothing_is_left(ground, LIMIT_S)
+        wait_until_nothing_is_left(ground)
     ground.check("tuner killed at the start", None)
 
 
@@ -75,7 +77,7 @@ def test_tuner_and_supervisor_killed_together_are_cleaned_up_by_the_next_search(
     tuner.wait()
     os.kill(supervisor, signal.SIGKILL)
     ground.workspace.remove_leftovers()
-    wait_until_nothing_is_left(ground, LIMIT_S)
+    wait_until_nothing_is_left(ground)
     ground.check("tuner and supervisor killed", None)
 
 

@@ -21,6 +21,7 @@ def searched(project):  # noqa: F811
     return project
 
 
+@pytest.mark.slow
 def test_the_script_and_the_tuned_settings_train_in_turns_and_nothing_of_the_users_changes(searched):
     before = files_of(searched)
     code, output, talk = finished(autotune(searched, *VERIFY, "--json"))

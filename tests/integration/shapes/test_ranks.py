@@ -82,7 +82,6 @@ def test_a_rank_that_dies_ends_the_trial_and_nothing_is_left(ground: Ground, sha
     result = run(ground, jobs, "--die", rank)
     assert result.outcome is Outcome.CRASHED, f"{result.outcome} {result.reason} {result.log_tail}"
     assert result.measurement is None
-    assert result.wall_s < 60
     assert processes_of(ground.workspace.folder) == []
     assert digest(ground.user, ground.home) == before
 

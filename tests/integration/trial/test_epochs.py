@@ -118,4 +118,4 @@ def test_a_restart_leaves_every_kind_of_script_measured(ground: Ground, loop: st
     run = ground.trial(path, ground.probe(path), num_workers=2, persistent_workers=is_persistent)
     assert (measured(run).restart_s is None) is (loop == loops.SUBCLASS)  # which has no length, and no end
     assert measured(run).samples_per_second <= measured(run).steady_samples_per_second
-    assert run.wall_s < 15
+    assert not run.is_timed_out

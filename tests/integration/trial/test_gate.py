@@ -167,9 +167,8 @@ def test_batches_that_come_as_they_are_ready_are_held_back_alike(ground: Ground)
 def test_a_first_batch_that_cannot_be_read_holds_nobody_up(ground: Ground, is_persistent: bool) -> None:
     """The next one is another worker's, which waits at the gate; without it the queue may have filled."""
     job = Job(ground)
-    began = time.monotonic()
     run = job.trial("--broken", "8", num_workers=3, persistent_workers=is_persistent, job={"window": SCREENING})
-    assert time.monotonic() - began < 15
+    assert not run.is_timed_out
     assert run.rank.is_primed
 
 
