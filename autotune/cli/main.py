@@ -14,6 +14,7 @@ from autotune.cli import (
     config_verb,
     diagnose_verb,
     doctor_verb,
+    estimate_verb,
     export_verb,
     jobs_verb,
     pack_verb,
@@ -35,7 +36,14 @@ from autotune.errors import AutotuneError
 from autotune.report import streams
 
 INTERRUPTED = 130
-WITH_SCRIPT = ("autotune search", "autotune run", "autotune record", "autotune config show", "autotune diagnose")
+WITH_SCRIPT = (
+    "autotune search",
+    "autotune run",
+    "autotune record",
+    "autotune config show",
+    "autotune diagnose",
+    "autotune estimate",
+)
 COMPLETION_VARIABLE = "_AUTOTUNE_COMPLETE"
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__base__ or Exception
 """Error of the parser. The module of the parser depends on the release of typer."""
@@ -66,6 +74,7 @@ app.command("record", cls=TailCommand, epilog=record_verb.EXAMPLES)(record_verb.
 app.command("compare", epilog=compare_verb.EXAMPLES)(compare_verb.compare)
 app.command("report", epilog=report_verb.EXAMPLES)(report_verb.report)
 app.command("diagnose", cls=TailCommand, epilog=diagnose_verb.EXAMPLES)(diagnose_verb.diagnose)
+app.command("estimate", cls=TailCommand, epilog=estimate_verb.EXAMPLES)(estimate_verb.estimate)
 app.command("pack", epilog=pack_verb.EXAMPLES)(pack_verb.pack)
 app.command("doctor", epilog=doctor_verb.EXAMPLES)(doctor_verb.doctor)
 app.command("serve", epilog=serve_verb.EXAMPLES)(serve_verb.serve)

@@ -22,6 +22,7 @@ from autotune.errors import AutotuneError, ConfigError
 from autotune.host import HostFingerprint
 from autotune.model.facts import ScriptFacts
 from autotune.model.maps import check_map
+from autotune.model.usage import Usage
 from autotune.model.verification import Finding
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.settings import Settings
@@ -172,6 +173,10 @@ class TunedConfig:
     bottleneck: str = ""
     """Kind of the baseline's bottleneck; empty if unknown."""
     memory: MemoryShares = field(default_factory=MemoryShares)
+    usage: Usage | None = None
+    """Use of the machine by the settings; None in files of older releases."""
+    baseline_usage: Usage | None = None
+    """Use of the machine by the script's own settings."""
     provenance: Provenance
     script: TunedScript
 

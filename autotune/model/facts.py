@@ -200,6 +200,19 @@ class ScriptFacts:
     """Settings read otherwise in the script's own trial than in the probe, as (field, text); the trial holds."""
     arguments: tuple[ArgumentFacts, ...] = ()
     """Arguments of the script that can set a setting."""
+    call_flops: float | None = None
+    """Floating point operations of a call of the model with one micro-batch, forward and backward; None for several
+    models and for a compiled model."""
+    saved_bytes: int | None = None
+    """Memory kept by the forward pass of one micro-batch for the backward pass; None for a compiled model."""
+    peak_allocated_bytes: int | None = None
+    """Peak of the caching allocator in the probe; None on a CPU."""
+    optimizer_state_bytes: int | None = None
+    """Memory of the optimizer's state on one rank; None without a torch optimizer."""
+    parameter_bytes: int | None = None
+    """Memory of the parameters on one rank."""
+    gradient_bytes: int | None = None
+    """Memory of the gradients on one rank, at the end of a step."""
     escaped: tuple[str, ...] = ()
     """User files changed or removed during the probe in spite of the protection."""
     notes: tuple[str, ...] = ()

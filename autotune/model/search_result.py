@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from autotune.errors import StoreError
 from autotune.model.memory_share import MemoryShare
+from autotune.model.usage import Usage
 from autotune.model.verification import Verification
 from autotune.protocol.protection import Protection
 from autotune.settings import Settings
@@ -54,6 +55,8 @@ class Contender:
     """Memory compared with the cap."""
     steady_samples_per_second: float | None = None
     """Rate within an epoch, without the cost of an epoch's start; None when the cost makes no difference."""
+    usage: Usage | None = None
+    """Use of the machine in the finals; None without finals."""
 
     def document(self) -> dict[str, Any]:
         """Plain values for `--json`."""
@@ -65,6 +68,7 @@ class Contender:
             "interval": list(self.interval) if self.interval else None,
             "steady_samples_per_second": self.steady_samples_per_second,
             "peak_memory_bytes": self.peak_memory_bytes,
+            "usage": self.usage.document() if self.usage else None,
         }
 
     @classmethod
@@ -79,6 +83,7 @@ class Contender:
             interval=(interval[0], interval[1]) if interval else None,
             peak_memory_bytes=document["peak_memory_bytes"],
             steady_samples_per_second=document.get("steady_samples_per_second"),
+            usage=Usage.from_document(document["usage"]) if document.get("usage") else None,
         )
 
 

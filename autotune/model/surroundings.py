@@ -40,12 +40,18 @@ class Surroundings:
     """Share of the time in which a CPU quota throttled the trial's group on some core."""
     foreign_cpus: float | None = None
     """Usable cores kept busy by foreign processes, including time taken by the hypervisor."""
+    own_cpus: float | None = None
+    """Cores kept busy by the trial."""
     storage_read_bytes: int | None = None
     """Bytes that the trial read from storage, not from the page cache."""
     page_cache_bytes: int | None = None
     """Size of the page cache at the end."""
     device_utilization: float | None = None
     """Share of the time in which the device ran some kernel."""
+    sm_activity: float | None = None
+    """Share of the device's multiprocessors at work; None for devices before Hopper, and without permission."""
+    power_w: float | None = None
+    """Mean power of the device."""
     sm_clock_mhz: float | None = None
     """Mean clock of the device."""
     temperature_c: float | None = None

@@ -16,9 +16,10 @@ from autotune.model.trial_records import TrialRecord
 from autotune.report.interactive import interactive_figures, policy
 from autotune.report.lines import facts_words
 from autotune.report.pictures import MARKS, Picture, kind_of, pictures, setting_pictures
-from autotune.report.summary_text import INDENT, headline, worth_lines
+from autotune.report.summary_text import INDENT, headline, memory_lines, worth_lines
 from autotune.report.svg import canvas, element, glyph
 from autotune.report.text_tables import change_rows, effect_rows, figure_rows, final_rows, machine_rows, trial_cells
+from autotune.report.usage_text import usage_rows, why_less
 from autotune.report.words import clean, refused_words
 
 MARK = "<!-- autotune report -->"
@@ -82,6 +83,11 @@ def _top(view: StudyView) -> Iterator[Element]:
         yield _table(("setting", "yours", "best"), changes)
         for line in worth_lines(view.result):
             yield element("p", line, class_="factor" if line.startswith(INDENT) else "")
+    usage = list(usage_rows(view.result))
+    if usage:
+        yield element("h2", "Use of the machine")
+        yield _table(("", "yours", "best"), usage)
+    yield from (element("p", line) for line in (*memory_lines(view.result), why_less(view.result)) if line)
     for note in view.result.notes:
         yield element("p", f"Note: {note}", class_="note-text")
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from autotune.model.study_view import StudyView
 from autotune.report.lines import facts_words
 from autotune.report.parts import parts_text
-from autotune.report.summary_text import INDENT, headline, worth_lines
+from autotune.report.summary_text import INDENT, headline, memory_lines, worth_lines
 from autotune.report.text_tables import change_rows, figure_rows, final_rows, machine_rows, trial_cells
+from autotune.report.usage_text import usage_rows, why_less
 from autotune.report.words import bottleneck_text, clean, refused_words
 
 MARK = "<!-- autotune report -->"
@@ -36,6 +37,10 @@ def _lines(view: StudyView) -> Iterator[str]:
         yield ""
         for line in worth_lines(view.result):
             yield f"- {_words(line)}" if line.startswith(INDENT) else f"{_words(line)}\n"
+    usage = list(usage_rows(view.result))
+    if usage:
+        yield from _table("Use of the machine", ("", "yours", "best"), usage)
+    yield from (f"\n{_words(line)}" for line in (*memory_lines(view.result), why_less(view.result)) if line)
     yield from (f"\nNote: {_words(note)}" for note in view.result.notes)
     parts = parts_text(view.results)
     if parts:

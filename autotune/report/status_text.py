@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.model.search_result import SearchResult
+from autotune.report.usage_text import usage_lines
 from autotune.report.verification_text import latest_lines
 from autotune.report.words import clean, ratio_text, value_text
 from autotune.units import format_bytes, format_interval, format_rate
@@ -36,6 +37,8 @@ def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
         lines.append(f"peak memory {format_bytes(best.peak_memory_bytes)} of the cap of {cap}")
     lines.append("")
     lines += _settings_lines(result)
+    usage = [clean(line) for line in usage_lines(result)]
+    lines += ["", *usage] if usage else []
     if result.config is not None:
         lines += ["", f"config: {clean(result.config)}"]
     return "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ from rich.text import Text
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.search_result import Contender, Contribution, SearchResult, Status
 from autotune.protocol.protection import SENTENCES, Protection
+from autotune.report.usage_text import usage_lines
 from autotune.report.verification_text import latest_lines
 from autotune.report.words import bottleneck_text, clean, left_out_words, ratio_text, value_text
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
@@ -60,6 +61,7 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
     page.paragraph(_changes(result))
     page.paragraph(worth_lines(result))
     page.paragraph(list(_explanation(result)))
+    page.paragraph([clean(line) for line in usage_lines(result)])
     page.paragraph(list(memory_lines(result)))
     page.paragraph(_steadiness(result))
     page.paragraph(latest_lines(result))

@@ -105,7 +105,7 @@ def visible_devices(uuids: Sequence[str]) -> tuple[DeviceInfo, ...]:
 
 def cuda_devices() -> tuple[DeviceInfo, ...]:
     """The CUDA devices visible to a child of this process, in PCI bus order; empty without a driver."""
-    nvml = _nvml()
+    nvml = loaded_nvml()
     if nvml is None:
         return ()
     try:
@@ -118,7 +118,7 @@ def cuda_devices() -> tuple[DeviceInfo, ...]:
 
 def used_bytes(device: DeviceInfo) -> int | None:
     """Memory in use on the device by all processes; None on a CPU or without an answer of NVML."""
-    nvml = None if device.is_cpu else _nvml()
+    nvml = None if device.is_cpu else loaded_nvml()
     if nvml is None:
         return None
     try:
@@ -140,7 +140,7 @@ def processes(device: DeviceInfo) -> dict[int, int]:
 
     The ids are the host's, and meaningless in a container.
     """
-    nvml = None if device.is_cpu else _nvml()
+    nvml = None if device.is_cpu else loaded_nvml()
     if nvml is None:
         return {}
     try:
@@ -161,11 +161,12 @@ class DeviceState:
     temperature_c: float | None
     reasons: tuple[str, ...]
     """Reasons for a lowered clock."""
+    power_w: float | None = None
 
 
 def state(device: DeviceInfo) -> DeviceState | None:
     """The state of a device; None on a CPU, or for a device unknown to NVML."""
-    nvml = None if device.is_cpu else _nvml()
+    nvml = None if device.is_cpu else loaded_nvml()
     if nvml is None:
         return None
     try:
@@ -176,10 +177,12 @@ def state(device: DeviceInfo) -> DeviceState | None:
     reasons = _asked(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
     if reasons is None:
         reasons = _asked(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)  # The name in older drivers.
+    milliwatts = _asked(nvml, "nvmlDeviceGetPowerUsage", handle)
     return DeviceState(
         utilization=None if utilization is None else utilization.gpu / 100,
         sm_clock_mhz=_asked(nvml, "nvmlDeviceGetClockInfo", handle, SM_CLOCK),
         temperature_c=_asked(nvml, "nvmlDeviceGetTemperature", handle, CORE_TEMPERATURE),
+        power_w=None if milliwatts is None else milliwatts / 1000,
         reasons=tuple(name for bit, name in THROTTLE_REASONS.items() if int(reasons or 0) & bit),
     )
 
@@ -257,7 +260,7 @@ def _text(value: Any) -> str:
 
 
 @functools.cache
-def _nvml() -> Any:
+def loaded_nvml() -> Any:
     """NVML, ready for calls until the end of this process; None without a driver.
 
     The tuner asks NVML ten times a second during a trial. Measured: 20 us for a call, 3 ms or more to start and stop.

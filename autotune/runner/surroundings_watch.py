@@ -10,6 +10,7 @@ from autotune.model.surroundings import Surroundings
 from autotune.runner import devices as devices
 from autotune.runner.devices import DeviceState
 from autotune.runner.pressure import Counters, page_cache_bytes, read_counters
+from autotune.runner.sm_activity import SmActivity
 
 DEVICE_EVERY_S = 0.2
 """Time between two looks at the device; the driver averages over a sixth of a second or more."""
@@ -43,6 +44,7 @@ class SurroundingsWatch:
         self._last: Counters | None = None
         """The first and the last reading of the open window."""
         self._states: list[DeviceState] = []
+        self._sm_activity = SmActivity(device)
         self._state: DeviceState | None = None
         self._state_at = -DEVICE_EVERY_S
 
@@ -59,6 +61,7 @@ class SurroundingsWatch:
             self._state_at, self._state = now, devices.state(self._device)
             if in_window and self._state is not None:
                 self._states.append(self._state)
+                self._sm_activity.look()
         if opens or self._latest is None or now - self._latest.at_s >= COUNTERS_EVERY_S:
             self._before, self._latest = self._latest, self._read(pids, now)
             if in_window:
@@ -89,6 +92,8 @@ class SurroundingsWatch:
         if first is None or last is None or last.at_s <= first.at_s:
             return None
         window_s = last.at_s - first.at_s
+        sm_activity = self._sm_activity.share()
+        self._sm_activity.close()
         return Surroundings(
             window_s=window_s,
             usable_cpus=self._usable_cpus,
@@ -97,9 +102,12 @@ class SurroundingsWatch:
             memory_pressure=_share(first.memory_pressure_s, last.memory_pressure_s, window_s),
             quota_throttled=_share(first.throttled_s, last.throttled_s, window_s),
             foreign_cpus=_foreign_cpus(first, last, window_s),
+            own_cpus=max(0.0, last.ours_s - first.ours_s) / window_s,
             storage_read_bytes=max(0, last.storage_read_bytes - first.storage_read_bytes),
             page_cache_bytes=page_cache_bytes(),
             device_utilization=_mean([state.utilization for state in self._states]),
+            sm_activity=sm_activity,
+            power_w=_mean([state.power_w for state in self._states]),
             sm_clock_mhz=_mean([state.sm_clock_mhz for state in self._states]),
             temperature_c=max((s.temperature_c for s in self._states if s.temperature_c is not None), default=None),
             throttle_reasons=tuple(dict.fromkeys(reason for state in self._states for reason in state.reasons)),

@@ -14,7 +14,7 @@ from autotune.emit.tuned_config import MemoryShares, Provenance, TunedConfig, Tu
 from autotune.emit.writing import check_overwrite, write_config
 from autotune.errors import ConfigError
 from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
-from autotune.model.facts import samples_unit
+from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.model.maps import all_maps
 from autotune.model.memory_share import MemoryShare
 from autotune.model.result import Measurement, TrialResult
@@ -32,6 +32,7 @@ from autotune.study.left_out import left_out_of
 from autotune.study.notes import notes_of, notes_on_search
 from autotune.study.protection_record import weakest
 from autotune.study.target import Target, script_digest
+from autotune.study.usage import usage_of
 
 UNKNOWN = Bottleneck(
     kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
@@ -121,8 +122,8 @@ def make_result(
     return SearchResult(
         study=study.name,
         status=status,
-        baseline=_contender(baseline, records, target) if baseline is not None else None,
-        best=_contender(winner, records, target) if winner is not None else None,
+        baseline=_contender(baseline, records, target, study.facts) if baseline is not None else None,
+        best=_contender(winner, records, target, study.facts) if winner is not None else None,
         speedup=(comparison.ratio, comparison.low, comparison.high) if comparison is not None else None,
         bottleneck=before.kind.value,
         bottleneck_after=after.kind.value,
@@ -231,6 +232,8 @@ def write_tuned_config(study: StudyRecord, target: Target, result: SearchResult)
         memory_cap_bytes=target.cap_bytes,
         bottleneck=result.bottleneck,
         memory=_shares(target, result.memory),
+        usage=best.usage,
+        baseline_usage=baseline.usage if baseline is not None else None,
         provenance=Provenance(
             study=study.name,
             trial=best.trial or 0,
@@ -268,7 +271,7 @@ def _shares(target: Target, memory: MemoryShare | None) -> MemoryShares:
     )
 
 
-def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], target: Target) -> Contender:
+def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], target: Target, facts: ScriptFacts) -> Contender:
     rate = published_rate(records, trial.number)
     peaks = [r.result.peak_memory_bytes for r in records if r.number == trial.number and r.result.peak_memory_bytes]
     peak = max([*peaks, *([trial.peak_memory_bytes] if trial.peak_memory_bytes else [])], default=None)
@@ -281,6 +284,7 @@ def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], target: Tar
         interval=rate[1] if rate else None,
         steady_samples_per_second=_steady(measurements) if rate else None,
         peak_memory_bytes=peak,
+        usage=usage_of([r.result for r in records if r.number == trial.number], trial.settings, facts, target.device),
     )
 
 

@@ -18,7 +18,7 @@ from autotune.study_file.name import study_name
 
 SEARCH = ("search",)
 MEASURING = ("search", "record")
-TRYING = ("search", "record", "diagnose")
+TRYING = ("search", "record", "diagnose", "estimate")
 STARTING = (*TRYING, "run")
 
 

@@ -24,7 +24,9 @@ from tests.unit.report.examples import NATURAL, TUNED, measured, search_result
 ROOT = README.parent
 STORED = ("best", "compare", "config", "export", "report", "studies", "trust")
 """Verbs that read what is stored, or agree to it, and start nothing."""
-STARTING = tuple(f"autotune {verb}" for verb in ("search", "run", "resume", "verify", "record", "diagnose", "doctor"))
+STARTING = tuple(
+    f"autotune {verb}" for verb in ("search", "run", "resume", "verify", "record", "diagnose", "estimate", "doctor")
+)
 """What starts processes: typed by the newcomer, and each verb by tests of its own."""
 IN_A_SHELL = ("autotune --install-completion",)
 """Typed by the newcomer: it writes to the shell's own files. What it offers: tests/cli/test_completion.py."""

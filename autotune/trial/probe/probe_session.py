@@ -126,7 +126,7 @@ class ProbeSession:
     def _report(self, status: RankStatus) -> int:
         self._is_reported = True
         rank, world_size = rank_report.identity()
-        on_host = self._host_validation.found()
+        on_host, allocated = self._host_validation.found(), self._allocator.figures()
         result = RankResult(
             rank=rank,
             world_size=world_size,
@@ -135,12 +135,13 @@ class ProbeSession:
             num_steps=self._steps.num_steps,
             facts=replace(
                 self._detector.facts(world_size),
+                peak_allocated_bytes=allocated.get("peak_allocated_bytes"),
                 validation_bytes=self._validation.peak_bytes(),
                 validation_host_bytes=on_host.peak_bytes if on_host is not None else None,
                 validation_host_growth_bytes=on_host.growth_bytes if on_host is not None else None,
             ),
             empty_loaders=self._detector.empty_loaders(),
-            **self._allocator.figures(),
+            **allocated,
         )
         rank_report.write(self._paths, result, is_bystander=not self._steps.num_backwards)
         return world_size

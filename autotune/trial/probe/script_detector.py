@@ -30,9 +30,10 @@ from autotune.trial.probe.imports import (
 )
 from autotune.trial.probe.loader_detector import LoaderDetector, usual_growth
 from autotune.trial.probe.main_module import is_guarded
+from autotune.trial.probe.saved_activations import SavedActivations
 from autotune.trial.start.known_devices import ask
 from autotune.trial.step import schedulers
-from autotune.trial.step.gradients import gradient_norm
+from autotune.trial.step.gradients import gradient_norm, state_bytes
 from autotune.trial.step.loss_targets import LossTargets
 from autotune.trial.step.memory_format import CONVOLUTIONS
 from autotune.trial.step.operand_formats import OperandDetector
@@ -67,6 +68,7 @@ class ScriptDetector:
         self._foreign = ForeignBatches(lambda num_samples, wait_s: None)
         self._arguments = ArgumentDetector()
         self._operands = OperandDetector(lambda: "compile" in self._seen)
+        self._saved = SavedActivations()
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
         self._thread_setters: set[int] = set()
@@ -85,7 +87,7 @@ class ScriptDetector:
         self._arguments.attach()
         self._steps.on_backward.append(self._backward)
         self._steps.on_step.append(self._step)
-        self._roots.around_first.append(self._operands.look)
+        self._roots.around_first += [self._operands.look, self._saved.look]
         self._loss_targets.install()
         wrap(torch, "set_num_threads", self._wrap_set_threads)
         settle_threads()
@@ -235,6 +237,11 @@ class ScriptDetector:
             step_s=(ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 0.0,
             num_steps=len(ends),
             leading_size=self._loaders.leading_size,
+            call_flops=self._call_flops(),
+            saved_bytes=self._saved.num_bytes or None,
+            parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
+            gradient_bytes=sum(p.numel() * p.element_size() for p in parameters if p.requires_grad),
+            optimizer_state_bytes=sum(map(state_bytes, self._steps.stepping)),
             foreign_loader=self._foreign.library if loader is None else "",
             foreign_batches_vary=loader is None and self._foreign.batches_vary,
             schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,
@@ -246,6 +253,11 @@ class ScriptDetector:
             ),
             notes=self._notes(parameters, in_force),
         )
+
+    def _call_flops(self) -> float | None:
+        """Operations of one call of the model with its backward pass; None for several models, and if unseen."""
+        num_models = sum(bool(weights_of([root])) for root in self._roots.modules)
+        return self._operands.num_flops or None if num_models == 1 else None
 
     def _notes(self, parameters: list[torch.nn.Parameter], in_force: Mapping[str, Value]) -> tuple[str, ...]:
         """Names of further observations."""

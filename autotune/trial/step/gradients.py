@@ -262,3 +262,9 @@ def gradient_norm(parameters: Iterable[torch.Tensor]) -> float | None:
     ]
     norm = math.sqrt(sum(squares))
     return norm if math.isfinite(norm) else None
+
+
+def state_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """Memory of an optimizer's state, such as the moments of Adam."""
+    values = (value for state in optimizer.state.values() for value in state.values())
+    return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))

@@ -58,6 +58,8 @@ class OperandDetector:
         self._graph = graph
         self._trained, self._frozen = Counter[torch.dtype](), Counter[torch.dtype]()
         """Multiplications by the format of their operands."""
+        self.num_flops = 0.0
+        """Floating point operations of the watched calls and of their backward passes, where torch has a formula."""
         self.has_fused_attention = False
         """Whether a fused kernel of scaled_dot_product_attention was seen."""
         self._hook: Any = None
@@ -97,7 +99,10 @@ class OperandDetector:
         is_tf32 = torch_names.is_cuda_on() and torch_names.allows_tf32()
         return Precision.TF32 if is_tf32 else Precision.FP32
 
-    def _note(self, operation: str, operands: list[torch.Tensor], num_multiplications: int) -> None:
+    def _note(self, operation: str, operands: list[torch.Tensor], num_multiplications: int, num_flops: int) -> None:
+        # Backward computes as many operations again for each operand with a gradient: for the weight, for the input.
+        factors = operands[:2] if "conv" in operation else operands[-2:]  # A bias comes last, or first.
+        self.num_flops += num_flops * (1 + sum(factor.requires_grad for factor in factors))
         self.has_fused_attention |= "_scaled_dot_product" in operation
         counts = self._trained if any(operand.requires_grad for operand in operands) else self._frozen
         counts[operands[0].dtype] += num_multiplications
@@ -135,8 +140,8 @@ def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
     return (part for part in root.modules() if isinstance(part, LAYERS) and id(part) not in inner)
 
 
-def _every_product(note: Callable[[str, list[torch.Tensor], int], None]) -> AbstractContextManager[object]:
-    """A context that tells `note` name, floating operands and multiplications of every product in this thread.
+def _every_product(note: Callable[[str, list[torch.Tensor], int, int], None]) -> AbstractContextManager[object]:
+    """A context that tells `note` name, floating operands, multiplications and operations of every product here.
 
     torch calls the context below autocast and autograd, with the operands of the kernels themselves.
     """
@@ -148,7 +153,8 @@ def _every_product(note: Callable[[str, list[torch.Tensor], int], None]) -> Abst
             if name in PRODUCTS or any(word in name for word in ATTENTION):
                 operands = [value for value in _tensors(args) if value.is_floating_point()]
                 if operands:
-                    note(name, operands, _num_multiplications(operands, result))
+                    num_flops = torch_names.num_flops(operation, args, kwargs or {}, result)
+                    note(name, operands, _num_multiplications(operands, result), num_flops)
             return result
 
     mode: AbstractContextManager[object] = Products()

@@ -43,6 +43,17 @@ DISPATCH_MODE: Any = getattr(_python_dispatch, "TorchDispatchMode", None)
 is read from the output of one layer."""
 
 
+def num_flops(operation: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """Floating point operations of an operator's call, by torch's formulas; 0 without a formula."""
+    try:
+        from torch.utils.flop_counter import flop_registry
+
+        formula = flop_registry.get(operation.overloadpacket)
+        return int(formula(*args, **kwargs, out_val=result)) if formula is not None else 0
+    except (ImportError, AttributeError, TypeError, ValueError, IndexError, AssertionError):
+        return 0  # A formula does not know these arguments.
+
+
 def fetchers() -> tuple[Any, ...]:
     """The classes with a `fetch` that builds a batch, in workers and main process; empty when torch has moved a class.
 

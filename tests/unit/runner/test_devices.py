@@ -11,6 +11,7 @@ import pytest
 from autotune.errors import HostError, UsageError
 from autotune.host import cpu_device
 from autotune.runner import devices as devices
+from autotune.runner.sm_activity import SmActivity
 from autotune.units import GIB
 
 
@@ -71,9 +72,9 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Any:
     fake = Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)  # type: ignore[arg-type]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    devices._nvml.cache_clear()
+    devices.loaded_nvml.cache_clear()
     yield fake
-    devices._nvml.cache_clear()
+    devices.loaded_nvml.cache_clear()
 
 
 def test_without_a_driver_there_are_no_devices_and_auto_is_the_cpu(nvml: Nvml) -> None:
@@ -261,3 +262,38 @@ def test_a_state_lacks_what_the_driver_does_not_say(nvml: Nvml) -> None:
     assert (found.utilization, found.sm_clock_mhz, found.temperature_c) == (None, None, None)
     assert found.reasons == ("hardware thermal slowdown",)
     assert devices.state(cpu_device()) is None
+
+
+class Gpm:
+    """NVML's counters for whole devices, with a made-up share of busy multiprocessors."""
+
+    def __init__(self, nvml: Nvml, percent: float) -> None:
+        self.num_samples, self.num_freed = 0, 0
+        nvml.nvmlGpmQueryDeviceSupport = lambda handle: SimpleNamespace(isSupportedDevice=1)
+        nvml.nvmlGpmSampleAlloc = self._allocate
+        nvml.nvmlGpmSampleGet = lambda handle, sample: None
+        nvml.nvmlGpmSampleFree = self._free
+        nvml.NVML_GPM_METRICS_GET_VERSION = 1
+        nvml.c_nvmlGpmMetricsGet_t = lambda: SimpleNamespace(metrics=[SimpleNamespace(metricId=0, value=percent)])
+        nvml.nvmlGpmMetricsGet = lambda asked: None
+
+    def _allocate(self) -> object:
+        self.num_samples += 1
+        return object()
+
+    def _free(self, sample: object) -> None:
+        self.num_freed += 1
+
+
+def test_the_share_of_busy_multiprocessors_needs_two_samples_and_a_device_with_counters(nvml: Nvml) -> None:
+    device = devices.choose_device("cuda")
+    assert SmActivity(device).share() is None, "this device has no counters"
+    counters = Gpm(nvml, 37.5)
+    activity = SmActivity(device)
+    activity.look()
+    assert activity.share() is None
+    for _ in range(3):
+        activity.look()
+    assert activity.share() == 0.375 and counters.num_samples == 2
+    activity.close()
+    assert counters.num_freed == 2 and activity.share() == 0.375

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.settings import Precision
 from autotune.trial.step.autocast import AutocastRegion
@@ -196,3 +197,36 @@ def test_a_compiled_model_is_seen_without_keeping_the_compiler_out(kind: str) ->
     called(torch.compile(MODELS[kind](), backend=backend), Precision.BF16, detector, times=2)  # type: ignore[arg-type]
     assert detector.precision is Precision.BF16
     assert graphs
+
+
+def counted_by_torch(model: torch.nn.Module, *inputs: torch.Tensor) -> int:
+    """Operations of forward and backward, by torch's own counter of the whole run."""
+    with FlopCounterMode(display=False) as counter:
+        model(*inputs).sum().backward()
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)), torch.randn(16, 32)),
+        (torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 4, 3)), torch.randn(2, 3, 12, 12)),
+        (torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 2)), torch.randn(4, 5, 8)),
+        (torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True), torch.randn(2, 8, 32)),
+    ],
+    ids=["linear", "convolution", "no bias", "attention"],
+)
+def test_the_operations_of_a_call_and_its_backward_are_those_of_torchs_counter(model, inputs) -> None:
+    detector = OperandDetector()
+    with detector.look(model):
+        model(inputs)
+    assert detector.num_flops == pytest.approx(counted_by_torch(model, inputs), rel=0.06)
+
+
+def test_the_operations_of_a_frozen_layer_are_counted_once() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Linear(64, 8))
+    model[0].requires_grad_(False)
+    detector = OperandDetector()
+    with detector.look(model):
+        model(torch.randn(16, 32))
+    assert detector.num_flops == 2 * 16 * 32 * 64 + 2 * 2 * 16 * 64 * 8
