@@ -10,6 +10,7 @@ from autotune.cli.completion_verb import complete_study
 from autotune.cli.export_verb import SUFFIXES
 from autotune.cli.options import Json, Storage
 from autotune.cli.place import open_repository, working_directory
+from autotune.errors import UsageError
 from autotune.study_file.name import study_name
 
 if TYPE_CHECKING:
@@ -19,13 +20,20 @@ EXAMPLES = """\b
 Examples:
   autotune compare train wider
   autotune compare before.yaml autotune.yaml
+  autotune compare before.yaml autotune.yaml --max-regression 5%
 """
+REGRESSION = 9
+"""Exit code for a second result slower than allowed."""
 _HELP = "A finished study, or a tuned config."
 
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", autocompletion=complete_study, help=_HELP)],
     second: Annotated[str, typer.Argument(metavar="B", autocompletion=complete_study, help=_HELP)],
+    max_regression: Annotated[
+        str | None,
+        typer.Option("--max-regression", metavar="PERCENT", help="Exit with 9 when B is slower by more, such as 5%."),
+    ] = None,
     storage: Storage = None,
     as_json: Json = False,
 ) -> int:
@@ -33,8 +41,10 @@ def compare(
 
     Prints how many times as fast B is as A, with an interval.
 
-    Refuses figures from different machines, versions, scripts or effective batches, and names the difference.
+    Refuses figures from different machines, versions, scripts or effective batches, and names the difference. With
+    --max-regression, exits with 9 when B is slower than A by more than the percentage, beyond the noise.
     """
+    most_loss = _share(max_regression) if max_regression is not None else None
     from autotune.report.comparison_text import comparison_document, comparison_text
     from autotune.report.document import write_document
     from autotune.report.streams import write_result
@@ -45,7 +55,18 @@ def compare(
         write_document(comparison_document(found))
     else:
         write_result(comparison_text(found))
-    return 0
+    return REGRESSION if most_loss is not None and found.ratio.high < 1 - most_loss else 0
+
+
+def _share(percentage: str) -> float:
+    """A percentage as a share, such as 0.05 for `5%`."""
+    try:
+        share = float(percentage.removesuffix("%")) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise UsageError(f"--max-regression {percentage!r} is no percentage.", "Write it as 5%.")
+    return share
 
 
 def _found(name: str, storage: str | None) -> Found:

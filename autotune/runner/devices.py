@@ -187,6 +187,59 @@ def state(device: DeviceInfo) -> DeviceState | None:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceDetails:
+    """How a device is set up; None for answers that NVML lacks."""
+
+    nvml: str | None = None
+    """Version of the library."""
+    sm_clock_mhz: int | None = None
+    max_sm_clock_mhz: int | None = None
+    pcie_generation: int | None = None
+    """Generation of the link now; an idle device lowers the generation."""
+    max_pcie_generation: int | None = None
+    pcie_width: int | None = None
+    """Lanes of the link now."""
+    max_pcie_width: int | None = None
+    is_persistent: bool | None = None
+    """Whether the driver stays loaded without a process on the device."""
+    has_ecc: bool | None = None
+    is_mig: bool = False
+    """Whether the device is a part of a larger device."""
+    has_mig: bool | None = None
+    """Whether the device is divided into parts."""
+
+
+def details(device: DeviceInfo) -> DeviceDetails | None:
+    """The set-up of a device; None on a CPU, or for a device unknown to NVML."""
+    nvml = None if device.is_cpu else loaded_nvml()
+    if nvml is None:
+        return None
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid.encode())
+    except nvml.NVMLError:
+        return None
+    version = _asked(nvml, "nvmlSystemGetNVMLVersion")
+    persistence, ecc = (
+        _asked(nvml, "nvmlDeviceGetPersistenceMode", handle),
+        _asked(nvml, "nvmlDeviceGetEccMode", handle),
+    )
+    mig = _asked(nvml, "nvmlDeviceGetMigMode", handle)
+    return DeviceDetails(
+        nvml=None if version is None else _text(version),
+        sm_clock_mhz=_asked(nvml, "nvmlDeviceGetClockInfo", handle, SM_CLOCK),
+        max_sm_clock_mhz=_asked(nvml, "nvmlDeviceGetMaxClockInfo", handle, SM_CLOCK),
+        pcie_generation=_asked(nvml, "nvmlDeviceGetCurrPcieLinkGeneration", handle),
+        max_pcie_generation=_asked(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
+        pcie_width=_asked(nvml, "nvmlDeviceGetCurrPcieLinkWidth", handle),
+        max_pcie_width=_asked(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
+        is_persistent=None if persistence is None else bool(persistence),
+        has_ecc=None if ecc is None else bool(ecc[0]),
+        is_mig=device.uuid.startswith("MIG-"),
+        has_mig=None if mig is None else bool(mig[0]),
+    )
+
+
 def _asked(nvml: Any, name: str, *arguments: Any) -> Any:
     """One answer of NVML; None without an answer of this driver for this device."""
     try:

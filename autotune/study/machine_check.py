@@ -9,15 +9,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from autotune.host import available_memory_bytes, cpu_model, shared_memory_free_bytes, total_memory_bytes, usable_cpus
+from autotune.host import (
+    DeviceInfo,
+    available_memory_bytes,
+    cpu_model,
+    shared_memory_free_bytes,
+    total_memory_bytes,
+    usable_cpus,
+)
 from autotune.protocol.protection import SENTENCES, Protection, ProtectionWish
 from autotune.runner import devices
+from autotune.runner.devices import DeviceDetails
 from autotune.sandbox.covered_folders import needed_folders
 from autotune.sandbox.protection_choice import IN_A_CONTAINER, choose
 from autotune.sandbox.sandbox_error import SandboxError
@@ -173,6 +181,68 @@ def _devices() -> Iterator[Finding]:
             yield Finding(name="device", status=Status.WARNING, text=f"{text}; {reasons}", remedy=remedy)
         else:
             yield Finding(name="device", status=Status.OK, text=text)
+        setup = devices.details(info)
+        if setup is not None:
+            yield _setup(info, setup)
+    yield from _slower(found)
+
+
+def _setup(info: DeviceInfo, setup: DeviceDetails) -> Finding:
+    """Driver, clocks, link and modes of a device."""
+    text = ", ".join(_setup_words(info, setup))
+    if setup.pcie_width and setup.max_pcie_width and setup.pcie_width < setup.max_pcie_width:
+        remedy = "Batches are copied through fewer lanes than the device has; see to the slot, or to a riser."
+        return Finding(name="set-up", status=Status.WARNING, text=text, remedy=remedy)
+    if setup.has_mig and not setup.is_mig:
+        remedy = "Name a part by its UUID: CUDA_VISIBLE_DEVICES=MIG-..., as nvidia-smi -L shows it."
+        return Finding(name="set-up", status=Status.WARNING, text=text, remedy=remedy)
+    if setup.is_persistent is False:
+        remedy = "The driver is loaded anew for each program; nvidia-smi -pm 1, as root, keeps it."
+        return Finding(name="set-up", status=Status.WARNING, text=text, remedy=remedy)
+    return Finding(name="set-up", status=Status.OK, text=text)
+
+
+def _setup_words(info: DeviceInfo, setup: DeviceDetails) -> Iterator[str]:
+    yield info.uuid
+    if setup.is_mig or setup.has_mig:
+        yield "a MIG part" if setup.is_mig else "divided into MIG parts"
+    yield f"driver {info.driver}"
+    if setup.nvml is not None:
+        yield f"NVML {setup.nvml}"
+    if setup.sm_clock_mhz is not None:
+        most = f" of {setup.max_sm_clock_mhz}" if setup.max_sm_clock_mhz is not None else ""
+        yield f"clock {setup.sm_clock_mhz}{most} MHz"
+    if setup.pcie_width is not None:
+        yield (
+            f"PCIe {setup.pcie_generation} x{setup.pcie_width} of {setup.max_pcie_generation} x{setup.max_pcie_width}"
+        )
+    for name, is_on in (("persistence", setup.is_persistent), ("ECC", setup.has_ecc)):
+        if is_on is not None:
+            yield f"{name} {'on' if is_on else 'off'}"
+
+
+def _slower(found: Sequence[DeviceInfo]) -> Iterator[Finding]:
+    """A finding for each device that its siblings of the same name outrun: by clock, by link, or for heat."""
+    setups = {info.uuid: devices.details(info) for info in found}
+    for info in found:
+        own = setups[info.uuid]
+        for other in found:
+            setup = setups[other.uuid]
+            if own is None or setup is None or other.name != info.name:
+                continue
+            lower = [
+                words
+                for words, mine, theirs in (
+                    ("clock", own.max_sm_clock_mhz, setup.max_sm_clock_mhz),
+                    ("PCIe link", own.max_pcie_width, setup.max_pcie_width),
+                )
+                if mine is not None and theirs is not None and mine < theirs
+            ]
+            if lower:
+                text = f"{info.uuid} has a lower {' and '.join(lower)} than {other.uuid}, of the same name"
+                remedy = "Search and train on the same one: CUDA_VISIBLE_DEVICES takes its UUID."
+                yield Finding(name="sibling", status=Status.WARNING, text=text, remedy=remedy)
+                break
 
 
 def _torch(answer: dict[str, Any], *, num_devices: int) -> Finding:

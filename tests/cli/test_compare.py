@@ -61,3 +61,25 @@ def test_an_unfinished_study_is_no_side_of_a_comparison(cli, stored):
     stored("new")
     code, _, err = cli("compare", "old", "new")
     assert code == 2 and "'new' (running) has no finals yet" in err and "autotune resume new" in err
+
+
+@pytest.mark.parametrize(("allowed", "code"), [("5%", 9), ("20", 9), ("60%", 0)])
+def test_a_regression_beyond_noise_and_allowance_ends_with_a_code_of_its_own(cli, stored, allowed, code):
+    slower = replace(BEST, samples_per_second=1560.0, interval=(1550.0, 1570.0))
+    stored("old", result=search_result())
+    stored("new", result=search_result(speedup=(1.2, 1.19, 1.21), best=slower))
+    assert cli("compare", "old", "new", "--max-regression", allowed)[0] == code
+    assert cli("compare", "new", "old", "--max-regression", allowed)[0] == 0, "a gain is no regression"
+
+
+def test_noise_is_no_regression(cli, stored):
+    stored("old", result=search_result())
+    stored("new", result=search_result(speedup=(2.30, 2.10, 2.50)))
+    assert cli("compare", "old", "new", "--max-regression", "1%")[0] == 0
+
+
+@pytest.mark.parametrize("percentage", ["much", "-5%", "100%", "nan"])
+def test_an_impossible_allowance_is_refused(cli, stored, percentage):
+    stored("old", result=search_result())
+    code, out, err = cli("compare", "old", "old", "--max-regression", percentage)
+    assert (code, out) == (2, "") and "is no percentage" in err

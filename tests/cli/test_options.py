@@ -83,7 +83,7 @@ SURFACE = {
         "-q",
         "--quiet",
     },
-    "compare": {"--storage", "--json"},
+    "compare": {"--max-regression", "--storage", "--json"},
     "report": {"--format", "--out", "--interactive", "--force", "--storage"},
     "config": set(),
     "config show": {"--origin", "--json"},

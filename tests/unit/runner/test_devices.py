@@ -297,3 +297,19 @@ def test_the_share_of_busy_multiprocessors_needs_two_samples_and_a_device_with_c
     assert activity.share() == 0.375 and counters.num_samples == 2
     activity.close()
     assert counters.num_freed == 2 and activity.share() == 0.375
+
+
+def test_the_set_up_of_a_device_is_read_and_unknown_answers_are_left_out(nvml: Nvml) -> None:
+    nvml.nvmlSystemGetNVMLVersion = lambda: "13.580.1"
+    nvml.changed.update(
+        nvmlDeviceGetCurrPcieLinkWidth=8,
+        nvmlDeviceGetMaxPcieLinkWidth=16,
+        nvmlDeviceGetPersistenceMode=0,
+        nvmlDeviceGetEccMode=[1, 1],
+    )
+    nvml.refused["nvmlDeviceGetMigMode"] = NotSupportedError()
+    found = devices.details(devices.choose_device("cuda"))
+    assert found is not None and found.nvml == "13.580.1"
+    assert (found.pcie_width, found.max_pcie_width) == (8, 16)
+    assert (found.is_persistent, found.has_ecc, found.has_mig, found.is_mig) == (False, True, None, False)
+    assert devices.details(cpu_device()) is None

@@ -5,13 +5,24 @@ from dataclasses import replace
 import pytest
 
 from autotune.host import DeviceInfo
-from autotune.runner.devices import DeviceState
+from autotune.runner.devices import DeviceDetails, DeviceState
 from autotune.sandbox import protection_choice
 from autotune.study import machine_check
 from autotune.study.machine_check import Status
 from autotune.units import GIB, MIB
 
 CUDA = DeviceInfo(kind="cuda", name="NVIDIA H200", total_bytes=140 * GIB, free_bytes=139 * GIB, uuid="GPU-1")
+FAST = DeviceDetails(
+    nvml="13.580.1",
+    sm_clock_mhz=345,
+    max_sm_clock_mhz=1980,
+    pcie_generation=1,
+    max_pcie_generation=5,
+    pcie_width=16,
+    max_pcie_width=16,
+    is_persistent=True,
+    has_ecc=True,
+)
 FIT = {"torch": "2.11.0+cu130", "cuda_build": "13.0", "python": "3.12.3", "num_devices": 1, "is_available": True}
 
 
@@ -38,6 +49,7 @@ def findings(monkeypatch, *, devices=(), torch=FIT, reasons=(), **machine):
     monkeypatch.setattr(protection_choice, "is_landlock_permitted", lambda: machine.get("has_landlock", True))
     monkeypatch.setattr(machine_check.devices, "cuda_devices", lambda: tuple(devices))
     monkeypatch.setattr(machine_check.devices, "state", lambda info: state)
+    monkeypatch.setattr(machine_check.devices, "details", machine.get("details", lambda info: FAST))
     monkeypatch.setattr(machine_check, "_ask_torch", lambda: dict(torch))
     monkeypatch.setattr(machine_check, "LITTLE_DISK_BYTES", machine.get("little_disk", 0))
     return {finding.name: finding for finding in machine_check.examine()}
@@ -132,3 +144,41 @@ def test_a_file_torch_in_the_working_directory_is_not_run(monkeypatch, tmp_path)
     monkeypatch.chdir(tmp_path)
     assert machine_check._ask_torch().get("torch") != "evil"
     assert not (tmp_path / "run").exists()
+
+
+def test_the_set_up_of_a_device_is_shown(monkeypatch):
+    device = replace(CUDA, driver="580.95.05")
+    text = findings(monkeypatch, devices=[device])["set-up"].text
+    assert text == (
+        "GPU-1, driver 580.95.05, NVML 13.580.1, clock 345 of 1980 MHz, PCIe 1 x16 of 5 x16, persistence on, ECC on"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "word", "remedy"),
+    [
+        ({"pcie_width": 4}, "x4 of 5 x16", "fewer lanes"),
+        ({"is_persistent": False}, "persistence off", "nvidia-smi -pm 1"),
+        ({"has_mig": True}, "divided into MIG parts", "CUDA_VISIBLE_DEVICES=MIG-"),
+    ],
+)
+def test_a_set_up_that_costs_speed_is_a_warning(monkeypatch, change, word, remedy):
+    setup = replace(FAST, **change)
+    found = findings(monkeypatch, devices=[CUDA], details=lambda info: setup)["set-up"]
+    assert found.status is Status.WARNING and word in found.text and remedy in found.remedy
+
+
+def test_a_mig_part_is_named(monkeypatch):
+    found = findings(monkeypatch, devices=[CUDA], details=lambda info: replace(FAST, is_mig=True))["set-up"]
+    assert found.status is Status.OK and "a MIG part" in found.text
+
+
+def test_a_slower_sibling_is_named_by_its_uuid(monkeypatch):
+    setups = {"GPU-1": FAST, "GPU-2": replace(FAST, max_sm_clock_mhz=1755)}
+    found = findings(
+        monkeypatch,
+        devices=[CUDA, replace(CUDA, uuid="GPU-2")],
+        details=lambda info: setups[info.uuid],
+        torch={**FIT, "num_devices": 2},
+    )
+    assert found["sibling"].text == "GPU-2 has a lower clock than GPU-1, of the same name"
