@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -26,6 +27,7 @@ from tests.jobs import changed
 from tests.unit.facts import search_spec
 
 SCRIPTS = Path(__file__).parent / "scripts"
+REPOSITORY = Path(__file__).parents[2]
 QUICK = WindowRule(half_width_ratio=0.05, min_window_s=1.0, max_window_s=2.0)
 THREE_SECONDS = WindowRule(half_width_ratio=0.001, min_window_s=3.0, max_window_s=3.0)
 FIGURES: list[tuple[str, str]] = []
@@ -90,6 +92,11 @@ class Bench:
     def train(self, **settings: Any) -> TrialResult:
         """A trial of the script that trains."""
         return self.run(self.trial(self.probed("trains.py"), **settings))
+
+
+def variables_of_a_child() -> dict[str, str]:
+    """Variables for a process in another folder, which finds this repository and the packages of this process."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])}
 
 
 def said(result: TrialResult) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from typing import Any
 
 from autotune.runner.devices import cuda_devices, used_bytes
 from autotune.units import MIB
+from tests.gpu.bench import SCRIPTS, variables_of_a_child
 
-SCRIPTS = Path(__file__).parent / "scripts"
 RATE = re.compile(r"samples_per_second=([0-9.]+)")
 ROOM_BYTES = 64 * MIB
 """Left free beside the run's own figure: CUDA hands out memory in pieces."""
@@ -33,7 +33,7 @@ def search(script: Path, work: Path, *options: str) -> dict[str, Any]:
     """The document of a search; its talk goes to our standard error."""
     command = [sys.executable, "-m", "autotune", "search", script.name, "--json", "--device", "cuda"]
     command += ["--storage", f"sqlite:///{work}/study.db", "--out", str(work / "tuned.yaml"), *options]
-    ended = subprocess.run(command, cwd=script.parent, stdout=subprocess.PIPE, check=True)
+    ended = subprocess.run(command, cwd=script.parent, env=variables_of_a_child(), stdout=subprocess.PIPE, check=True)
     return dict(json.loads(ended.stdout))
 
 
@@ -57,7 +57,9 @@ def train(script: Path, work: Path, seconds: float, *options: str) -> dict[str, 
     command = [sys.executable, "-m", "autotune", "run", script.name, "--config", str(work / "tuned.yaml"), *options]
     command += ["--", "--seconds", str(seconds)]
     with tempfile.TemporaryFile("w+") as printed:
-        process = subprocess.Popen(command, cwd=script.parent, stdout=printed, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=script.parent, env=variables_of_a_child(), stdout=printed, stderr=subprocess.STDOUT
+        )
         while process.poll() is None:
             peak = max(peak, (used_bytes(device) or 0) - before)
             time.sleep(0.1)

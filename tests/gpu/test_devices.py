@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 import yaml
 
 from autotune.runner.devices import choose_device, cuda_devices
-from tests.gpu.bench import SCRIPTS
+from tests.gpu.bench import SCRIPTS, variables_of_a_child
 
 pytestmark = pytest.mark.gpu
 LIMIT_S = 240
@@ -37,11 +36,10 @@ def two_devices() -> int:
 
 
 def autotune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
     return subprocess.run(
         [sys.executable, "-m", "autotune", *words],
         cwd=folder,
-        env=environment,
+        env=variables_of_a_child(),
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
