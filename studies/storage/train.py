@@ -211,6 +211,12 @@ def decoded_ahead(batches, device):
     ready, stream = queue.Queue(2), torch.cuda.Stream(device)
 
     def decode():
+        try:
+            decode_all()
+        except Exception as error:
+            ready.put(error)
+
+    def decode_all():
         for joined, lengths, targets in batches:
             with torch.cuda.stream(stream):
                 images = decode_jpeg(list(joined.split(lengths)), mode=ImageReadMode.RGB, device=device)
@@ -221,7 +227,10 @@ def decoded_ahead(batches, device):
 
     threading.Thread(target=decode, daemon=True).start()
     while True:
-        inputs, targets, is_decoded = ready.get()
+        decoded = ready.get()
+        if isinstance(decoded, Exception):
+            raise decoded
+        inputs, targets, is_decoded = decoded
         torch.cuda.current_stream(device).wait_event(is_decoded)
         inputs.record_stream(torch.cuda.current_stream(device))
         yield inputs, targets
@@ -341,7 +350,9 @@ def main():
                 torch.cuda.synchronize()
             if time.perf_counter() - began >= options.seconds:
                 break
-    print(f"samples_per_second {samples / (time.perf_counter() - began):.1f}")
+    print(f"samples_per_second {samples / (time.perf_counter() - began):.1f}", flush=True)
+    if options.decoder == "nvjpeg":
+        os._exit(0)  # the decoding thread would use the device while Python shuts down
 
 
 if __name__ == "__main__":

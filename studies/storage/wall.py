@@ -10,6 +10,7 @@ slower than the device; makes the images; trains with a decoder on the CPU and w
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -19,6 +20,8 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+
+from train import by_pil, make_class, make_images
 
 HERE = Path(__file__).resolve().parent
 SIZES = ("500x375", "640x480", "800x600", "1024x768", "1280x960")
@@ -43,6 +46,12 @@ def utilization():
     try:
         return float(subprocess.run(words, capture_output=True, text=True, timeout=5).stdout.split()[0])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
+        pass
+    try:
+        import torch
+
+        return float(torch.cuda.utilization(0))
+    except Exception:  # neither program nor library of NVML
         return None
 
 
@@ -59,12 +68,15 @@ def measured(name, words, seconds, limit_s):
     line = {"run": name}
     try:
         ended = subprocess.run(words, cwd=HERE, capture_output=True, text=True, timeout=max(5.0, limit_s))
-        if ended.returncode:
-            line["error"] = ended.stderr.strip()[-1500:]
-        else:
-            line["images_per_second"] = float(ended.stdout.split()[-1])
+        printed, problems = ended.stdout, ended.stderr
     except subprocess.TimeoutExpired as error:
-        line["error"] = f"ended after {limit_s:.0f} s: {(error.stderr or b'')[-500:]!r}"
+        printed, problems = ((each or b"").decode() for each in (error.stdout, error.stderr))
+        problems += f" ended after {limit_s:.0f} s"
+    rates = re.findall(r"samples_per_second ([0-9.]+)", printed)
+    if rates:
+        line["images_per_second"] = float(rates[-1])
+    else:
+        line["error"] = problems.strip()[-1500:]
     stop.set()
     thread.join()
     last = time.monotonic() - 1.0  # the end of the process is no training
@@ -210,7 +222,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(HERE))
-    from train import by_pil, make_class, make_images
-
     main()
