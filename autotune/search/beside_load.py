@@ -16,18 +16,19 @@ STAGE = "beside load"
 """Stage of trials without changes for loaded machines."""
 
 
-def is_suspect(trial: FinishedTrial, history: History) -> bool:
+def is_suspect(trial: FinishedTrial, baseline: FinishedTrial | None) -> bool:
     """Whether a trial has changes for loaded machines, and the trial or the baseline ran beside load."""
-    baseline = history.baseline
-    was_loaded = trial.is_beside_load or (baseline is not None and baseline.is_beside_load)
-    return was_loaded and bool(changes_for_load(trial.settings, history.script_settings))
+    if baseline is None:
+        return False
+    was_loaded = trial.is_beside_load or baseline.is_beside_load
+    return was_loaded and bool(changes_for_load(trial.settings, baseline.settings))
 
 
 def without_changes_for_load(history: History, space: SearchSpace) -> Candidate | None:
     """The next trial: the fastest settings without changes for loaded machines; None if tried before, or unchanged."""
     own = history.script_settings
     leader = history.best
-    if leader is None or not is_suspect(leader, history):
+    if leader is None or not is_suspect(leader, history.baseline):
         return None
     suspected = changes_for_load(leader.settings, own)
     kept = {name: value for name, value in changes_of(leader.settings, own).items() if name not in suspected}
@@ -44,9 +45,9 @@ def with_alternative(ordered: list[FinishedTrial], history: History) -> list[Fin
         ordered: Possible winners, the fastest first.
         history: Finished trials.
     """
-    if not ordered or not is_suspect(ordered[0], history):
+    if not ordered or not is_suspect(ordered[0], history.baseline):
         return ordered
-    calm = [trial for trial in history.feasible if not is_suspect(trial, history)]
+    calm = [trial for trial in history.feasible if not is_suspect(trial, history.baseline)]
     found = next((trial for trial in calm if trial.settings != history.script_settings), None)
     if found is None:
         return ordered

@@ -19,6 +19,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import StartKind, TrialResult
 from autotune.model.search_result import Steadiness
 from autotune.model.trial_records import FinalRecord, TrialRecord
+from autotune.search.beside_load import is_suspect
 from autotune.search.history import FinishedTrial, History
 from autotune.search.prices import A_MINUTE_S
 from autotune.settings import Precision, Settings, changes_for_load
@@ -151,12 +152,14 @@ class Finals:
         """The baseline and the best trials for which the time suffices, by number.
 
         Where the fewest rounds of the best trial no longer fit, as after a long compilation, the best trial with fewest
-        rounds that do fit takes the place: a verified gain is worth more than an unverified larger gain.
+        rounds that do fit takes the place: a verified gain is worth more than an unverified larger gain. For the same
+        reason a single contender is above suspicion of gains from other load, if possible.
         """
         best = list(finalists[: self._budget.affordable_finalists()])
         own = {baseline.number: baseline} if baseline is not None and baseline.is_feasible else {}
         if len(best) == 1 and own and is_chosen:
-            best = [trial for trial in finalists if self._budget.affords_least_rounds((trial.number, *own))][:1] or best
+            sound = [trial for trial in finalists if not is_suspect(trial, baseline)] or finalists
+            best = [trial for trial in sound if self._budget.affords_least_rounds((trial.number, *own))][:1] or best
         return {trial.number: trial for trial in best} | own
 
     def _num_planned(self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]) -> int:

@@ -20,6 +20,7 @@ from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
 from autotune.runner.quiet_wait import Quiet, QuietWait
 from autotune.runner.runner import KeepingRunner, Run, Runner
+from autotune.search.beside_load import is_suspect
 from autotune.search.prices import Prices
 from autotune.search.study_search import TIME_SPENT, Proposal, Search, SearchExhausted
 from autotune.settings import Settings
@@ -266,7 +267,7 @@ class TrialLoop:
             )
         )
         started_at = datetime.now(UTC)
-        best_before = self._incumbent()
+        best_before = self._best_rate()
         first_step_s = self._jobs.facts.first_step_s if self._jobs.facts is not None else 0.0
         window_limit_s = self._budget.trial_window_s(first_step_s)
         result = self.measure(proposal.settings, is_final=False, window_limit_s=window_limit_s)
@@ -330,8 +331,15 @@ class TrialLoop:
             f"About --time {enough} is enough to compare one other setting with yours."
         )
 
-    def _incumbent(self) -> float | None:
+    def _best_rate(self) -> float | None:
         best = self._search.history.best
+        return best.samples_per_second if best is not None else None
+
+    def _incumbent(self) -> float | None:
+        """The rate to race against: beside other load, the best rate above suspicion, so that rivals are measured."""
+        history = self._search.history
+        above_suspicion = (trial for trial in history.feasible if not is_suspect(trial, history.baseline))
+        best = next(above_suspicion, None)
         return best.samples_per_second if best is not None else None
 
     def _is_hopeless(self, proposal: Proposal) -> bool:

@@ -38,7 +38,7 @@ def test_the_leader_is_tried_without_the_changes_that_may_owe_their_worth_to_the
 
 def test_on_a_quiet_machine_fewer_threads_are_no_suspect():
     quiet = history(trial(1, BOTH, 520.0), is_loaded=False)
-    assert not is_suspect(quiet.feasible[0], quiet)
+    assert not is_suspect(quiet.feasible[0], quiet.baseline)
     assert without_changes_for_load(quiet, SPACE) is None
 
 

@@ -56,8 +56,14 @@ class Machine:
 
     def add_spent(self, study: str, spent_s: float) -> None: ...
 
-    def run(self, *numbers: int, trial_rates: dict[int, float] | None = None, were_trials_loaded: bool = False) -> Any:
-        budget = Budget(10_000.0, 0.0, lambda: 0.0)
+    def run(
+        self,
+        *numbers: int,
+        trial_rates: dict[int, float] | None = None,
+        were_trials_loaded: bool = False,
+        total_s: float = 10_000.0,
+    ) -> Any:
+        budget = Budget(total_s, 0.0, lambda: 0.0)
         for _ in range(12):
             budget.trial_took(10.0, window_s=2.0)
         loop: Any = self
@@ -136,6 +142,12 @@ def test_a_config_from_any_kind_of_load_is_never_slower_on_a_quiet_machine() -> 
     for is_loaded in patterns:
         result = Machine(is_loaded=is_loaded).run(1, 3, 2, were_trials_loaded=True)
         assert QUIET[result.winner.settings] >= QUIET[OWN]
+
+
+def test_where_only_one_contender_fits_the_time_the_one_above_suspicion_takes_the_place() -> None:
+    result = Machine(is_loaded=lambda run: True).run(3, 2, were_trials_loaded=True, total_s=70.0)
+    assert {record.number for record in result.records} == {0, 2}
+    assert result.winner.number == 2
 
 
 def test_quiet_finals_say_nothing_of_load() -> None:

@@ -466,3 +466,25 @@ def test_a_final_beside_a_neighbour_is_run_again_and_a_trial_is_not(bench):
     final = loop.measure(one.search.baseline.settings, is_final=True)
     assert not final.surroundings.is_beside_load
     assert "Others kept 1.0 of 2 cores busy." in final.notes[-1]
+
+
+def test_beside_a_neighbour_nobody_races_against_fewer_threads(bench):
+    """A rival that looks too slow beside the neighbour may be the answer on a quiet machine."""
+    one = bench(max_trials=8)
+    loop, asked, measured = one.loop(), [], []
+    own = one.search.script_settings.intra_op_threads
+
+    class Loaded(FunctionRunner):
+        def start(self, job):
+            asked.append(job.request.incumbent_samples_per_second)
+            measured.append(job.request.settings.intra_op_threads)
+            run = super().start(job)
+            found = Surroundings(window_s=1.0, usable_cpus=2.0, foreign_cpus=1.0)
+            result = replace(run.result(), surroundings=found)
+            run.result = lambda: result
+            return run
+
+    loop._runner = Loaded(lambda settings: 900.0 if settings.intra_op_threads < own else 100.0, FACTS)
+    loop.run()
+    assert min(measured) < own
+    assert max(rate or 0.0 for rate in asked) == 100.0
