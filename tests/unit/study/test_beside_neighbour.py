@@ -41,7 +41,7 @@ class Neighbour(ReplayRunner):
         return replace(result, surroundings=found)
 
 
-@pytest.mark.parametrize("name", ["jpeg_cnn-cpu2", "mlp-cpu2"])
+@pytest.mark.parametrize("name", ["jpeg_cnn-cpu2", pytest.param("mlp-cpu2", marks=pytest.mark.slow)])
 def test_the_config_of_a_search_beside_a_neighbour_is_never_slower_alone(spec, name):  # noqa: F811
     grid = read_grid(GRIDS / f"{name}.jsonl")
     runner = Neighbour(grid, seed=3)
