@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +25,7 @@ Examples:
 """
 REGRESSION = 9
 """Exit code for a second result slower than allowed."""
-_HELP = "A finished study, or a tuned config."
+_HELP = "A finished study, a tuned config, or a log of autotune run --watch."
 
 
 def compare(
@@ -71,10 +72,19 @@ def _share(percentage: str) -> float:
 
 def _found(name: str, storage: str | None) -> Found:
     from autotune.emit.tuned_config import read_config
-    from autotune.study.comparison import found_by_config, found_by_study
+    from autotune.study.comparison import found_by_config, found_by_log, found_by_study
 
     path = working_directory() / name
+    if path.suffix.lower() == ".jsonl":
+        return found_by_log(name, _text(path), read_config)
     if path.suffix.lower() in SUFFIXES:
         return found_by_config(name, read_config(path))
     with open_repository(storage) as repository:
         return found_by_study(name, repository.study(study_name(name)))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "autotune run --watch writes a log.") from error

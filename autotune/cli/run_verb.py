@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from autotune.emit.tuned_config import TunedConfig
     from autotune.study_file.command import ScriptCommand
 
+WATCH_LOG = "autotune-watch.jsonl"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 EXAMPLES = """\b
 Examples:
   autotune run train.py -- --data photos --epochs 90
   autotune run train.py --config tuned/h200.yaml --share
+  autotune run train.py --watch
   autotune run -m pkg.train -- --epochs 90
   autotune run -- torchrun --nproc-per-node 2 train.py
 """
@@ -41,6 +43,9 @@ def run(
     config: Annotated[str, typer.Option("--config", metavar="FILE", help="The tuned config.")] = DEFAULT_CONFIG,
     share: Annotated[
         bool, typer.Option("--share", help="Reserve only as much device memory as the throughput needs.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help=f"Print a line a minute, and keep the figures in {WATCH_LOG}.")
     ] = False,
 ) -> int:
     """Train a script, unedited, with the settings of a tuned config.
@@ -67,7 +72,8 @@ def run(
     check_config_agreed(cwd / config, tuned, config)
     for doubt in _doubts(tuned, config, job):
         say(f"warning: {doubt}")
-    return _become(tuned, job, cwd, share=share, path=config, device=flags["device"] or "auto")
+    log = WATCH_LOG if watch else ""
+    return _become(tuned, job, cwd, share=share, path=config, device=flags["device"] or "auto", watch_log=log)
 
 
 def _job(flags: Flags, tail: tuple[str, ...] | None, cwd: Path) -> ScriptCommand:
@@ -99,11 +105,13 @@ def _doubts(tuned: TunedConfig, config: str, job: ScriptCommand) -> Iterator[str
         yield f"{job.script} is not as it was when it was tuned; search again where the change is about speed."
 
 
-def _become(tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool, path: str, device: str) -> int:
+def _become(
+    tuned: TunedConfig, job: ScriptCommand, cwd: Path, *, share: bool, path: str, device: str, watch_log: str
+) -> int:
     """Replaces this process by the script, which then owns signals, output and exit code."""
     from autotune.study.apply import run_command
 
-    argv, environment = run_command(tuned, job.command, cwd, share=share, path=path, device=device)
+    argv, environment = run_command(tuned, job.command, cwd, share=share, path=path, device=device, watch_log=watch_log)
     shown = environment.get(VISIBLE)
     if shown is not None and shown != os.environ.get(VISIBLE):
         say(f"trains on {len(shown.split(','))} of the GPUs here, as it was measured; --device cuda:N takes another")

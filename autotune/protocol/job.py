@@ -49,6 +49,21 @@ class MeasurementRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunWatch:
+    """The figures that a watched training is held against."""
+
+    log: str
+    """File for a line of JSON a minute."""
+    config: str
+    """Absolute path of the tuned config."""
+    samples_per_step: float
+    """Samples of one optimizer step on all ranks; 1 where steps are counted."""
+    samples_per_second: float | None = None
+    """Rate of the tuned settings in the finals."""
+    samples_unit: str = "samples"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrialJob:
     """A request, and everything that stays the same for the processes of a trial."""
 
@@ -86,6 +101,8 @@ class TrialJob:
     """Samples of one optimizer step under the script's own settings, as declared by the user."""
     config: str = ""
     """File of the tuned config, in real training."""
+    watch: RunWatch | None = None
+    """Figures for a watch over real training; None without a watch."""
     diagnoses: bool = False
     """Whether the script goes on after the window for some seconds of observation."""
     serves: bool = False

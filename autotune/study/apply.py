@@ -15,7 +15,7 @@ from autotune.model.maps import mapped_arguments, mapped_settings
 from autotune.protocol.codec import encode
 from autotune.protocol.entry_points import INJECT
 from autotune.protocol.environment import JOB, PYTHONPATH, VISIBLE_DEVICES
-from autotune.protocol.job import MeasurementRequest, Mode, TrialJob
+from autotune.protocol.job import MeasurementRequest, Mode, RunWatch, TrialJob
 from autotune.runner.devices import choose_device, choose_devices, cuda_devices
 from autotune.settings import GROUP_OF_FIELD, Settings, own_lines, variables_of
 from autotune.space.refusals import why_not_unedited
@@ -30,6 +30,7 @@ def run_command(
     share: bool,
     path: str = DEFAULT_CONFIG,
     device: str = "auto",
+    watch_log: str = "",
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Arguments and environment for the user's script under the tuned settings.
 
@@ -41,6 +42,7 @@ def run_command(
         cwd: Working directory of the script.
         share: Leave the rest of the device's memory to other processes.
         path: Path of the config, for lines in a script.
+        watch_log: File for the log of a watch over the training; empty without a watch.
         device: Training device, in the words of `autotune search --device`; inert for a script on the CPU.
 
     Raises:
@@ -71,6 +73,7 @@ def run_command(
         cap_bytes=config.memory_cap_bytes,
         cap_fraction=_fraction(config, shown, share=share) if facts.device == "cuda" else 1.0,
         config=path,
+        watch=_watch(config, cwd, path, watch_log) if watch_log else None,
         start_limit_s=1.0,
         total_limit_s=1.0,
     )
@@ -131,6 +134,18 @@ def _devices(config: TunedConfig, asked: str) -> tuple[DeviceInfo, ...]:
             "Search again on this machine.",
         )
     return ()
+
+
+def _watch(config: TunedConfig, cwd: Path, path: str, log: str) -> RunWatch:
+    """The figures for a watch over the training."""
+    per_rank = config.settings.effective_batch() if config.samples_unit == "samples" else None
+    return RunWatch(
+        log=str((cwd / log).resolve()),
+        config=str((cwd / path).resolve()),
+        samples_per_step=float(per_rank * config.provenance.world_size) if per_rank is not None else 1.0,
+        samples_per_second=config.samples_per_second if per_rank or config.samples_unit == "steps" else None,
+        samples_unit="samples" if per_rank is not None else "steps",
+    )
 
 
 def _with_share(config: TunedConfig, *, share: bool) -> Settings:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.emit.tuned_config import TunedConfig
 from autotune.errors import UsageError
 from autotune.host import HostFingerprint
 from autotune.measure.apart import Estimate, compare_apart
+from autotune.measure.student_t import student_t_quantile
 from autotune.model.search_result import Contender, SearchResult
 from autotune.model.study_comparison import Side, StudyComparison, Yardstick
 from autotune.protocol.codec import from_plain
@@ -20,6 +23,8 @@ from autotune.study.status import is_final
 
 NOTHING_GAINED = Estimate(value=1.0, low=1.0, high=1.0)
 """Gain of the baseline over itself."""
+LEAST_MINUTES = 2
+"""Fewest minutes of a watched run with an interval."""
 STORED_FIELDS = {
     "script": "script",
     "arguments": "arguments",
@@ -118,6 +123,40 @@ def found_by_config(name: str, config: TunedConfig) -> Found:
             **_batch(config.settings, config.provenance.world_size),
         },
     )
+
+
+def found_by_log(name: str, text: str, read: Callable[[str], TunedConfig]) -> Found:
+    """The last run in a log of `autotune run --watch`, as one side of a comparison.
+
+    Args:
+        name: Name of the log.
+        text: The log.
+        read: Reads the tuned config at a path.
+
+    Raises:
+        UsageError: The log has fewer than two minutes of a run.
+        ConfigError: The config of the run cannot be read.
+    """
+    config, rates = "", list[float]()
+    for line in text.splitlines():
+        try:
+            values = json.loads(line)
+        except ValueError:
+            continue  # The last line of a killed run may be a part.
+        if not isinstance(values, dict):
+            continue
+        if values.get("autotune") == "watch":
+            config, rates = str(values.get("config", "")), []
+        elif "data_wait_fraction" in values and isinstance(values.get("samples_per_second"), (int, float)):
+            rates.append(float(values["samples_per_second"]))
+    if not config or len(rates) < LEAST_MINUTES or min(rates) <= 0:
+        raise UsageError(f"{name} has fewer than {LEAST_MINUTES} minutes of a run.", "autotune run --watch writes it.")
+    found = found_by_config(name, read(config))
+    logarithms = [math.log(rate) for rate in rates]
+    middle = statistics.fmean(logarithms)
+    half = student_t_quantile(0.975, len(rates) - 1) * statistics.stdev(logarithms) / math.sqrt(len(rates))
+    rate = Estimate(value=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half))
+    return replace(found, side=replace(found.side, rate=rate, gain=None, peak_memory_bytes=None))
 
 
 def comparison(first: Found, second: Found) -> StudyComparison:

@@ -6,6 +6,7 @@ The session ends the training in a single case: when a setting is not in force a
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
 from autotune.trial.report import rank_report
+from autotune.trial.run_watch import Watch
 from autotune.verdict.in_force import missed_settings, text_in_force
 
 CHECK_AFTER_STEPS = 2
@@ -39,6 +41,8 @@ class RunSession:
             name for name in job.request.settings.differences(job.script_settings) if name in GROUP_OF_FIELD
         )
         self._has_fed = False
+        is_first = rank_report.identity()[0] == 0
+        self._watch = Watch(job.watch) if job.watch is not None and is_first else None
 
     def install(self) -> None:
         """Attaches to torch."""
@@ -46,6 +50,12 @@ class RunSession:
         self._applied.loaders.taker = lambda record: self._next_batch if self._applied.is_training(record.key) else None
         self._applied.loaders.iterates = self._iterates
         self._applied.steps.on_step.append(self._stepped)
+        if self._watch is not None:
+            self._applied.steps.on_step.append(self._watched)
+
+    def _watched(self, optimizer: torch.optim.Optimizer | None) -> None:
+        if self._watch is not None and optimizer is self._applied.steps.primary:
+            self._watch.stepped()
 
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
         if self._applied.is_training(record.key):
@@ -54,12 +64,15 @@ class RunSession:
     def _next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         for action in self._applied.before_batch:
             action()
+        began = time.monotonic() if self._watch is not None else 0.0
         try:
             batch = original(iterator)
         except StopIteration:
             self._applied.epoch_ends()
             raise
         self._has_fed = True
+        if self._watch is not None:
+            self._watch.waited(time.monotonic() - began)
         return batch
 
     def _stepped(self, _: torch.optim.Optimizer | None) -> None:

@@ -83,3 +83,26 @@ def test_an_impossible_allowance_is_refused(cli, stored, percentage):
     stored("old", result=search_result())
     code, out, err = cli("compare", "old", "old", "--max-regression", percentage)
     assert (code, out) == (2, "") and "is no percentage" in err
+
+
+def log_of(*rates, config):
+    lines = [{"autotune": "watch", "config": str(config)}]
+    lines += [{"samples_per_second": rate, "data_wait_fraction": 0.1} for rate in rates]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def test_a_watched_run_is_held_against_its_config(cli, folder):
+    (folder / "tuned.yaml").write_text(config_text(tuned_config(), "yaml"))
+    earlier = log_of(9999.0, 9999.0, config=folder / "tuned.yaml")
+    (folder / "log.jsonl").write_text(earlier + log_of(2650.0, 2660.0, 2655.0, config=folder / "tuned.yaml") + '{"sam')
+    code, out, _ = cli("compare", "tuned.yaml", "log.jsonl", "--max-regression", "10%")
+    assert code == 9 and "tuned.yaml trains 1.17x" in out
+    assert cli("compare", "tuned.yaml", "log.jsonl", "--max-regression", "20%")[0] == 0
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", '{"autotune": "watch", "config": "x.yaml"}\n{"samples_per_second": 1}\n'])
+def test_a_log_without_two_minutes_is_refused(cli, folder, text):
+    (folder / "tuned.yaml").write_text(config_text(tuned_config(), "yaml"))
+    (folder / "log.jsonl").write_text(text)
+    code, _, err = cli("compare", "tuned.yaml", "log.jsonl")
+    assert code == 2 and "fewer than 2 minutes" in err

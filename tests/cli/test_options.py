@@ -53,7 +53,7 @@ SURFACE = {
     "best": {"--storage", "--json"},
     "verify": {"--pairs", "--seconds", "--storage", "--unprotected", "--json", "-q", "--quiet"},
     "export": {"--to", "--out", "--force", "--storage"},
-    "run": {"-m", "--module", "--nproc-per-node", "--config", "--share", "--device"},
+    "run": {"-m", "--module", "--nproc-per-node", "--config", "--share", "--watch", "--device"},
     "pack": {"--to", "--out", "--processes", "--samples-per-part", "--check", "--json", "-q", "--quiet"},
     "record": {
         "--out",
