@@ -29,7 +29,7 @@ class MemoryParts:
     batch_size: int
     """Samples of this micro-batch, at least 1."""
     peak_bytes: int | None = None
-    """Peak of allocated memory at this micro-batch; None where it was not measured, as on a CPU."""
+    """Peak of allocated memory at this micro-batch; None without a measurement, as on a CPU."""
     keeps_gradients: bool = False
     """Whether gradients of earlier micro-batches are kept in a forward pass."""
 

@@ -36,7 +36,7 @@ def half_width(
 
     Args:
         values: At least 2 values of independent runs or rounds, as logarithms.
-        typical_spread: Standard deviation that such values usually have, above 0.
+        typical_spread: Usual standard deviation of the values, above 0.
         confidence: Two-sided, above 0 and below 1.
         prior_width: Standard deviation of the logarithm of a spread around the typical spread, above 0.
 
@@ -62,8 +62,8 @@ def pair_half_width(
 
     Independent errors of runs give the sums `ours[i] + theirs[i]` the variance of the differences; slow rounds give the
     sums a larger variance. The spread of the sums raises the typical spread. Two differences may agree by chance on a
-    noisy machine, and shall not make a narrow interval. Runs of other contenders show the noise of the machine too,
-    without its slow rounds: with them, the typical spread is known better.
+    noisy machine, and shall not make a narrow interval. Runs of further contenders show the noise of the machine too,
+    without slow rounds, and narrow the prior of the spread.
 
     Args:
         ours: At least 2 logarithms of rates, by round.
@@ -88,10 +88,10 @@ def pair_half_width(
 def _typical_beside(
     usual: float, sums: Sequence[float], others: Sequence[Sequence[float]]
 ) -> tuple[float, float] | None:
-    """The typical spread of a difference and the width of its prior, from the usual spread and the other contenders.
+    """The typical spread of a difference and the width of the prior, from the usual spread and the other contenders.
 
-    The precisions of the logarithms add up: that of the usual spread, and that of the others' spread. The others'
-    spread is as uncertain as its degrees of freedom and the unevenness of contenders make it. None without others.
+    The precisions of the logarithms of both spreads add up. The others' spread is as uncertain as its degrees of
+    freedom and the unevenness of contenders make it. None without others.
     """
     spread, freedom, num = _spread_beside(sums, others)
     if not freedom:
@@ -116,7 +116,7 @@ def _spread_beside(sums: Sequence[float], others: Sequence[Sequence[float]]) -> 
         freedom = num * (num_rounds - 1)
         if freedom <= best[1]:
             continue
-        # The pair counts as two runs with the mean of both: their difference is left out.
+        # The pair counts as two runs with the mean of both, without a difference.
         block = [[value / 2 for value in sums[:num_rounds]]] * 2 + [list(row[:num_rounds]) for row in rows[:num]]
         by_round = [fmean(column) for column in zip(*block, strict=True)]
         squares = 0.0
@@ -135,7 +135,7 @@ def _grid() -> tuple[float, ...]:
 
 
 def _weights(squares: float, num: int, typical_spread: float, prior_width: float) -> list[tuple[float, float]]:
-    """Posterior weight of every standard deviation of the grid, given the sum of squares; they sum to 1."""
+    """Posterior weight of every standard deviation of the grid, given the sum of squares; the weights sum to 1."""
     logs = [
         -0.5 * (math.log(spread / typical_spread) / prior_width) ** 2
         - (num - 1) * math.log(spread)

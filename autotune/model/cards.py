@@ -57,7 +57,7 @@ CARDS = (
     Card(name="v100", memory_bytes=16 * GIB, half=125.0, tf32=0.0, fp32=15.7, has_bf16=False),
     Card(name="t4", memory_bytes=16 * GIB, half=65.0, tf32=0.0, fp32=8.1, has_bf16=False),
 )
-"""fp32 stands for tf32 where a data sheet gives one figure only."""
+"""fp32 stands for tf32 on data sheets with a single figure."""
 
 
 def card_of(device: str) -> Card | None:

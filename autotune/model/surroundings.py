@@ -83,7 +83,7 @@ class Surroundings:
 
     @property
     def is_beside_load(self) -> bool:
-        """True when other programs kept so many cores busy that settings with few threads look better than they are."""
+        """True when other programs kept many cores busy, to the advantage of settings with few threads."""
         return self.foreign_cpus is not None and self.foreign_cpus > FOREIGN_SHARE * self.usable_cpus
 
     @property

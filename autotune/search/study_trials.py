@@ -262,7 +262,7 @@ class StudyTrials:
     def _why_withdrawn(self, number: int, settings: Settings, max_trials: int) -> str | None:
         """Reason to withdraw a new trial; None to keep it. Of two equal trials the lower number stays.
 
-        A queued trial has its place in the budget: the trial was interrupted, and some tuner runs it again.
+        A queued trial has a place in the budget: the trial was interrupted, and some tuner runs the settings again.
         """
         plain, num_earlier = settings.to_dict(), 0
         for other in self._trials():

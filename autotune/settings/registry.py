@@ -49,11 +49,11 @@ DOMAINS: Mapping[str, tuple[Value, ...]] = MappingProxyType(
 INERT_ON_CPU: Mapping[str, Any] = MappingProxyType(
     {each.name: each.default for each in SETTINGS if each.needs_accelerator}
 )
-"""Settings that do nothing without an accelerator, and their defaults."""
+"""Defaults of the settings that do nothing without an accelerator."""
 INERT_WITHOUT_WORKERS: Mapping[str, Any] = MappingProxyType(
     {each.name: each.default for each in SETTINGS if each.needs_workers}
 )
-"""Settings that do nothing without workers, and their defaults."""
+"""Defaults of the settings that do nothing without workers."""
 
 
 def variables_of(settings: Settings, base: Mapping[str, str], own: Settings | None = None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Signs of life of workers: many heartbeats in one transaction, by few statements for all of them together.
+"""Signs of life of workers: many heartbeats in one transaction, by few statements for all.
 
 With 200 workers the server spent most of its time on nine statements for each heartbeat (measured); now the statements
 are the same eight for one heartbeat and for a hundred.
@@ -53,7 +53,7 @@ class _Heard:
     progress: dict[int, str] = field(default_factory=dict)
 
     def read(self, lease_ids: Iterable[str]) -> None:
-        """Reads and locks. All servers lock in the same order, so servers never wait for each other in a circle."""
+        """Reads and locks. All servers lock in the same order, so no circle of waiting servers arises."""
         wanted = job_leases.c.lease_id.in_(list(lease_ids))
         query = select(job_leases).where(wanted).order_by(job_leases.c.number, job_leases.c.lease_number)
         for row in self.connection.execute(query.with_for_update()).mappings():
@@ -67,7 +67,7 @@ class _Heard:
         self.ready = set(self.connection.execute(select(workers.c.worker_id).where(is_ready)).scalars())
 
     def answer(self, beat: Heartbeat) -> Answer:
-        """The answer to one heartbeat; its events count for the next heartbeat of the same lease or job."""
+        """The answer to a heartbeat; the events count for the next heartbeat of the same lease or job."""
         lease = self.leases.get(beat.lease_id)
         if lease is None:
             return no_lease(beat.lease_id)

@@ -29,7 +29,7 @@ class Room:
     card: str
     cap_bytes: int
     batch_size: int | None
-    """0 if not even one sample fits; None if the memory does not grow with the batch."""
+    """0 without room for a single sample; None if the memory does not grow with the batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,13 +80,13 @@ def estimate(
 
     Args:
         spec: The script, the device and the memory cap.
-        cards: Further devices, by the name of a card or by their memory, such as `a100` or `24GiB`.
+        cards: Further devices, by name of a card or by memory, such as `a100` or `24GiB`.
         on_event: Receives the events of the probe.
         stop: Ends the probe early.
         open_runner: Builds the runner.
 
     Raises:
-        UsageError: A card is unknown, or the script shows too little of its memory.
+        UsageError: A card is unknown, or the script shows too little of the memory.
         AutotuneError: The errors of a probe.
     """
     caps = {card: card_cap_bytes(card) for card in cards}
@@ -109,7 +109,7 @@ def _room(card: str, cap_bytes: int, parts: MemoryParts, outside_bytes: int) -> 
 
 
 def card_cap_bytes(card: str) -> int:
-    """The usual memory cap on a card, by name or by its memory.
+    """The usual memory cap on a card, by name or by memory.
 
     Raises:
         UsageError: The card is unknown.
@@ -127,7 +127,7 @@ def memory_parts(facts: ScriptFacts) -> MemoryParts:
     """The parts of a script's memory.
 
     Raises:
-        UsageError: The script compiles its model, or the samples of its batches are unknown.
+        UsageError: The script compiles the model, or the samples of batches are unknown.
     """
     batch_size = facts.loader.batch_size if facts.loader is not None else None
     batch_size = batch_size or facts.leading_size

@@ -82,7 +82,7 @@ class TokenBook:
         return next((caller for caller in self._callers.values() if caller.name == name), None)
 
     def owner(self) -> Caller | None:
-        """The first caller with a page, the one with the most rights first; None without such tokens."""
+        """The caller with the most rights among callers with a page; None without tokens for pages."""
         return next((caller for caller in self._callers.values() if caller.role is not Role.WORKER), None)
 
     def session_key(self) -> bytes:

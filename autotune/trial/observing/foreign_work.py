@@ -1,4 +1,4 @@
-"""Charges a loader that is no torch DataLoader with the processor time of its own threads and processes."""
+"""Charges a loader from outside torch with the processor time of the loader's threads and processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ForeignWork:
     """Processor time of a foreign loader's threads and processes over some steps.
 
     All Python threads count, except for the training thread and the threads of known tools: a script without a
-    DataLoader has its threads for data.
+    DataLoader has threads for data.
 
     Args:
         batches: Counts the batches; called in the training thread.

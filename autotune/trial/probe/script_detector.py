@@ -49,7 +49,7 @@ LONG_STEPS = 3
 LONG_S = 20.0
 """Number of steps and duration that end the probe of a script with long steps."""
 BY_HAND_BACKWARDS = 12
-"""Backward passes without a torch optimizer from which the script counts as updating its parameters by hand."""
+"""Backward passes without a torch optimizer after which the script counts as a script with updates by hand."""
 UNUSED_OPTIMIZER_BACKWARDS = 256
 """The same limit with an optimizer that never steps: no script accumulates over so many passes."""
 FIRST_LOSSES = 64
@@ -129,7 +129,7 @@ class ScriptDetector:
     def _sets_threads(self) -> bool:
         """Whether the script has set torch's number of threads in the main thread, or in the training thread.
 
-        torch keeps the number per thread: its loader sets 1 in the thread that pins batches.
+        torch keeps the number per thread: the loader sets 1 in the pinning thread.
         """
         counting = {threading.main_thread().ident, self._steps.thread}
         return not self._thread_setters.isdisjoint(counting)
