@@ -113,8 +113,8 @@ def make_job(user: Path, *arguments: str, **changes: Any) -> TrialJob:
         "facts": script_facts(),
         "cap_bytes": GENEROUS_BYTES,
         "window": WindowRule(half_width_ratio=0.05),
-        "start_limit_s": 20.0,
-        "total_limit_s": 30.0,
+        "start_limit_s": 60.0,
+        "total_limit_s": 90.0,
     }
     return job_of(**{**values, **changes})
 
