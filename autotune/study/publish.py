@@ -27,12 +27,12 @@ from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
 from autotune.study.finals import FinalsResult, fits, published_rate, steadiness_of
+from autotune.study.finals_usage import usage_of
 from autotune.study.larger_batches import BatchGain
 from autotune.study.left_out import left_out_of
 from autotune.study.notes import notes_of, notes_on_search
 from autotune.study.protection_record import weakest
 from autotune.study.target import Target, script_digest
-from autotune.study.usage import usage_of
 
 UNKNOWN = Bottleneck(
     kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None

@@ -18,7 +18,7 @@ from autotune.report.status_text import best_text
 from autotune.report.summary_text import NextCommands, summary
 from autotune.report.usage_text import WHY_LESS, usage_rows
 from autotune.settings import Precision, Settings
-from autotune.study.usage import usage_of
+from autotune.study.finals_usage import usage_of
 from autotune.units import GIB, MIB
 from tests.unit.facts import script_facts
 from tests.unit.study.whole_search import by_workers, folder
