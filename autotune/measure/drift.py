@@ -7,16 +7,16 @@ import statistics
 from dataclasses import dataclass, field
 
 NUM_REFERENCE = 12
-"""Rates that make the reference; the first few after the start are the watcher's to leave out."""
+"""Number of rates in the reference; the first few after the start are the watcher's to leave out."""
 LEAST_SPREAD = 0.005
 SLACK = 0.03
 """Fall that never counts, as a logarithm: training slows by a little for many harmless reasons."""
 THRESHOLD = 0.15
-"""Sum of the falls beyond the slack that makes a drift."""
+"""Least sum of the falls beyond the slack for a drift."""
 SPREADS_OF_SLACK, SPREADS_OF_THRESHOLD = 1.0, 6.0
 """The same in spreads of the reference, for a noisy rate; the larger of both counts."""
 MOST_AT_ONCE = 0.34
-"""Largest part of the threshold from one rate: a pause of one interval is no drift, and three in a row may be."""
+"""Largest part of the threshold from one rate: a pause of one interval is no drift, three intervals in a row may be."""
 
 
 @dataclass(slots=True)
