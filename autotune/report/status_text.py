@@ -37,7 +37,7 @@ def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
         lines.append(f"peak memory {format_bytes(best.peak_memory_bytes)} of the cap of {cap}")
     lines.append("")
     lines += _settings_lines(result)
-    usage = [clean(line) for line in usage_lines(result)]
+    usage = usage_lines(result)
     lines += ["", *usage] if usage else []
     if result.config is not None:
         lines += ["", f"config: {clean(result.config)}"]

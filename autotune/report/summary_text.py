@@ -61,7 +61,7 @@ def summary(result: SearchResult, commands: NextCommands) -> Text:
     page.paragraph(_changes(result))
     page.paragraph(worth_lines(result))
     page.paragraph(list(_explanation(result)))
-    page.paragraph([clean(line) for line in usage_lines(result)])
+    page.paragraph(usage_lines(result))
     page.paragraph(list(memory_lines(result)))
     page.paragraph(_steadiness(result))
     page.paragraph(latest_lines(result))

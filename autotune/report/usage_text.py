@@ -10,6 +10,8 @@ from autotune.units import format_bytes
 
 NOTABLY_LESS = 0.95
 """Share of the former utilization below which a fall is explained."""
+LEAST_TFLOPS = 0.01
+"""Arithmetic below this tells nothing without a peak."""
 WHY_LESS = (
     "The GPU is busy for less of the time although it trains more: its kernels take less time for a sample, and the "
     "rest of a step, on the host or in the loader, takes as long as before."
@@ -67,11 +69,11 @@ def _memory(usage: Usage) -> str:
 
 
 def _arithmetic(usage: Usage) -> str:
-    if usage.tflops is None:
+    if usage.tflops is None or (usage.mfu is None and usage.tflops < LEAST_TFLOPS):
         return ""
     if usage.mfu is None:
         return f"{usage.tflops:.3g} TFLOP/s"
-    return f"{usage.mfu:.1%}, {usage.tflops:.3g} of {usage.peak_tflops:.0f} TFLOP/s"
+    return f"MFU {usage.mfu:.1%}, {usage.tflops:.3g} of {usage.peak_tflops:.0f} TFLOP/s"
 
 
 def _cores(usage: Usage) -> str:
@@ -88,7 +90,7 @@ def _disk(usage: Usage) -> str:
 _ROWS: tuple[tuple[str, Callable[[Usage], str]], ...] = (
     ("GPU utilization", lambda usage: _share(usage.device_utilization)),
     ("SM activity", lambda usage: _share(usage.sm_activity)),
-    ("model arithmetic (MFU)", _arithmetic),
+    ("model arithmetic", _arithmetic),
     ("power, per sample", _power),
     ("memory", _memory),
     ("host cores", _cores),
