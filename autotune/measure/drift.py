@@ -7,16 +7,16 @@ import statistics
 from dataclasses import dataclass, field
 
 NUM_REFERENCE = 12
-"""Number of rates in the reference; the first few after the start are the watcher's to leave out."""
+"""Rates in the reference."""
 LEAST_SPREAD = 0.005
 SLACK = 0.03
-"""Fall that never counts, as a logarithm: training slows by a little for many harmless reasons."""
+"""Fall without consequences, as a logarithm: training slows by a little for many harmless reasons."""
 THRESHOLD = 0.15
-"""Least sum of the falls beyond the slack for a drift."""
+"""Least sum of falls beyond the slack in a drift."""
 SPREADS_OF_SLACK, SPREADS_OF_THRESHOLD = 1.0, 6.0
-"""The same in spreads of the reference, for a noisy rate; the larger of both counts."""
+"""Slack and threshold in spreads of the reference; for a noisy rate these are larger, and count."""
 MOST_AT_ONCE = 0.34
-"""Largest part of the threshold from one rate: a pause of one interval is no drift, three intervals in a row may be."""
+"""Largest part of the threshold from one rate: three low rates may be a drift, a single low rate is none."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Drift:
     """Watches rates of equal intervals, one after another."""
 
     reference: float | None = None
-    """Usual rate: the median of the first rates; None before these."""
+    """Usual rate: median of the first rates; None before."""
     spread: float = LEAST_SPREAD
     """Standard deviation of the logarithm of the rate, in the reference."""
     fall: float = 0.0
@@ -34,12 +34,12 @@ class Drift:
     """Rates since the sum was last 0."""
 
     def note(self, rate: float) -> float | None:
-        """Takes the next rate; gives the change since the drift began, as a share, when a drift is noticed.
+        """Takes the next rate; gives the change as a share when a drift is noticed, and otherwise None.
 
         After a drift the new rates become the reference.
 
         Args:
-            rate: Samples per second; rates that are not positive are left out.
+            rate: Samples per second; impossible rates are left out.
         """
         if not 0 < rate < math.inf:
             return None
