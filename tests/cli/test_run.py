@@ -22,8 +22,10 @@ def started(monkeypatch):
     """What was started: program, arguments, environment, and how the config was to be applied."""
     calls = []
 
-    def run_command(config, command, cwd, *, share, path, device):
-        calls.append({"config": config, "cwd": cwd, "share": share, "path": path, "device": device})
+    def run_command(config, command, cwd, *, share, path, device, watch_log):
+        calls.append(
+            {"config": config, "cwd": cwd, "share": share, "path": path, "device": device, "watch_log": watch_log}
+        )
         return (*command, "--workers=4"), {"PATH": os.environ["PATH"], "TUNED": "1"}
 
     def become(program, argv, environment):
@@ -58,7 +60,7 @@ def test_the_script_takes_the_process_over_with_its_arguments_and_the_tuned_ones
     assert call["argv"] == [sys.executable, "train.py", "--data", "my photos", "--workers=4"]
     assert call["program"] == sys.executable
     assert call["environment"]["TUNED"] == "1"
-    assert (call["cwd"], call["share"]) == (folder, False)
+    assert (call["cwd"], call["share"], call["watch_log"]) == (folder, False, "")
     assert capsys.readouterr() == ("", "")
 
 
@@ -68,6 +70,12 @@ def test_another_config_and_sharing_are_handed_on(cli, started, folder):
     assert started[0]["config"].provenance.study == "other"
     assert started[0]["share"] is True
     assert started[0]["path"] == "other.yaml"
+
+
+def test_a_watch_is_handed_on_with_the_place_of_its_log(cli, started, folder):
+    write_config(folder)
+    run(cli, "train.py", "--watch")
+    assert started[0]["watch_log"] == "autotune-watch.jsonl"
 
 
 def test_a_device_is_handed_on_and_the_ones_in_use_are_told(cli, started, folder, monkeypatch, capsys):
