@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
@@ -179,13 +181,14 @@ class StudyTrials:
         trial_id = self._id(number)
         if self._storage.get_trial(trial_id).state is not TrialState.RUNNING:
             return
-        self._set_attrs(number, ending_attrs(result, ending))
-        with quiet():
+        # A tuner on another machine may reap the trial at any moment.
+        with quiet(), suppress(UpdateFinishedTrialError):
+            self._set_attrs(number, ending_attrs(result, ending))
             trial = Trial(self._study, trial_id)
             for key, value in ending.constraints.items():
                 trial.set_constraint(key, value)
             self._storage.set_trial_system_attr(trial_id, UNNAMED_CONSTRAINTS, list(ending.constraints.values()))
-            self._study.tell(trial, ending.value, state=TrialState.COMPLETE)
+            self._study.tell(trial, ending.value, state=TrialState.COMPLETE, skip_if_finished=True)
 
     def add_finished(self, candidate: Candidate, result: TrialResult, ending: Verdict, source: str) -> int:
         """Adds a trial measured by another study, at most once per source, and gives its number.
@@ -225,9 +228,12 @@ class StudyTrials:
             return
         num_faults = int(trial.user_attrs.get("num_host_faults", 0)) + is_host_fault
         is_given_up = num_faults > MAX_HOST_FAULTS
-        self._set_attrs(number, {"reason": reason, **({"given_up": True} if is_given_up else {})})
-        with quiet():
-            self._study.tell(number, state=TrialState.FAIL)
+        try:
+            self._set_attrs(number, {"reason": reason, **({"given_up": True} if is_given_up else {})})
+            with quiet():
+                self._study.tell(number, state=TrialState.FAIL)
+        except (UpdateFinishedTrialError, ValueError):  # Optuna's words for a trial that another tuner has just reaped
+            return
         if not is_given_up:
             self._add(candidate_of(trial), TrialState.WAITING, {"retry_of": number, "num_host_faults": num_faults})
 

@@ -70,3 +70,21 @@ def test_an_interrupted_trial_is_run_again_within_the_budget_while_another_tuner
     second.tell(last.number, result(Outcome.INTERRUPTED))
     assert taken[0].settings == last.settings
     assert started == [None] and isinstance(asked[0], SearchExhausted), "the queued trial has the budget's last place"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.INTERRUPTED])
+def test_a_tuner_whose_trial_is_reaped_at_its_end_goes_on_without_an_error(outcome):
+    first, second = (_open(storage) for storage in [optuna.storages.InMemoryStorage()] * 2)
+    trial = first.ask()
+    note = first._trials._set_attrs
+
+    def note_after_the_other_reaped(*args):
+        first._trials._set_attrs = note
+        assert second.reap(lambda attrs: True) == (trial.number,)
+        note(*args)
+
+    first._trials._set_attrs = note_after_the_other_reaped
+    first.tell(trial.number, result(outcome, peak=2 * GIB))
+    again = second.ask()
+    assert (again.settings, again.number) == (trial.settings, trial.number + 1), "queued once, and counted once"
+    assert not isinstance(first.ask(), SearchExhausted) and first.num_finished == 0
