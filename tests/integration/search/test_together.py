@@ -12,7 +12,7 @@ import pytest
 from autotune.errors import StudyExistsError
 from autotune.model.search_result import Status
 from autotune.store.records import Owner
-from autotune.study import together
+from autotune.study import together, trial_loop
 from tests.unit.study.whole_search import by_workers, folder
 
 __all__ = ["folder"]
@@ -127,3 +127,31 @@ def test_a_second_tuner_on_one_machine_is_refused(folder, on_machines):
     results = on_machines(first=lambda: folder.search())
     assert results["first"].status is Status.IMPROVED
     assert len(refused) == 1
+
+
+def test_a_tuner_that_lost_its_lease_ends_with_a_sentence_and_leaves_the_study_to_the_other(
+    folder, on_machines, monkeypatch
+):
+    monkeypatch.setattr(trial_loop, "RENEW_EVERY_S", 0.0)
+    other = replace(machine("first"), pid=2)
+    start = folder.runner.start
+
+    def start_slowly(job):
+        run = start(job)
+        polls = iter([False])
+        run.poll = lambda: next(polls, True)
+        return run
+
+    def measure(settings):
+        if len(folder.runner.ran) == 4:
+            with folder.repository() as repository:
+                repository.release_lease("train", machine("first"))
+                repository.acquire_lease("train", other, now=datetime.now(UTC))
+        return by_workers(settings)
+
+    folder.runner.start, folder.runner.measure = start_slowly, measure
+    lost = on_machines(first=lambda: folder.search(max_trials=NUM_TRIALS))["first"]
+    assert isinstance(lost, StudyExistsError) and lost.exit_code == 2, lost
+    assert "was taken over from process 1 on first by another tuner" in lost.message
+    with folder.repository() as repository:
+        assert repository.live_owners("train", now=datetime.now(UTC)) == (other,), "the other's lease stays"
