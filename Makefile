@@ -13,7 +13,7 @@ FAST := "not slow and not gpu"
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
 .PHONY: setup search serve session service-api newcomer test test-all matrix lint bench-measure bench-search bench-startup
-.PHONY: bench-diagnose bench-storage bench-scale options clean
+.PHONY: bench-diagnose bench-storage bench-scale bench-service options clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -104,6 +104,11 @@ bench-diagnose: setup
 ## writes tests/benchmarks/storage/RESULTS.md. 15 minutes on a quiet machine; needs opencv-python-headless.
 bench-storage: setup
 	$(BIN)/python -m tests.benchmarks.storage $(STORAGE)
+
+## bench-service: the service under 200 workers, 1,000 jobs and 50 watchers; prints JSON for
+## tests/benchmarks/service/RESULTS.md. A minute; SERVICE="--seconds 1800" measures half an hour.
+bench-service: setup
+	$(BIN)/python -m tests.benchmarks.service $(SERVICE)
 
 ## bench-scale: how long the verbs that read take on a study of 10,000 made-up trials, and one proposal of its search.
 ## 2 minutes on a quiet machine; SCALE="--database scale.db" keeps the database.

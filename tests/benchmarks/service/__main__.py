@@ -1,7 +1,8 @@
-"""The service under load: `python -m tests.benchmarks.service --seconds 60`.
+"""The service under load: `python -m tests.benchmarks.service --seconds 60`; RESULTS.md has figures.
 
 Many workers that run nothing speak to a real server through the API: they lease, send events and complete. Watchers
-follow jobs by server-sent events. Prints a table: requests per second, latencies, errors, and memory of the server.
+follow jobs by server-sent events. Prints requests per second, latencies, errors, and memory of the server as JSON.
+All workers start at once and beat in step, so each heartbeat is a burst of requests, and the latency is of the burst.
 """
 
 from __future__ import annotations
@@ -149,15 +150,19 @@ def measure(served: Service, asked: argparse.Namespace) -> dict[str, Any]:
     functions += [lambda n=n: watch(load, ids, n) for n in range(asked.watchers)]
     threads = started(functions)
     began = time.monotonic()
+    load.times.clear()
+    cpu_before_s = cpu_s(process.pid)
     memory = keep_busy(load, process.pid, asked.seconds, asked.jobs)
     took_s = time.monotonic() - began
-    used_s = cpu_s(process.pid)
+    used_s = cpu_s(process.pid) - cpu_before_s
     load.is_over.set()
     ends_by = time.monotonic() + 15.0
     for thread in threads:
         thread.join(max(0.0, ends_by - time.monotonic()))
     return {
         "seconds": round(took_s, 1),
+        "cores": len(os.sched_getaffinity(0)),
+        "load_average": [round(value, 1) for value in os.getloadavg()],
         "requests_per_second": round(sum(map(len, load.times.values())) / took_s, 1),
         "server_cpu_ms_per_request": round(1000 * used_s / max(1, sum(map(len, load.times.values()))), 2),
         "load_cpu_s": round(sum(os.times()[:2]), 1),
