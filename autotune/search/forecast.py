@@ -85,6 +85,14 @@ class Forecast:
         """True when compute-only rates scatter more than on a quiet machine."""
         return self._compute.noise_factor > 1
 
+    @property
+    def extra_noise_ratio(self) -> float:
+        """Standard deviation of a trial's rate, as a share, beyond that of a quiet machine; 0 on a quiet machine."""
+        factors = [(COMPUTE_NOISE, self._compute.noise_factor)]
+        if self._share is not None:
+            factors.append((RATE_NOISE, self._share.noise_factor))
+        return max(noise * factor if factor > 1 else 0.0 for noise, factor in factors)
+
     def fastest(self, trials: Sequence[FinishedTrial]) -> tuple[FinishedTrial, ...]:
         """Trials by their expected rate in a second measurement, the fastest first."""
         if not trials:

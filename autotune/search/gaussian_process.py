@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-NOISE_PRIORS = {1.0: 0.0, 3.0: -2.0}
+NOISE_PRIORS = {1.0: 0.0, 3.0: -2.0, 6.0: -4.0}
 """Factors on the stated noise, with the logarithm of each factor's prior probability: machines shared with neighbours
 are several times noisier than quiet machines."""
 

@@ -38,6 +38,9 @@ of them before they reach the best."""
 LEAST_GAIN_OF_A_MINUTE = 0.01
 """Least expected gain of the next minute worth going on, as a share of the best rate."""
 
+NOISE_OF_LUCK = 2.0
+"""Standard deviations of a trial's rate on a noisy machine by which luck may have moved the rate of a finalist."""
+
 NUM_IN_A_MINUTE = 2
 """Number of last expectations, including the next trial's, behind the expected gain of a minute."""
 
@@ -57,7 +60,12 @@ def budget_spent(max_trials: int) -> str:
 
 
 def why_nothing_to_gain(
-    history: History, gain_ratio: Callable[[], float | None], *, device_is_cpu: bool, noise_ratio: float
+    history: History,
+    gain_ratio: Callable[[], float | None],
+    *,
+    device_is_cpu: bool,
+    noise_ratio: float,
+    is_worth_a_minute: Callable[[float], bool] = lambda gain_ratio: False,
 ) -> str | None:
     """The reason why the script's own settings are the best, as one sentence; None while others may be faster.
 
@@ -67,6 +75,8 @@ def why_nothing_to_gain(
             called only if nothing else decides.
         device_is_cpu: True when loader and compute share the cores.
         noise_ratio: Relative noise of rates; a smaller difference is noise.
+        is_worth_a_minute: Whether a trial's expected gain makes the next minute worth it; never where time does not
+            count.
     """
     baseline, num_others = history.baseline, len(history.sound) - 1
     if baseline is None or not baseline.is_feasible or num_others < HANDFUL:
@@ -86,25 +96,28 @@ def why_nothing_to_gain(
     if share < AT_CEILING_RATIO:
         # A baseline that was lucky once leads better settings on a noisy machine: no handful of trials decides then.
         gain = None if expected.is_noisy else gain_ratio()
-        if gain is None or gain > WORTH_GOING_ON * noise_ratio:
+        if gain is None or gain > WORTH_GOING_ON * noise_ratio or is_worth_a_minute(gain):
             return None
         return f"None of the {num_others} settings that usually gain most was faster than the script's own."
     reached = f"{min(share, 1.0):.0%}"
     return f"The script's own settings reach {reached} of their compute-only rate, and none of {num_others} was faster."
 
 
-def why_patience_ends(history: History, gain_ratio: float | None, *, noise_ratio: float) -> str | None:
+def why_patience_ends(
+    history: History, gain_ratio: float | None, *, noise_ratio: float, counts_trials: bool = True
+) -> str | None:
     """The reason to expect no gain above the noise after the plan, as one sentence; None while a gain may come.
 
     Args:
         history: Finished trials; trials after the plan carry their expected gain.
         gain_ratio: Largest expected gain of a trial, as a share of the best rate; None when unknown.
         noise_ratio: Relative noise of rates; a smaller difference is noise.
+        counts_trials: Whether a trial needs a least gain; False where the gain of a minute decides.
     """
     sampled = [trial for trial in history.trials if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE)]
     outlooks = [*(trial.expected_gain_ratio for trial in sampled), gain_ratio][-NUM_OUTLOOKS:]
     gains, little = [gain for gain in outlooks if gain is not None], LITTLE_GAIN * noise_ratio
-    if len(gains) == NUM_OUTLOOKS and fmean(gains) < little:
+    if counts_trials and len(gains) == NUM_OUTLOOKS and fmean(gains) < little:
         return f"No further trial is expected to gain {little:.1%}."
     if len(sampled) < PATIENCE:
         return None
@@ -118,9 +131,14 @@ def why_patience_ends(history: History, gain_ratio: float | None, *, noise_ratio
 def why_a_minute_ends(history: History, candidate: Candidate, prices: Prices) -> str | None:
     """The reason against another minute of trials, as one sentence; None while the minute is worth it, or unknown."""
     gain_ratio = gain_of_a_minute(history, candidate, prices)
-    if gain_ratio is None or gain_ratio >= LEAST_GAIN_OF_A_MINUTE:
+    if gain_ratio is None or is_worth_a_minute(gain_ratio):
         return None
     return f"The next minute is expected to gain {max(gain_ratio, 0.0):.1%}, less than {LEAST_GAIN_OF_A_MINUTE:.0%}."
+
+
+def is_worth_a_minute(gain_ratio: float | None) -> bool:
+    """True when the expected gain of a minute of trials, as a share of the best rate, is known and large enough."""
+    return gain_ratio is not None and gain_ratio >= LEAST_GAIN_OF_A_MINUTE
 
 
 def gain_of_a_minute(history: History, candidate: Candidate, prices: Prices) -> float | None:
@@ -137,11 +155,17 @@ def gain_of_a_minute(history: History, candidate: Candidate, prices: Prices) -> 
 
 
 def finalists(
-    history: History, expected: Mapping[Settings, float] | None = None, *, noise_ratio: float
+    history: History,
+    expected: Mapping[Settings, float] | None = None,
+    *,
+    noise_ratio: float,
+    extra_noise_ratio: float = 0.0,
 ) -> tuple[FinishedTrial, ...]:
     """Trials that may be the fastest, the fastest first, without the baseline.
 
-    A finalist's interval reaches within the noise of the best rate, and its rate is not below the script's own.
+    A finalist's interval reaches within the noise of the best rate, and its rate is not below the script's own. On a
+    noisy machine both limits are lower: among a few trials, a lucky one of the script's own settings may seem faster
+    than all others.
     Raced-out trials and memory variants of the winner are left out. Trials that thrashed at the cap are left out if a
     calm trial beats the script's own settings: each retry of the allocator may be a crash in a longer run.
 
@@ -150,7 +174,9 @@ def finalists(
         expected: Expected rate of every feasible trial in a second measurement; the measured rate by default. Among
             many noisy trials the luckiest has the highest measured rate, and may push out the fastest.
         noise_ratio: Relative noise of rates; a smaller difference is noise.
+        extra_noise_ratio: Standard deviation of a trial's rate beyond that of a quiet machine.
     """
+    slack = 1 + NOISE_OF_LUCK * extra_noise_ratio
     rates = expected or {trial.settings: _rate(trial) for trial in history.feasible}
     candidates = tuple(sorted(history.feasible, key=lambda trial: -rates[trial.settings]))
     script_rate = rates.get(history.script_settings, 0.0)
@@ -166,8 +192,8 @@ def finalists(
         for trial in candidates
         if trial.outcome is Outcome.OK
         and trial.settings != history.script_settings
-        and rates[trial.settings] >= script_rate
-        and rates[trial.settings] * (1 + max(trial.half_width_ratio or 0.0, noise_ratio)) >= least
+        and rates[trial.settings] * slack >= script_rate
+        and rates[trial.settings] * max(1 + max(trial.half_width_ratio or 0.0, noise_ratio), slack) >= least
     )
 
 

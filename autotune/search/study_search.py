@@ -26,6 +26,7 @@ from autotune.search.search_stopping import (
     budget_spent,
     finalists,
     gain_of_a_minute,
+    is_worth_a_minute,
     why_a_minute_ends,
     why_nothing_to_gain,
     why_patience_ends,
@@ -236,9 +237,13 @@ class Search:
         history = self.history
         if history.best is None:
             return ()
-        expected = forecast(history).rates(history.feasible)
-        noise_ratio = self._limits.noise_ratio
-        found = finalists(history, expected, noise_ratio=noise_ratio)
+        expected, noise_ratio = forecast(history), self._limits.noise_ratio
+        found = finalists(
+            history,
+            expected.rates(history.feasible),
+            noise_ratio=noise_ratio,
+            extra_noise_ratio=expected.extra_noise_ratio,
+        )
         simple = simplest(found[0], history, noise_ratio=noise_ratio) if found else None
         usual = next((trial for trial in history.feasible if trial.stage == USUAL_STAGE), None)
         ordered = dict.fromkeys(trial for trial in (*found[:1], simple, usual, *found[1:]) if trial is not None)
@@ -291,7 +296,11 @@ class Search:
         outlook = cache(lambda: self._after_plan.outlook(snapshot, history.informative, prices))
         if not self._spend_all:
             reason = why_nothing_to_gain(
-                history, lambda: _expected_gain(outlook()), device_is_cpu=device_is_cpu, noise_ratio=noise_ratio
+                history,
+                lambda: _expected_gain(outlook()),
+                device_is_cpu=device_is_cpu,
+                noise_ratio=noise_ratio,
+                is_worth_a_minute=lambda gain: is_worth_a_minute(prices.per_minute(gain, self._script_settings)),
             )
             if reason is not None:
                 return SearchExhausted(reason=reason)
@@ -320,7 +329,11 @@ class Search:
         if self._spend_all:
             return None
         gain_ratio = candidate.expected_gain_ratio
-        reason = why_patience_ends(history, gain_ratio, noise_ratio=self._limits.noise_ratio)
+        # Where time counts, a small gain of a cheap trial is worth its seconds.
+        counts_trials = prices.trial_s(candidate.settings) <= 0
+        reason = why_patience_ends(
+            history, gain_ratio, noise_ratio=self._limits.noise_ratio, counts_trials=counts_trials
+        )
         reason = reason or why_a_minute_ends(history, candidate, prices)
         return SearchExhausted(reason=reason) if reason is not None else None
 

@@ -24,6 +24,11 @@ MAX_ROUNDS = 40
 """Most rounds of the finals; rounds beyond the usual number come while the answer is open or wide, and time is left."""
 NUM_FINALISTS = 3
 """Most trials in the finals beside the baseline: re-measuring more than three gains little (measured)."""
+MOST_FINALISTS = 8
+"""Most trials in the finals of a noisy machine, where trials do not tell which settings are fastest."""
+SHARE_OF_MANY = 0.4
+"""Share of the time left for the usual rounds of more than the usual number of finalists: later rounds, with fewer
+finalists, tell more."""
 TRIALS_PER_FINALIST = 4
 """Trials that a search should have for every finalist: a short search spends its time on trials."""
 FINALS_SHARE = 0.35
@@ -268,8 +273,9 @@ class Budget:
 
     def affordable_finalists(self) -> int:
         """Number of best trials with time for all rounds beside the baseline, at least 1."""
-        num_contenders = int(self.left_s / (NUM_ROUNDS * max(self.final_s, FINAL_WINDOW_S)))
-        return max(1, min(NUM_FINALISTS, num_contenders - 1))
+        all_s = NUM_ROUNDS * max(self.final_s, FINAL_WINDOW_S)
+        num_many = int(SHARE_OF_MANY * self.left_s / all_s) - 1
+        return max(1, min(NUM_FINALISTS, int(self.left_s / all_s) - 1), min(MOST_FINALISTS, num_many))
 
     def affords_rounds(self, num_rounds: int, contenders: Collection[int]) -> bool:
         """Whether rounds of these trials fit the time left, with the shortest windows."""
@@ -309,8 +315,13 @@ class Budget:
         return sum(self._around_of.get(number, self.around_s) + self._least_window_s for number in contenders)
 
     def final_window_s(self, num_runs: int) -> float:
-        """Longest window of the next final, in seconds, with which the given number of runs fits the time left."""
-        return max(self._least_window_s, self.left_s / max(1, num_runs) - self.around_s)
+        """Longest window of the next final, in seconds, with which the given number of runs fits the time left.
+
+        At most the usual window, or as long as the start takes: beyond, another round tells more than a longer window,
+        because processes differ from each other by more than a window's blocks.
+        """
+        longest_s = max(FINAL_WINDOW_S, self._usual_window_s, self.around_s)
+        return max(self._least_window_s, min(longest_s, self.left_s / max(1, num_runs) - self.around_s))
 
     @property
     def _tolerated_s(self) -> float:

@@ -40,6 +40,9 @@ TOLD_OVERRUN_SHARE = 0.02
 """Share of the given time above which an overrun is told to the user."""
 CONFIDENCE = 0.95
 """Confidence of the interval of a published rate."""
+DROP_CONFIDENCE = 0.95
+"""Two-sided confidence from which a contender slower than the leader runs no more. An error costs a contender, and
+never makes a false gain."""
 WORTH_A_ROUND = 0.01
 """Expected gain, or narrowing of an interval in a minute, from which further rounds are worth their time."""
 DOUBT_FACTOR = 2
@@ -126,6 +129,11 @@ class Finals:
                 if not is_again and not self._needs_more(in_doubt, baseline):
                     break
                 running = running if is_again else in_doubt
+            elif self._is_short(round_index, running):
+                running = self._in_doubt(running, baseline)
+                if len(running) == 1:
+                    num_rounds = min(num_rounds, round_index)  # Every other contender is slower: this was decided.
+                    break
             able = self._able(running, baseline)
             running = self._affordable(able, baseline, num_rounds - round_index)
             num_late += len(able) - len(running)
@@ -264,13 +272,22 @@ class Finals:
     def _records(self, contenders: dict[int, FinishedTrial]) -> tuple[FinalRecord, ...]:
         return tuple(record for record in self._repository.finals(self._study) if record.number in contenders)
 
+    def _is_short(self, round_index: int, running: Mapping[int, FinishedTrial]) -> bool:
+        """Whether a comparison exists, but no time for the rounds of contenders that are probably slower."""
+        has_time = self._budget.affords_rounds(2 * NUM_ROUNDS, running)
+        return round_index >= LEAST_ROUNDS and len(running) > 1 and not has_time
+
     def _in_doubt(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
-        """The contenders for further rounds: all but those slower than another beyond doubt, and the baseline."""
+        """The contenders for further rounds: all but those probably slower than the leader, and the baseline."""
         records = self._records(running)
         finals, calm = self._finals(running, baseline), running.keys() - _thrashing(records)
         means = {number: self._latest_rate(running[number]) for number in calm or running}
         leader = max(means, key=lambda number: means[number])
-        against = {number: self._compare(finals, leader, number) for number in running if number != leader}
+        against = {
+            number: self._compare(finals, leader, number, confidence=DROP_CONFIDENCE)
+            for number in running
+            if number != leader
+        }
         slower = {number for number, comparison in against.items() if comparison is not None and comparison.is_gain}
         kept = {leader, *([baseline.number] if baseline is not None else [])}
         return {number: trial for number, trial in running.items() if number in kept or number not in slower}
@@ -307,10 +324,12 @@ class Finals:
         num_more = A_MINUTE_S / max(self._budget.round_s(contenders), 1e-9)
         return half * (1 - math.sqrt(gain.num_rounds / (gain.num_rounds + num_more))) >= WORTH_A_ROUND
 
-    def _compare(self, finals: Sequence[Final], candidate: int, against: int) -> Comparison | None:
+    def _compare(
+        self, finals: Sequence[Final], candidate: int, against: int, *, confidence: float | None = None
+    ) -> Comparison | None:
         feasible = [final for final in finals if final.feasible]
         try:
-            return compare(feasible, candidate, against, num_candidates=self._num_rivals)
+            return compare(feasible, candidate, against, num_candidates=self._num_rivals, confidence=confidence)
         except ValueError:
             return None
 

@@ -19,7 +19,7 @@ from autotune.search.plan_state import TRAINED_BYTES, PlanLimits
 from autotune.search.study_search import Search
 from autotune.space.search_space import SearchSpace
 from autotune.store.records import Owner
-from autotune.study.budget import NUM_FINALISTS, Budget
+from autotune.study.budget import MOST_FINALISTS, Budget
 from autotune.study.finals import Finals, FinalsResult, num_rivals, results_without_choice
 from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
@@ -182,7 +182,7 @@ class Study:
     def _finals(self, search: Search, loop: TrialLoop, end: LoopEnd) -> FinalsResult | None:
         if self._stop.level:
             return None
-        history, finalists = search.history, search.finalists(NUM_FINALISTS)
+        history, finalists = search.history, search.finalists(MOST_FINALISTS)
         finals = Finals(
             study=self._stored.name,
             loop=loop,

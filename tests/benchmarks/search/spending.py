@@ -25,7 +25,7 @@ from autotune.model.result import StartKind, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.search.plan_state import PlanLimits
 from autotune.search.study_search import Search
-from autotune.study.budget import NUM_FINALISTS, Budget
+from autotune.study.budget import MOST_FINALISTS, Budget
 from autotune.study.finals import Finals, num_rivals, results_without_choice
 from autotune.study.jobs import Jobs
 from autotune.study.stop import StopRequest
@@ -192,7 +192,7 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
     jobs = Jobs(spec=spec, target=target, facts=facts, script_settings=search.script_settings)
     loop = TrialLoop(search=search, jobs=jobs, runner=runner, **common)
     end = loop.run()
-    history, finalists = search.history, search.finalists(NUM_FINALISTS)
+    history, finalists = search.history, search.finalists(MOST_FINALISTS)
     unselected = results_without_choice(history, finalists, lambda: repository.trials(""))
     found = Finals(loop=loop, seed=seed, **common).run(finalists, search.baseline, unselected)
     own = search.script_settings
