@@ -103,6 +103,16 @@ def why_nothing_to_gain(
     return f"The script's own settings reach {reached} of their compute-only rate, and none of {num_others} was faster."
 
 
+def is_untried(history: History) -> bool:
+    """True when no setting but the script's own was truly measured, so that a limit leaves the search unanswered.
+
+    A handful of trials that raced out are an answer: each was slower than the best beyond doubt.
+    """
+    own = history.script_settings
+    num_raced_out = sum(trial.settings != own for trial in history.sound)
+    return num_raced_out < HANDFUL and all(trial.settings == own for trial in history.feasible)
+
+
 def why_patience_ends(
     history: History, gain_ratio: float | None, *, noise_ratio: float, counts_trials: bool = True
 ) -> str | None:

@@ -85,7 +85,7 @@ def notes_on_search(
     """
     spec, facts = study.spec, study.facts
     assert facts is not None
-    if status is Status.TOO_SHORT:
+    if status is Status.TOO_SHORT and history.baseline is not None:  # Without, the reason for the end has the time.
         enough_s = max(budget.enough_s(num_rivals=num_rivals(history.feasible, history)), budget.total_s)
         trials = ", and --trials 10 or more" if spec.max_trials is not None else ""
         yield f"About --time {format_minutes(enough_s)} is enough to compare one other setting with yours{trials}."

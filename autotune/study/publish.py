@@ -17,6 +17,7 @@ from autotune.measure.bottleneck import Bottleneck, BottleneckKind, diagnose
 from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.model.maps import all_maps
 from autotune.model.memory_share import MemoryShare
+from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.search_result import Contender, SearchResult, Status, TrialCounts
 from autotune.model.trial_records import FinalRecord, TrialRecord
@@ -52,6 +53,7 @@ def publish(
     memory: MemoryShare | None = None,
     budget: Budget,
     end_reason: str,
+    is_limit: bool,
     is_stopped: bool,
 ) -> SearchResult:
     """The published result; writes the tuned config when the finals have measured a best.
@@ -69,9 +71,12 @@ def publish(
         memory: Device memory of the winner; None on a CPU and without finals.
         budget: Time of the search.
         end_reason: Reason for the end of the trials, as one sentence.
+        is_limit: Whether the time or the number of trials ran out.
         is_stopped: Whether the user asked to stop.
     """
-    status = status_of(finals=finals, baseline=history.baseline, trials=trials, is_stopped=is_stopped)
+    status = status_of(
+        finals=finals, baseline=history.baseline, trials=trials, is_limit=is_limit, is_stopped=is_stopped
+    )
     result = make_result(
         study=study,
         target=target,
@@ -170,9 +175,14 @@ def interrupted_result(study: StudyRecord, target: Target, *, wall_s: float) -> 
 
 
 def status_of(
-    *, finals: FinalsResult | None, baseline: FinishedTrial | None, trials: Sequence[TrialRecord], is_stopped: bool
+    *,
+    finals: FinalsResult | None,
+    baseline: FinishedTrial | None,
+    trials: Sequence[TrialRecord],
+    is_stopped: bool,
+    is_limit: bool = False,
 ) -> Status:
-    """The status of a search."""
+    """The status of a search; a limit that cut every trial is no failure of the script."""
     if finals is not None:
         if baseline is not None and finals.winner.number != baseline.number and not _fits(baseline, finals):
             return Status.BASELINE_INFEASIBLE
@@ -182,6 +192,8 @@ def status_of(
     if is_stopped:
         return Status.INTERRUPTED
     outcomes = [record.result.outcome for record in trials]
+    if is_limit and all(outcome is Outcome.INTERRUPTED for outcome in outcomes):
+        return Status.TOO_SHORT
     return Status.NO_FEASIBLE if any(outcome.is_infeasible for outcome in outcomes) else Status.ALL_FAILED
 
 

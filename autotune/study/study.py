@@ -16,11 +16,12 @@ from autotune.runner.quiet_wait import QuietWait
 from autotune.runner.runner import Runner
 from autotune.sandbox.workspace import Workspace
 from autotune.search.plan_state import TRAINED_BYTES, PlanLimits
+from autotune.search.search_stopping import is_untried
 from autotune.search.study_search import Search
 from autotune.space.search_space import SearchSpace
 from autotune.store.records import Owner
 from autotune.study.budget import MOST_FINALISTS, Budget
-from autotune.study.finals import Finals, FinalsResult, num_rivals, results_without_choice
+from autotune.study.finals import Finals, FinalsResult, results_without_choice
 from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
 from autotune.study.probing import probe, start_afresh
@@ -194,7 +195,7 @@ class Study:
         )
         unselected = results_without_choice(history, finalists, lambda: self._repository.trials(self._stored.name))
         result = finals.run(finalists, search.baseline, unselected)
-        if result is not None and end.is_limit and num_rivals(history.sound, history) == 0:
+        if result is not None and end.is_limit and is_untried(history):
             return replace(result, is_compared=False)
         return result
 
@@ -232,6 +233,7 @@ class Study:
             memory=memory,
             budget=self._budget,
             end_reason=end.reason,
+            is_limit=end.is_limit,
             is_stopped=bool(self._stop.level),
         )
         self._repository.set_status(self._stored.name, result.status.value, result.document())

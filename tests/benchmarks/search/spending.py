@@ -24,6 +24,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import StartKind, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.search.plan_state import PlanLimits
+from autotune.search.search_stopping import is_untried
 from autotune.search.study_search import Search
 from autotune.study.budget import MOST_FINALISTS, Budget
 from autotune.study.finals import Finals, num_rivals, results_without_choice
@@ -199,7 +200,7 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
     status, named, half = "none", own, None
     if found is not None:
         named = found.winner.settings
-        is_compared = found.is_compared and not (end.is_limit and num_rivals(history.sound, history) == 0)
+        is_compared = found.is_compared and not (end.is_limit and is_untried(history))
         status = "too_short" if not is_compared else "no_gain" if named == own else "improved"
         if found.comparison is not None:
             half = (found.comparison.high / found.comparison.low - 1) / 2

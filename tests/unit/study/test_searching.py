@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import time
 from dataclasses import replace
 
 import pytest
@@ -19,8 +20,9 @@ from autotune.errors import (
     StudyNotFoundError,
     UsageError,
 )
-from autotune.lab.function_runner import Measured, evaluate
+from autotune.lab.function_runner import FinishedRun, Measured, evaluate
 from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
 from autotune.settings import Settings
 from autotune.study.stop import StopRequest
@@ -373,3 +375,35 @@ def test_a_search_of_two_trials_counts_them_as_the_first_round_of_the_finals(fol
     with folder.repository() as repository:
         assert {final.round for final in repository.finals("train")} == {0, 1, 2}
     assert result.status in (Status.IMPROVED, Status.NO_GAIN)
+
+
+def test_a_search_whose_only_rival_raced_out_was_too_short_and_says_how_much_time_is_enough(folder):
+    measured = folder.runner.start
+
+    def start(job):
+        run = measured(job)
+        if job.request.settings is None or job.request.settings == job.script_settings:
+            return run
+        return FinishedRun(None, replace(run.result(), outcome=Outcome.RACED_OUT))
+
+    folder.runner.start = start
+    result = folder.search(max_trials=2)
+    assert result.status is Status.TOO_SHORT and result.status.exit_code == 0
+    assert any("About --time" in note for note in result.notes)
+
+
+def test_a_search_whose_time_ends_before_the_first_trial_is_too_short_and_says_how_much_time_is_enough(folder):
+    measured = folder.runner.start
+
+    def start(job):
+        run = measured(job)
+        if job.request.settings is None:
+            return run
+        time.sleep(0.5)
+        return FinishedRun(None, TrialResult(outcome=Outcome.INTERRUPTED, reason="All the time was spent."))
+
+    folder.runner.start = start
+    result = folder.search(max_trials=None, budget_s=0.4)
+    assert result.status is Status.TOO_SHORT and result.status.exit_code == 0
+    assert "is enough to compare one other setting with yours" in result.reason
+    assert "--time" not in " ".join(result.notes)

@@ -110,10 +110,14 @@ class Bench:
         )
         return finals.run(self.search.finalists(3), self.search.baseline)
 
-    def result(self, finals):
+    def result(self, finals, *, is_limit=False):
         trials = self.repository.trials("train")
         status = status_of(
-            finals=finals, baseline=self.search.baseline, trials=trials, is_stopped=bool(self.stop.level)
+            finals=finals,
+            baseline=self.search.baseline,
+            trials=trials,
+            is_stopped=bool(self.stop.level),
+            is_limit=is_limit,
         )
         return make_result(
             study=self.repository.study("train"),
