@@ -31,12 +31,17 @@ def why_not_one_device(facts: ScriptFacts) -> str:
 
 
 def why_not_a_trainer(facts: ScriptFacts, *, is_declared: bool) -> str:
-    """Why the script's rate says nothing of its settings; empty for a script that learns from data.
+    """Why the rate of one process says nothing of the script's settings; empty for a script that learns from data.
 
     Args:
         facts: Facts of the probe.
         is_declared: The user says how many samples an optimizer step has, and takes steps to be comparable.
     """
+    if "shared_model" in facts.notes:
+        return (
+            "The script's model lies in shared memory, where several processes train it at once without waiting for "
+            "each other, and a trial would measure one of them"
+        )
     played = sorted(SIMULATORS.intersection(facts.modules))
     if facts.loader is not None or is_declared or not played:
         return ""

@@ -51,6 +51,7 @@ WITHOUT_OUTPUTS = (
 MAKE_A_LOADER = (
     "Tune a script that trains on recorded data, or declare what one optimizer step learns from: --samples-per-step N."
 )
+TRAIN_ALONE = "Search a form of the script that trains in one process, without share_memory()."
 WITH_NETWORK = (
     "A run failed where the probe did not; from now on runs have the machine's network, as the probe had. Services of "
     "experiment trackers may see them."
@@ -140,7 +141,7 @@ def probe(
         afresh=lambda: start_afresh(workspace, on_event),
     )
     if reason := why_not_a_trainer(facts, is_declared=spec.samples_per_step is not None):
-        raise UsageError(f"{reason}.", MAKE_A_LOADER)
+        raise UsageError(f"{reason}.", TRAIN_ALONE if "shared_model" in facts.notes else MAKE_A_LOADER)
     for trap in facts.loader.traps if facts.loader is not None else ():
         on_event(Notice(message=trap_text(trap)))
     for path in workspace.large_copies:

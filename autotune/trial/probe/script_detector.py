@@ -271,6 +271,8 @@ class ScriptDetector:
             "no_convolution": bool(parameters) and all(p.dim() < 3 for p in parameters),
             "deterministic": torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
             "data_parallel": any(num_replicas(root) > 1 for root in self._roots.modules),
+            # Parameters of CUDA always count as shared with other processes.
+            "shared_model": any(p.device.type == "cpu" and p.is_shared() for p in parameters),
             "attention": self._operands.has_fused_attention,
             "own_attention": torch_names.is_cuda_on() and in_force.get("sdpa_backend") != SdpaBackend.DEFAULT,
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),

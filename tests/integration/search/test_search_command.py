@@ -20,6 +20,29 @@ import pytest
 SCRIPT = Path(__file__).with_name("plain_loop.py")
 NARROW = ["--fix", "intra_op_threads=1", "--fix", "omp_wait_policy=default", "--fix", "precision=fp32"]
 
+SHARES_ITS_MODEL = """
+import torch
+from torch import multiprocessing, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def train(model):
+    data = TensorDataset(torch.randn(640, 8), torch.randint(0, 4, (640,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(10):
+        for inputs, targets in DataLoader(data, batch_size=64):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+
+if __name__ == "__main__":
+    model = nn.Linear(8, 4).share_memory()
+    processes = [multiprocessing.get_context("fork").Process(target=train, args=(model,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+"""
+
 PLAYS = """
 import gymnasium, torch
 model = torch.nn.Linear(4, 2)
@@ -212,6 +235,14 @@ def test_a_script_that_learns_by_playing_is_refused_by_name(project):
     code, output, talk = finished(autotune(project, "search", "train.py", "--time", "60s"))
     assert code == 2 and output == ""
     assert "learns by reinforcement from an environment (gymnasium)" in talk and "--samples-per-step" in talk
+    assert "Traceback" not in talk
+
+
+def test_a_model_that_several_processes_train_at_once_is_refused_by_name(project):
+    (project / "train.py").write_text(SHARES_ITS_MODEL)
+    code, output, talk = finished(autotune(project, "search", "train.py", "--time", "100s"))
+    assert code == 2 and output == ""
+    assert "several processes train it at once" in talk and "share_memory()" in talk
     assert "Traceback" not in talk
 
 
