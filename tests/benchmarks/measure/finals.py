@@ -21,6 +21,8 @@ from autotune.study.finals import WORTH_A_ROUND, is_look
 NOISES = (0.005, 0.01, 0.03, 0.1, 0.3)
 KINDS = ("quiet", "disturbed runs", "drifting rounds", "uneven runs")
 SHARE_DISTURBED, DRIFT, UNEVEN = 0.1, 0.3, 3.0
+LAST_ROUNDS = (2, 4, 12)
+"""Numbers of rounds after which the time ends."""
 GAIN = 1.05
 CLEAR_GAIN = 1.5
 
@@ -40,13 +42,19 @@ def rounds(rng: random.Random, gains: Sequence[float], noise: float, kind: str, 
     return finals
 
 
-def searched(finals: Sequence[Final]) -> tuple[int, dict[int, Comparison]]:
-    """The winner and the comparisons, with more rounds while the best looks faster but not beyond doubt."""
-    for num in range(NUM_ROUNDS, MAX_ROUNDS + 1):
-        if not is_look(num):
+def searched(finals: Sequence[Final], num_affordable: int | None = None) -> tuple[int, dict[int, Comparison]]:
+    """The winner and the comparisons, with more rounds while the best looks faster but not beyond doubt.
+
+    Args:
+        finals: Runs of all rounds.
+        num_affordable: Rounds for which there is time; the last look uses what earlier looks left. None = all rounds.
+    """
+    for num in range(min(NUM_ROUNDS, num_affordable or NUM_ROUNDS), (num_affordable or MAX_ROUNDS) + 1):
+        is_last = num == num_affordable
+        if not is_last and not is_look(num):
             continue
         seen = [final for final in finals if final.round < num]
-        winner, comparisons = choose_winner(seen, 0, lambda _: (0.0,))
+        winner, comparisons = choose_winner(seen, 0, lambda _: (0.0,), is_last=is_last)
         best = max(comparisons.values(), key=lambda comparison: comparison.ratio)
         open_gains = [expected_gain(one, num_candidates=len(comparisons)) for one in comparisons.values()]
         if best.is_gain or max(open_gains) < WORTH_A_ROUND:
@@ -55,7 +63,7 @@ def searched(finals: Sequence[Final]) -> tuple[int, dict[int, Comparison]]:
 
 
 def cell(noise: float, kind: str, num: int) -> list[float]:
-    """Shares, of so many finals: held in two rounds, in three, in all; false gains of one and of three; found gains."""
+    """Shares of so many finals: held in 2 rounds, in 3, in all; false gains of one, of three, by a last look; found."""
     rng = random.Random(f"{noise}:{kind}")
 
     def share(outcomes: Sequence[bool]) -> float:
@@ -68,6 +76,9 @@ def cell(noise: float, kind: str, num: int) -> list[float]:
     def is_gain(*gains: float) -> bool:
         return searched(rounds(rng, gains, noise, kind, MAX_ROUNDS))[0] != 0
 
+    def is_gain_at_the_end(num_rounds: int) -> bool:
+        return searched(rounds(rng, [1.0, 1.0, 1.0], noise, kind, num_rounds), num_rounds)[0] != 0
+
     def holds_in_search() -> bool:
         comparison = searched(rounds(rng, [1.0], noise, kind, MAX_ROUNDS))[1][1]
         return comparison.low <= 1.0 <= comparison.high
@@ -78,6 +89,7 @@ def cell(noise: float, kind: str, num: int) -> list[float]:
         share([holds_in_search() for _ in range(num)]),
         share([is_gain(1.0) for _ in range(num)]),
         share([is_gain(1.0, 1.0, 1.0) for _ in range(num)]),
+        *(share([is_gain_at_the_end(last) for _ in range(num)]) for last in LAST_ROUNDS),
         share([is_gain(GAIN) for _ in range(num)]),
         share([is_gain(CLEAR_GAIN) for _ in range(num)]),
     ]
@@ -87,8 +99,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--finals", type=int, default=1000, help="of each cell and column")
     num = parser.parse_args().finals
-    print("| noise of a run | kind | 2 rounds hold | 3 | 3 to 40 | false gain of 1 | of 3 | 5 % found | 50 % |")
-    print("| --- " * 9 + "|")
+    print(
+        "| noise of a run | kind | 2 rounds hold | 3 | 3 to 40 | false gain of 1 | of 3 "
+        "| of 3 where the time ends after 2 rounds | 4 | 12 | 5 % found | 50 % |"
+    )
+    print("| --- " * 12 + "|")
     for kind in KINDS:
         for noise in NOISES:
             shares = " | ".join(f"{share:.1%}" for share in cell(noise, kind, num))

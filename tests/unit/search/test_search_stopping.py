@@ -12,6 +12,7 @@ from autotune.search.search_stopping import (
     PATIENCE,
     SAMPLED_STAGE,
     finalists,
+    is_worth_a_minute,
     why_nothing_to_gain,
     why_patience_ends,
 )
@@ -122,3 +123,33 @@ def test_what_is_slower_than_the_scripts_own_settings_is_no_finalist_however_nea
     assert finalists(History([trial(0, OWN, outcome=Outcome.OUT_OF_MEMORY), slower], OWN), noise_ratio=0.02) == (
         slower,
     )
+
+
+def test_on_a_noisy_machine_a_lucky_baseline_keeps_no_settings_out_of_the_finals():
+    slower, far = trial(1, replace(OWN, num_workers=4), 85.0), trial(2, replace(OWN, num_workers=8), 50.0)
+    history = History([trial(0, OWN, 100.0), slower, far], OWN)
+    assert finalists(history, noise_ratio=0.02) == ()
+    assert finalists(history, noise_ratio=0.02, extra_noise_ratio=0.1) == (slower,)
+
+
+def test_a_handful_of_trials_decides_nothing_while_the_next_minute_is_worth_it():
+    baseline = History([trial(0, OWN, 80.0, compute=110.0), *others(70.0, HANDFUL)], OWN)
+
+    def reason(per_trial: float) -> str | None:
+        return why_nothing_to_gain(
+            baseline,
+            lambda: 0.001,
+            device_is_cpu=False,
+            noise_ratio=0.02,
+            is_worth_a_minute=lambda gain: is_worth_a_minute(gain * 60 / per_trial),
+        )
+
+    assert reason(3.0) is None
+    assert reason(30.0) is not None
+
+
+def test_where_time_counts_the_gain_of_a_trial_ends_no_search():
+    sampled = [replace(one, stage=SAMPLED_STAGE, expected_gain_ratio=0.001) for one in others(90.0, 3)]
+    history = History([trial(0, OWN), *sampled], OWN)
+    assert why_patience_ends(history, 0.001, noise_ratio=0.02) is not None
+    assert why_patience_ends(history, 0.001, noise_ratio=0.02, counts_trials=False) is None

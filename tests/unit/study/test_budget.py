@@ -12,6 +12,7 @@ from autotune.study.budget import (
     FINALS_SHARE,
     LEAST_FINAL_WINDOW_S,
     LEAST_ROUNDS,
+    MOST_FINALISTS,
     NUM_FINALISTS,
     NUM_ROUNDS,
     Budget,
@@ -235,3 +236,15 @@ def test_the_first_windows_leave_time_for_two_trials_and_a_round_of_finals():
     assert budget.trial_window_s(10.0) == 75.0 / 3 - 12.0
     budget.trial_took(25.0, window_s=13.0, number=1)
     assert budget.trial_window_s(10.0) == math.inf
+
+
+def test_more_finalists_than_usual_take_a_part_of_much_time_that_is_left():
+    budget = Budget(3600.0, 0.0, Clock())
+    budget.trial_took(10.0, window_s=4.0)
+    assert budget.affordable_finalists() == MOST_FINALISTS
+
+
+def test_a_window_is_not_longer_than_usual_where_another_round_tells_more():
+    budget = Budget(900.0, 0.0, Clock())
+    budget.trial_took(30.0, window_s=4.0)
+    assert budget.final_window_s(2) == budget.around_s == 26.0

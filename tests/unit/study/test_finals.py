@@ -314,3 +314,23 @@ def test_who_asks_for_an_end_in_the_last_run_gets_the_result() -> None:
 def test_who_asks_for_an_end_before_the_last_run_gets_none() -> None:
     with pytest.raises(AssertionError, match="it was stopped"):
         Bench(1000.0, stops_after=2 * NUM_ROUNDS - 1).run(1)
+
+
+def test_who_is_probably_slower_leaves_the_others_the_time_of_a_short_search() -> None:
+    bench = Bench(total_s=200.0)
+    result = bench.run(1, 2, 3)
+    assert bench.rounds(3) == [0, 1]
+    assert len(bench.rounds(0)) >= NUM_ROUNDS and result.winner.number == 1
+    assert result.shortened == ""
+
+
+def test_finals_end_once_every_other_contender_is_slower_than_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RATES, 1, 40.0)
+    bench = Bench(total_s=200.0)
+    bench.total_s = 70.0
+    bench.budget = Budget(70.0, 0.0, lambda: bench.now_s)
+    for _ in range(12):
+        bench.budget.trial_took(10.0, window_s=2.0)
+    result = bench.run(1)
+    assert result.winner.number == 0 and result.is_compared
+    assert bench.rounds(0) == [0, 1] and result.shortened == ""
