@@ -223,6 +223,12 @@ class Search:
         """The trial of the script's own settings."""
         return self.history.baseline
 
+    @property
+    def is_noisy(self) -> bool:
+        """True when the rates of trials scatter more than on a quiet machine."""
+        history = self.history
+        return history.best is not None and forecast(history).extra_noise_ratio > 0
+
     def fits(self, settings: Settings) -> bool:
         """True when settings, inside or outside the space, are likely to stay under the cap, or nothing is known."""
         model = MemoryModel(self.history, self._space, self._limits.cap_bytes, self._limits.fixed_bytes)

@@ -31,8 +31,11 @@ SHARE_OF_MANY = 0.4
 finalists, tell more."""
 TRIALS_PER_FINALIST = 4
 """Trials that a search should have for every finalist: a short search spends its time on trials."""
-FINALS_SHARE = 0.35
-"""Largest share of the given time kept for more than the fewest rounds of two contenders."""
+FINALS_SHARE, NOISY_SHARE = 0.35, 0.5
+"""Largest share of the given time kept for more than the fewest rounds of two contenders; on a noisy machine, where
+usual rounds decide nothing, the larger share."""
+NOISY_ROUNDS = 2 * NUM_ROUNDS
+"""Rounds of the finals to keep time for on a noisy machine."""
 COMPILATION_S = 35.0
 """Expected time of a first compilation, in seconds: nanoGPT took 37 s beside 6 s on an H100."""
 FINAL_WINDOW_S = 5.0
@@ -75,6 +78,7 @@ class Budget:
         self._kept_for: tuple[int, ...] = ()
         self._looks_s = 0.0
         """Time kept for measurements after the finals, in seconds."""
+        self._is_noisy = False
         self._shares_processes = False
         """Whether a trial ran in a process of other trials, unlike the finals."""
 
@@ -114,9 +118,14 @@ class Budget:
         elapsed_s, self._saved_at = now - self._saved_at, now
         return elapsed_s
 
-    def keep_for(self, contenders: Collection[int]) -> None:
-        """Keeps the time for the fewest rounds of these trials, by number: the baseline and the fastest other trial."""
-        self._kept_for = tuple(contenders)
+    def keep_for(self, contenders: Collection[int], *, is_noisy: bool = False) -> None:
+        """Keeps the time for the fewest rounds of these trials, and for the usual rounds of more.
+
+        Args:
+            contenders: Numbers of the baseline and of the fastest other trial.
+            is_noisy: Whether the rates of trials scatter more than on a quiet machine.
+        """
+        self._kept_for, self._is_noisy = tuple(contenders), is_noisy
 
     def keep_for_looks(self, number: int, settings: Settings) -> None:
         """Keeps time after the finals for the memory of a trial, in one new process.
@@ -263,8 +272,9 @@ class Budget:
     def reserve_s(self) -> float:
         """Time kept for the finals, in seconds; in a short search, only the least time that finals need."""
         num_finalists = min(NUM_FINALISTS, self._num_trials // TRIALS_PER_FINALIST)
-        usual_s = NUM_ROUNDS * (1 + num_finalists) * self.final_s if num_finalists else 0.0
-        return max(self._verified_s, min(usual_s, FINALS_SHARE * self._total_s))
+        num_rounds, share = (NOISY_ROUNDS, NOISY_SHARE) if self._is_noisy else (NUM_ROUNDS, FINALS_SHARE)
+        usual_s = num_rounds * (1 + num_finalists) * self.final_s if num_finalists else 0.0
+        return max(self._verified_s, min(usual_s, share * self._total_s))
 
     @property
     def _verified_s(self) -> float:

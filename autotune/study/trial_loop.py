@@ -146,7 +146,8 @@ class TrialLoop:
         own = history.baseline.number
         rivals = [trial.number for trial in history.feasible if trial.number != own]
         affordable = [number for number in rivals if self._budget.affords_least_rounds((own, number))]
-        self._budget.keep_for((own, *(affordable or rivals)[:1]) if rivals else ())
+        contenders = (own, *(affordable or rivals)[:1]) if rivals else ()
+        self._budget.keep_for(contenders, is_noisy=self._search.is_noisy)
         if history.best is not None and not self._jobs.target.device.is_cpu:
             self._budget.keep_for_looks(history.best.number, history.best.settings)
 

@@ -13,6 +13,7 @@ from autotune.study.budget import (
     LEAST_FINAL_WINDOW_S,
     LEAST_ROUNDS,
     MOST_FINALISTS,
+    NOISY_SHARE,
     NUM_FINALISTS,
     NUM_ROUNDS,
     Budget,
@@ -248,3 +249,12 @@ def test_a_window_is_not_longer_than_usual_where_another_round_tells_more():
     budget = Budget(900.0, 0.0, Clock())
     budget.trial_took(30.0, window_s=4.0)
     assert budget.final_window_s(2) == budget.around_s == 26.0
+
+
+def test_a_noisy_machine_keeps_time_for_more_rounds_of_finals():
+    budget = Budget(600.0, 0.0, Clock())
+    for _ in range(4 * NUM_FINALISTS):
+        budget.trial_took(10.0, window_s=4.0)
+    quiet_s = budget.reserve_s
+    budget.keep_for((), is_noisy=True)
+    assert quiet_s < budget.reserve_s <= NOISY_SHARE * 600.0
