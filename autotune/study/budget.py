@@ -74,6 +74,8 @@ class Budget:
         """Time of fresh processes beside their windows in seconds, by whether the model was compiled."""
         self._around_of: dict[int, float] = {}
         """Latest time of a fresh process beside the window by the trial's number, in seconds."""
+        self._compiled: set[int] = set()
+        """Numbers of the trials with a compiled model."""
         self._window_s: list[float] = []
         self._kept_for: tuple[int, ...] = ()
         self._looks_s = 0.0
@@ -168,6 +170,8 @@ class Budget:
         """
         is_compiled = settings is not None and settings.compile
         self._trial_s[is_compiled].append(wall_s)
+        if is_compiled and number is not None:
+            self._compiled.add(number)
         self._shares_processes |= not is_fresh
         if window_s is not None:
             self._window_s.append(window_s)
@@ -233,7 +237,7 @@ class Budget:
         kept_s = self.reserve_s
         if settings is not None:
             start_s = self._start_s(is_compiled=settings.compile)
-            own_s = [self._around_of.get(number, self.around_s) for number in self._kept_for[:1]] or [self.around_s]
+            own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
             kept_s = max(kept_s, LEAST_ROUNDS * (start_s + own_s[0] + 2 * self._least_window_s))
         return self.left_s - kept_s
 
@@ -322,7 +326,15 @@ class Budget:
 
     def round_s(self, contenders: Collection[int]) -> float:
         """Expected time of one round of these trials with the shortest windows, in seconds, each by its own start."""
-        return sum(self._around_of.get(number, self.around_s) + self._least_window_s for number in contenders)
+        return sum(self._around_s_of(number) + self._least_window_s for number in contenders)
+
+    def _around_s_of(self, number: int) -> float:
+        """Expected time of a fresh process of a trial's settings beside the window, in seconds.
+
+        A trial in a process of other trials tells nothing of a start of its own, which may have to compile the model.
+        """
+        known_s = self._around_of.get(number)
+        return self._start_s(is_compiled=number in self._compiled) if known_s is None else known_s
 
     def final_window_s(self, num_runs: int) -> float:
         """Longest window of the next final, in seconds, with which the given number of runs fits the time left.

@@ -258,3 +258,10 @@ def test_a_noisy_machine_keeps_time_for_more_rounds_of_finals():
     quiet_s = budget.reserve_s
     budget.keep_for((), is_noisy=True)
     assert quiet_s < budget.reserve_s <= NOISY_SHARE * 600.0
+
+
+def test_a_compiled_trial_in_a_process_of_others_is_kept_the_time_of_its_own_compilation():
+    budget = Budget(600.0, 0.0, Clock())
+    budget.trial_took(20.0, window_s=5.0, number=0, settings=Settings())
+    budget.trial_took(8.0, window_s=5.0, number=1, settings=Settings(compile=True), is_fresh=False)
+    assert budget.round_s((1,)) >= budget.round_s((0,)) + COMPILATION_S
