@@ -272,7 +272,7 @@ class ScriptDetector:
             "deterministic": torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
             "data_parallel": any(num_replicas(root) > 1 for root in self._roots.modules),
             # Parameters of CUDA always count as shared with other processes.
-            "shared_model": any(p.device.type == "cpu" and p.is_shared() for p in parameters),
+            "shared_model": any(p.device.type == "cpu" and p.is_shared() for p in parameters),  # type: ignore[no-untyped-call]
             "attention": self._operands.has_fused_attention,
             "own_attention": torch_names.is_cuda_on() and in_force.get("sdpa_backend") != SdpaBackend.DEFAULT,
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
