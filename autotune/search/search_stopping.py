@@ -113,21 +113,18 @@ def is_untried(history: History) -> bool:
     return num_raced_out < HANDFUL and all(trial.settings == own for trial in history.feasible)
 
 
-def why_patience_ends(
-    history: History, gain_ratio: float | None, *, noise_ratio: float, counts_trials: bool = True
-) -> str | None:
+def why_patience_ends(history: History, gain_ratio: float | None, *, noise_ratio: float) -> str | None:
     """The reason to expect no gain above the noise after the plan, as one sentence; None while a gain may come.
 
     Args:
         history: Finished trials; trials after the plan carry their expected gain.
         gain_ratio: Largest expected gain of a trial, as a share of the best rate; None when unknown.
         noise_ratio: Relative noise of rates; a smaller difference is noise.
-        counts_trials: Whether a trial needs a least gain; False where the gain of a minute decides.
     """
     sampled = [trial for trial in history.trials if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE)]
     outlooks = [*(trial.expected_gain_ratio for trial in sampled), gain_ratio][-NUM_OUTLOOKS:]
     gains, little = [gain for gain in outlooks if gain is not None], LITTLE_GAIN * noise_ratio
-    if counts_trials and len(gains) == NUM_OUTLOOKS and fmean(gains) < little:
+    if len(gains) == NUM_OUTLOOKS and fmean(gains) < little:
         return f"No further trial is expected to gain {little:.1%}."
     if len(sampled) < PATIENCE:
         return None

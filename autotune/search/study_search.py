@@ -335,11 +335,7 @@ class Search:
         if self._spend_all:
             return None
         gain_ratio = candidate.expected_gain_ratio
-        # Where time counts, a small gain of a cheap trial is worth its seconds.
-        counts_trials = prices.trial_s(candidate.settings) <= 0
-        reason = why_patience_ends(
-            history, gain_ratio, noise_ratio=self._limits.noise_ratio, counts_trials=counts_trials
-        )
+        reason = why_patience_ends(history, gain_ratio, noise_ratio=self._limits.noise_ratio)
         reason = reason or why_a_minute_ends(history, candidate, prices)
         return SearchExhausted(reason=reason) if reason is not None else None
 

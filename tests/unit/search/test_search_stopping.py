@@ -146,10 +146,3 @@ def test_a_handful_of_trials_decides_nothing_while_the_next_minute_is_worth_it()
 
     assert reason(3.0) is None
     assert reason(30.0) is not None
-
-
-def test_where_time_counts_the_gain_of_a_trial_ends_no_search():
-    sampled = [replace(one, stage=SAMPLED_STAGE, expected_gain_ratio=0.001) for one in others(90.0, 3)]
-    history = History([trial(0, OWN), *sampled], OWN)
-    assert why_patience_ends(history, 0.001, noise_ratio=0.02) is not None
-    assert why_patience_ends(history, 0.001, noise_ratio=0.02, counts_trials=False) is None
