@@ -27,7 +27,7 @@ from autotune.settings import Settings
 from autotune.store.records import Owner
 from autotune.store.repository import Repository
 from autotune.store.secrets import allowed_environment, mask_text
-from autotune.study.budget import Budget
+from autotune.study.budget import LEAST_ROUNDS, Budget
 from autotune.study.correction import Correction
 from autotune.study.jobs import Jobs
 from autotune.study.progress import ProgressTeller
@@ -225,8 +225,8 @@ class TrialLoop:
         self._progress.look(run)
 
     def _may_repeat(self, result: TrialResult, *, is_final: bool) -> bool:
-        """Whether the time suffices for another run: trials leave the finals their time, finals keep the limit."""
-        kept_s = 0.0 if is_final else self._budget.reserve_s
+        """Whether the time suffices for another run, beside the finals or the fewest rounds of two contenders."""
+        kept_s = 2 * LEAST_ROUNDS * result.wall_s if is_final else self._budget.reserve_s
         return self._budget.left_s > kept_s + result.wall_s and not self._stop.level
 
     def _has_learned_its_end(self, result: TrialResult) -> bool:
