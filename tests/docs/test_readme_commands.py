@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from autotune import errors
-from autotune.cli import finish, main, verify_verb
+from autotune.cli import compare_verb, finish, main, verify_verb
 from autotune.emit.tuned_config import config_text
 from autotune.model.search_result import Status
 from tests.cli.conftest import cli, folder, stored, trial_record  # noqa: F401 - fixtures
+from tests.cli.test_compare import log_of
 from tests.docs.newcomer import LEFT_OUT, PROJECT, markdown, shown, type_all, wanted
 from tests.docs.readme import README, commands
 from tests.docs.record_session import ELIDED, excerpt
@@ -49,6 +50,8 @@ def test_nothing_is_left_out_that_the_readme_does_not_say():
 def test_a_command_that_starts_nothing_does_what_the_readme_says(words, cli, stored, folder):  # noqa: F811
     trials = (trial_record(0, NATURAL, measured(1000.0)), trial_record(1, TUNED, measured(2410.0)))
     (folder / "autotune.yaml").write_text(config_text(tuned_config(), "yaml"))
+    rates = (3118.0, 3120.0, 3116.0)
+    (folder / "autotune-watch.jsonl").write_text(log_of(*rates, config=folder / "autotune.yaml"))
     for name in ("train", "wider"):
         config = folder / f"{name}.yaml"
         config.write_text(config_text(tuned_config(provenance_study=name), "yaml"))
@@ -80,6 +83,7 @@ def test_the_exit_codes_are_those_of_the_code():
     }
     assert told == raised | {status.exit_code for status in Status} | {
         finish.NO_GAIN,
+        compare_verb.REGRESSION,
         verify_verb.NOT_HELD,
         main.INTERRUPTED,
     }
