@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from statistics import fmean
 
@@ -43,6 +44,9 @@ NOISE_OF_LUCK = 2.0
 
 NUM_IN_A_MINUTE = 2
 """Number of last expectations, including the next trial's, behind the expected gain of a minute."""
+
+ALIKE_RATIO = 0.01
+"""Expected rates in the same hundredth below the best count as alike: less memory decides."""
 
 PATIENCE = 24
 """Number of trials after the plan without a gain that ends a search, however large the promised gains. Gains inside the
@@ -168,7 +172,7 @@ def finalists(
     noise_ratio: float,
     extra_noise_ratio: float = 0.0,
 ) -> tuple[FinishedTrial, ...]:
-    """Trials that may be the fastest, the fastest first, without the baseline.
+    """Trials that may be the fastest, the fastest first, without the baseline; of alike rates the least memory first.
 
     A finalist's interval reaches within the noise of the best rate, and its rate is not below the script's own. On a
     noisy machine both limits are lower: among a few trials, a lucky one of the script's own settings may seem faster
@@ -185,7 +189,14 @@ def finalists(
     """
     slack = 1 + NOISE_OF_LUCK * extra_noise_ratio
     rates = expected or {trial.settings: _rate(trial) for trial in history.feasible}
-    candidates = tuple(sorted(history.feasible, key=lambda trial: -rates[trial.settings]))
+    highest = max((rates[trial.settings] for trial in history.feasible), default=0.0)
+
+    def order(trial: FinishedTrial) -> tuple[float, float, float]:
+        rate = rates[trial.settings]
+        level = math.floor((1 - rate / highest) / ALIKE_RATIO) if highest > 0 else 0
+        return level, trial.peak_memory_bytes or math.inf, -rate
+
+    candidates = tuple(sorted(history.feasible, key=order))
     script_rate = rates.get(history.script_settings, 0.0)
     calm = tuple(trial for trial in candidates if not trial.is_near_cap)
     if any(trial.settings != history.script_settings and rates[trial.settings] > script_rate for trial in calm):
