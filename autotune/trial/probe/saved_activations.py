@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.autograd import graph
+from torch.nn.parameter import is_lazy
 
 from autotune.trial.step.replicas import num_replicas
 
@@ -21,21 +24,55 @@ class SavedActivations:
         """The context for the first call of a root; inert for compiled models, and for replicas in other threads."""
         if torch.compiler.is_compiling() or num_replicas(root) > 1:
             return nullcontext()
-        self._known |= {weight.untyped_storage().data_ptr() for weight in root.parameters()}
-        context: AbstractContextManager[object] = torch.autograd.graph.saved_tensors_hooks(self._keep, _give)
-        return context
+        self._known |= {_memory_of(weight)[0] for weight in root.parameters()}
+        return _every_saved_tensor(self._keep)
 
     def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        try:
-            storage = tensor.untyped_storage()
-            place, num_bytes = storage.data_ptr(), storage.nbytes()
-        except (RuntimeError, NotImplementedError):
-            return tensor  # A tensor of another layout has no storage.
+        place, num_bytes = _memory_of(tensor)
         if place not in self._known:
             self._known.add(place)
             self.num_bytes += num_bytes
         return tensor
 
 
+def _memory_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address and size of the memory behind a tensor; zeros for a tensor without such memory."""
+    if is_lazy(tensor):
+        return 0, 0
+    try:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+    except (RuntimeError, NotImplementedError):
+        return 0, 0  # A tensor of another layout has no storage.
+
+
 def _give(tensor: Any) -> Any:
     return tensor
+
+
+@contextmanager
+def _every_saved_tensor(keep: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Calls `keep` with every saved tensor, except in transforms of torch.func, which refuse to run beside hooks."""
+    forbid, depth = graph.disable_saved_tensors_hooks, 0
+    hooks: Any = graph.saved_tensors_hooks(keep, _give)
+
+    @contextmanager
+    def forbid_beside_ours(error_message: str) -> Iterator[None]:
+        nonlocal depth
+        depth += 1
+        if depth == 1:
+            hooks.__exit__()
+        try:
+            with forbid(error_message):
+                yield
+        finally:
+            depth -= 1
+            if depth == 0:
+                hooks.__enter__()
+
+    with hooks:
+        graph.disable_saved_tensors_hooks = forbid_beside_ours
+        try:
+            yield
+        finally:
+            graph.disable_saved_tensors_hooks = forbid

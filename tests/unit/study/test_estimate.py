@@ -88,3 +88,22 @@ def test_activations_kept_for_backward_are_counted_once_and_without_weights():
     assert saved.num_bytes == 4 * (16 * 32 + 16 * 64), "the input and the output of the first function, once each"
     output.sum().backward()
     assert model[0].weight.grad is not None
+
+
+def test_layers_without_a_shape_and_transforms_of_functions_train_in_the_probe_as_elsewhere():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lazy, self.last = torch.nn.LazyLinear(8), torch.nn.Linear(8, 1)
+
+        def forward(self, inputs):
+            hidden = self.lazy(inputs)
+            slopes = torch.func.vmap(torch.func.grad(lambda each: self.last(each).sum()))(hidden)
+            return self.last(torch.relu(hidden)) + slopes.sum()
+
+    model, saved, forbid = Model(), SavedActivations(), torch.autograd.graph.disable_saved_tensors_hooks
+    with saved.look(model):
+        model(torch.randn(4, 16)).sum().backward()
+    assert model.lazy.weight.grad is not None
+    assert saved.num_bytes > 0
+    assert torch.autograd.graph.disable_saved_tensors_hooks is forbid
