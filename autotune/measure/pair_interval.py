@@ -104,10 +104,10 @@ def _typical_beside(
 
 
 def _spread_beside(sums: Sequence[float], others: Sequence[Sequence[float]]) -> tuple[float, int, int]:
-    """Spread of a difference of two runs by the other contenders, its degrees of freedom, and their number.
+    """Spread of a difference of two runs by the other contenders, the degrees of freedom, and the number of contenders.
 
-    What is left of the rates after means of contenders and of rounds, less the differences of the pair, which have an
-    interval of their own. Of contenders with different numbers of rounds, those with the most values count.
+    The residuals of the rates after means of contenders and of rounds, without the differences of the pair: the pair
+    has an interval already. Of contenders with different numbers of rounds, the contenders with the most values count.
     """
     best: tuple[float, int, int] = (0.0, 0, 0)
     rows = sorted((row for row in others if len(row) > 1), key=len, reverse=True)

@@ -48,7 +48,7 @@ class HostPlace:
     share: float
     """Share of a step's wall time, including everything called by the statement, 0 to 1."""
     call: str = ""
-    """Operation in the statement that reads a tensor's value, such as `Tensor.item`; empty for all other statements."""
+    """Operation of a statement on a tensor's value, such as `Tensor.item`; empty for all other statements."""
     calls_per_step: float = 0.0
     blocked_share: float = 0.0
     """Share of a step's wall time inside these calls, on CUDA the wait for the device."""

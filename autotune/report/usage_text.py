@@ -11,7 +11,7 @@ from autotune.units import format_bytes
 NOTABLY_LESS = 0.95
 """Share of the former utilization below which a fall is explained."""
 LEAST_TFLOPS = 0.01
-"""Arithmetic below this tells nothing without a peak."""
+"""Arithmetic below this says nothing without a peak."""
 WHY_LESS = (
     "The GPU is busy for less of the time although it trains more: its kernels take less time for a sample, and the "
     "rest of a step, on the host or in the loader, takes as long as before."
@@ -44,7 +44,7 @@ def usage_lines(result: SearchResult) -> list[str]:
 
 
 def why_less(result: SearchResult) -> str:
-    """Why the device is used for less of the time at a higher rate; empty where it is not."""
+    """Reason for a lower utilization at a higher rate; empty without a fall."""
     if result.baseline is None or result.best is None or result.baseline.usage is None or result.best.usage is None:
         return ""
     before, after = result.baseline.usage.device_utilization, result.best.usage.device_utilization

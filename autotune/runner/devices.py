@@ -164,15 +164,23 @@ class DeviceState:
     power_w: float | None = None
 
 
-def state(device: DeviceInfo) -> DeviceState | None:
-    """The state of a device; None on a CPU, or for a device unknown to NVML."""
+def _nvml_and_handle(device: DeviceInfo) -> tuple[Any, Any] | None:
+    """NVML and the handle of a device; None on a CPU, or for a device unknown to NVML."""
     nvml = None if device.is_cpu else loaded_nvml()
     if nvml is None:
         return None
     try:
-        handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid.encode())
+        return nvml, nvml.nvmlDeviceGetHandleByUUID(device.uuid.encode())
     except nvml.NVMLError:
         return None
+
+
+def state(device: DeviceInfo) -> DeviceState | None:
+    """The state of a device; None on a CPU, or for a device unknown to NVML."""
+    found = _nvml_and_handle(device)
+    if found is None:
+        return None
+    nvml, handle = found
     utilization = _asked(nvml, "nvmlDeviceGetUtilizationRates", handle)
     reasons = _asked(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
     if reasons is None:
@@ -212,18 +220,13 @@ class DeviceDetails:
 
 def details(device: DeviceInfo) -> DeviceDetails | None:
     """The set-up of a device; None on a CPU, or for a device unknown to NVML."""
-    nvml = None if device.is_cpu else loaded_nvml()
-    if nvml is None:
+    found = _nvml_and_handle(device)
+    if found is None:
         return None
-    try:
-        handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid.encode())
-    except nvml.NVMLError:
-        return None
+    nvml, handle = found
     version = _asked(nvml, "nvmlSystemGetNVMLVersion")
-    persistence, ecc = (
-        _asked(nvml, "nvmlDeviceGetPersistenceMode", handle),
-        _asked(nvml, "nvmlDeviceGetEccMode", handle),
-    )
+    persistence = _asked(nvml, "nvmlDeviceGetPersistenceMode", handle)
+    ecc = _asked(nvml, "nvmlDeviceGetEccMode", handle)
     mig = _asked(nvml, "nvmlDeviceGetMigMode", handle)
     return DeviceDetails(
         nvml=None if version is None else _text(version),

@@ -171,9 +171,10 @@ class Descendants:
             self.statuses[pid] = status
 
     def end(self, *, grace_s: float, meanwhile: Callable[[], None]) -> None:
-        """Ends all processes but those that tidy up: SIGTERM, a bounded wait, then SIGKILL until no process is left.
+        """Ends all processes: SIGTERM, a bounded wait, then SIGKILL, again and again until no process is left.
 
-        Every process is stopped before the kill, so a tree that forks quickly cannot get away.
+        Processes at their clean-up (`tidies_up`) are left to finish. Every process is stopped before the kill, so a
+        quickly forking tree cannot get away.
 
         Args:
             grace_s: Between SIGTERM and SIGKILL; 0 = no SIGTERM.

@@ -1,4 +1,4 @@
-"""Optuna's user attributes of a trial, and the finished trial read from them."""
+"""Writes trials as Optuna's user attributes, and reads finished trials back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def candidate_of(trial: Trial | FrozenTrial) -> Candidate:
 
 
 def ending_attrs(result: TrialResult, ending: Verdict) -> dict[str, Any]:
-    """User attributes of a finished trial, including its constraints for readers of the study in Optuna."""
+    """User attributes of a finished trial, with the constraints for readers of the study in Optuna."""
     attrs: dict[str, Any] = {"result": _plain_result(result), "constraints": list(ending.constraints.values())}
     if result.outcome is Outcome.RACED_OUT:
         attrs["raced_out"] = True

@@ -1,7 +1,7 @@
 """Tries the fastest settings without their changes for loaded machines, in searches beside other load. Pure.
 
-Beside a program on one of two cores, one thread instead of two trained 3.2 times as fast as the script itself; on a
-quiet machine, one thread trained two thirds as fast. Passive waiting and fewer workers mislead in the same way.
+Beside a program on one of two cores, a script with a single thread trained 3.2 times as fast as with two threads; on a
+quiet machine the same script trained two thirds as fast. Passive waiting and fewer workers mislead in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a search may end before its budget is spent, and which trials may still win. Pure."""
+"""Decides on an early end of a search, and on the finalists. Pure."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def why_nothing_to_gain(
     ceiling = Bounds(history, device_is_cpu=device_is_cpu).compute_rate(baseline.settings)
     share = _rate(baseline) / ceiling if ceiling else 0.0
     if share < AT_CEILING_RATIO:
-        # A baseline that was lucky once leads better settings on a noisy machine: no handful of trials decides then.
+        # On a noisy machine a lucky baseline leads better settings: a handful of trials decides nothing there.
         gain = None if expected.is_noisy else gain_ratio()
         if gain is None or gain > WORTH_GOING_ON * noise_ratio or is_worth_a_minute(gain):
             return None

@@ -8,7 +8,7 @@ the next iteration over the loader, belongs to no rate; the start of an epoch do
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -20,7 +20,6 @@ from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
-from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import LoaderRecord
@@ -31,6 +30,7 @@ from autotune.trial.meter.rank_sync import Agreement, Progress
 from autotune.trial.report import rank_report
 from autotune.trial.report.failure import describe
 from autotune.trial.run_session import RunSession
+from autotune.trial.script_questions import ScriptQuestions
 from autotune.trial.torch.allocator import AllocatorWatch
 from autotune.trial.torch.batch_structure import SampleCount
 
@@ -44,7 +44,7 @@ LEAST_SHARE = 1 / 3
 """Share of the window that suffices for a script that ends, or reaches the end of an epoch, before the window does."""
 
 
-class CountedRun(RunSession):
+class CountedRun(RunSession, ScriptQuestions):
     """Real training in the sandbox, counted from some steps after the first to the end of the window.
 
     Args:
@@ -78,24 +78,6 @@ class CountedRun(RunSession):
         self._count = _Sum()
         self._is_reported = False
         self._end_watch = rank_report.EndWatch(self._report_error, self._report_end)
-
-    # What the public API asks of a session ----------------------------------------------------------------------
-
-    @property
-    def settings(self) -> Settings | None:
-        """The settings of this run; None for the script's own, where the defaults of the script's call hold."""
-        return None if self._job.request.settings == self._job.script_settings else self._job.request.settings
-
-    def claim(self, group: Group) -> None:
-        """Notes that the script applies this group itself."""
-        self._applied.claims.add(group)
-
-    def declare_knobs(self, defaults: Mapping[str, str]) -> None:
-        """Does nothing: the knobs are known from the probe."""
-
-    def observe(self, field: str, value: Value) -> None:
-        """Notes a setting that the script put in force itself."""
-        self._set_by_script.note(field, value)
 
     # The count --------------------------------------------------------------------------------------------------
 

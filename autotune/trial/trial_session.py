@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from autotune.model.result import RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
-from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.live.windows import Windows
 from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
@@ -28,6 +26,7 @@ from autotune.trial.meter.rank_sync import Agreement, Progress
 from autotune.trial.probe.foreign_loaders import UNSEEN_QUEUE, may_read_ahead
 from autotune.trial.report import rank_report
 from autotune.trial.report.trial_report import TrialReport
+from autotune.trial.script_questions import ScriptQuestions
 from autotune.trial.start import forked_heap
 from autotune.trial.start.early_seams import Prelude
 from autotune.trial.step.losses import LossWatch
@@ -55,7 +54,7 @@ MAX_LEAST_EPOCH = 1 << 20
 """Most batches of a long epoch, since scripts make tables with a rate for every step."""
 
 
-class MeasuredSession:
+class MeasuredSession(ScriptQuestions):
     """A trial, from the application of the settings to the report.
 
     Args:
@@ -116,6 +115,7 @@ class MeasuredSession:
         self._report.observer = self._observer
         if before is not None:
             self._report.set_by_script = before._report.set_by_script
+        self._set_by_script = self._report.set_by_script
 
     def install(self) -> None:
         """Attaches to torch, and puts the settings in force."""
@@ -158,24 +158,6 @@ class MeasuredSession:
         self._batch_source.at_first_batch(self._losses.first_batch)
         self._steps.on_step.append(self._stepped)
         self._prelude.session = self
-
-    # What the public API asks of a session -----------------------------------------------------------------
-
-    @property
-    def settings(self) -> Settings | None:
-        """The trial's settings; None in the baseline, where the defaults of the script's call hold."""
-        return None if self._job.request.settings == self._job.script_settings else self._job.request.settings
-
-    def claim(self, group: Group) -> None:
-        """Notes that the script applies this group itself."""
-        self._applied.claims.add(group)
-
-    def declare_knobs(self, defaults: Mapping[str, str]) -> None:
-        """Does nothing: the knobs are known from the probe."""
-
-    def observe(self, field: str, value: Value) -> None:
-        """Notes a setting that the script put in force itself."""
-        self._report.set_by_script.note(field, value)
 
     # Batches and meter -----------------------------------------------------------------------------------------
 
@@ -328,7 +310,7 @@ class MeasuredSession:
 
     def _end_blind(self) -> None:
         """Ends a trial without the training loader of the probe: no setting of the loader is in force."""
-        self._report.set_by_script.note("num_workers", None, UNKNOWN_WORKERS)
+        self._set_by_script.note("num_workers", None, UNKNOWN_WORKERS)
         self._report.write(RankStatus.ENDED)
         self._end_process()
 

@@ -74,7 +74,7 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
 
 
 def more_threads(diagnosis: Diagnosis) -> Advice | None:
-    """Advises more threads of a loader that is no DataLoader, where processors are left for them."""
+    """Advises more threads of a foreign loader while processors are idle."""
     loading = diagnosis.observation.loading
     if loading is None or not is_foreign(diagnosis) or not is_loader_slow(diagnosis):
         return None

@@ -1,4 +1,4 @@
-"""Packs samples in scratch, and times the reading back by as many processes as load batches."""
+"""Packs samples in scratch, and times the reading back by a process for each loader worker."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _memory_of(tensor: torch.Tensor) -> tuple[int, int]:
     try:
         storage = tensor.untyped_storage()
         return storage.data_ptr(), storage.nbytes()
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:
         return 0, 0  # A tensor of another layout has no storage.
 
 

@@ -108,7 +108,7 @@ class Gradients:
         """Makes a step of the pending micro-batches, with their true number as the divisor, at the end of an epoch."""
         optimizer = self._held_optimizer
         if not self.is_pending or optimizer is None or self._steps.thread != threading.get_ident():
-            # A loader that another thread reads ends before the training of its last batches.
+            # A loader read by another thread ends before the training of the last batches.
             return
         if self._divides:
             for parameter in self._steps.parameters():
@@ -254,7 +254,7 @@ def _listed(parameters: Any) -> Any:
 
 
 def gradient_norm(parameters: Iterable[torch.Tensor]) -> float | None:
-    """The joint norm of all dense gradients of these parameters; None for a norm that is not finite."""
+    """The joint norm of all dense gradients of the parameters; None for infinite and undefined norms."""
     squares = [
         float(parameter.grad.detach().double().pow(2).sum())
         for parameter in parameters
