@@ -59,10 +59,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/python -m tests.style.prose autotune --limit 0.05 --worst 5
 
-## test: lint and the fast tests; what CI runs. 12 minutes. Three processes, since many tests wait; no fast test depends
+## test: lint and the fast tests; what CI runs. 15 minutes. Four processes, since many tests wait; no fast test depends
 ## on the speed of the machine.
 test: lint
-	$(BIN)/pytest -m $(FAST) -n 3 --dist loadscope
+	$(BIN)/pytest -m $(FAST) -n 4 --dist loadscope --durations 12
 
 ## test-all: lint and every tier; with an NVIDIA driver the GPU tests too. It installs the frameworks that tuned configs
 ## are exported to, which only slow tests use: 200 MB of disk. Up to an hour.

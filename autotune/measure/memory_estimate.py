@@ -11,8 +11,9 @@ from dataclasses import dataclass
 STEP_RATIO = 1.0
 """Work of an optimizer over its parameters, in copies of the gradients: torch's usual form makes one copy."""
 LEAST_RATIO, MOST_RATIO = 0.5, 2.5
-"""Bounds of the measured memory of a forward pass over the activations kept: passing memory comes on top, and views may
-share memory."""
+"""Bounds of the measured memory of a forward pass over the activations kept: views may share memory, and passing memory
+comes on top. Without a benchmark of kernels the upper bound falls: later batches may be many times as long as the
+first batch."""
 ROOM_RATIO = 1.05
 """Reserved over allocated memory: the allocator leaves gaps between blocks."""
 
@@ -30,12 +31,16 @@ class MemoryParts:
     """Samples of this micro-batch, at least 1."""
     peak_bytes: int | None = None
     """Peak of allocated memory at this micro-batch; None without a measurement, as on a CPU."""
+    other_bytes: int = 0
+    """Memory independent of the micro-batch: data on the device, buffers, workspaces of CUDA's libraries."""
+    benchmarks_kernels: bool = False
+    """Whether a benchmark of kernels, with workspaces of any size, may have made the measured peak."""
     keeps_gradients: bool = False
     """Whether gradients of earlier micro-batches are kept in a forward pass."""
 
     def __post_init__(self) -> None:
         """Refuses impossible parts."""
-        amounts = (self.parameter_bytes, self.gradient_bytes, self.optimizer_bytes, self.saved_bytes)
+        amounts = (self.parameter_bytes, self.gradient_bytes, self.optimizer_bytes, self.saved_bytes, self.other_bytes)
         if self.batch_size < 1 or min(amounts) < 0:
             raise ValueError(f"impossible parts of memory: {self}")
 
@@ -45,7 +50,7 @@ class MemoryParts:
         if self.peak_bytes is None or not self.saved_bytes or self.peak_bytes <= self._step_bytes * 1.02:
             return 1.0
         measured = (self.peak_bytes - self._forward_bytes) / self.saved_bytes
-        return min(MOST_RATIO, max(LEAST_RATIO, measured))
+        return max(LEAST_RATIO, min(measured, MOST_RATIO) if self.benchmarks_kernels else measured)
 
     @property
     def activation_bytes(self) -> float:
@@ -72,10 +77,10 @@ class MemoryParts:
     @property
     def _forward_bytes(self) -> int:
         gradients = self.gradient_bytes if self.keeps_gradients else 0
-        return self.parameter_bytes + self.optimizer_bytes + gradients
+        return self.parameter_bytes + self.optimizer_bytes + gradients + self.other_bytes
 
     @property
     def _step_bytes(self) -> int:
         """Memory while the optimizer steps."""
         work = round(STEP_RATIO * self.gradient_bytes) if self.optimizer_bytes else 0
-        return self.parameter_bytes + self.optimizer_bytes + self.gradient_bytes + work
+        return self.parameter_bytes + self.optimizer_bytes + self.gradient_bytes + work + self.other_bytes

@@ -207,6 +207,10 @@ class ScriptFacts:
     """Memory kept by the forward pass of one micro-batch for the backward pass; None for a compiled model."""
     peak_allocated_bytes: int | None = None
     """Peak of the caching allocator in the probe; None on a CPU."""
+    allocated_before_bytes: int | None = None
+    """Memory of the caching allocator before the first forward pass: parameters, buffers, data; None on a CPU."""
+    workspace_bytes: int | None = None
+    """Workspaces kept by CUDA's libraries in the caching allocator; None on a CPU."""
     optimizer_state_bytes: int | None = None
     """Memory of the optimizer's state on one rank; None without a torch optimizer."""
     parameter_bytes: int | None = None

@@ -146,8 +146,8 @@ class Budget:
         return around_s + LEAST_FINAL_WINDOW_S
 
     def affords_look(self, look_s: float) -> bool:
-        """Whether a measurement after the finals ends within the given time."""
-        return self._total_s - self.spent_s >= look_s
+        """Whether a measurement after the finals ends within the tolerated overrun."""
+        return self._tolerated_s - self._ending_s >= look_s
 
     def trial_took(
         self,

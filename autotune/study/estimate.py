@@ -143,5 +143,13 @@ def memory_parts(facts: ScriptFacts) -> MemoryParts:
         saved_bytes=facts.saved_bytes,
         batch_size=batch_size,
         peak_bytes=facts.peak_allocated_bytes,
+        other_bytes=_other_bytes(facts),
+        benchmarks_kernels=facts.own_cudnn_benchmark,
         keeps_gradients=facts.num_micro_batches_per_step > 1,
     )
+
+
+def _other_bytes(facts: ScriptFacts) -> int:
+    """Memory beside the parts of training; the first batch counts as data of the device."""
+    before = max(0, (facts.allocated_before_bytes or 0) - (facts.parameter_bytes or 0))
+    return before + (facts.workspace_bytes or 0)

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.gpu
 MOST_ERROR = 0.25
 
 
-@pytest.mark.parametrize("script", ["trains.py", "varies.py", "attends.py", "converts.py"])
+@pytest.mark.parametrize("script", ["trains.py", "varies.py", "attends.py", "converts.py fork"])
 def test_the_estimate_is_near_the_peak_at_the_probes_batch_and_at_a_quarter_and_four_times_of_it(
     bench: Bench, script: str
 ) -> None:
-    jobs = bench.probed(script)
+    jobs = bench.probed(*script.split())
     assert jobs.facts is not None and jobs.script_settings is not None
     parts, own = memory_parts(jobs.facts), jobs.script_settings.batch_size
     assert own is not None

@@ -17,7 +17,7 @@ from tests.gpu.sharing import measured
 
 pytestmark = pytest.mark.gpu
 
-OPTIONS = ("--time", "90s", "--trials", "2")
+OPTIONS = ("--time", "150s", "--trials", "2")
 SHARED_S = 25.0
 
 

@@ -17,7 +17,7 @@ def test_the_pinning_thread_sets_no_threads_of_the_script(bench: Bench, method: 
     assert not jobs.facts.own_threads
     result = bench.run(bench.trial(jobs))
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
-    assert rank_of(result).observed["intra_op_threads"] == str(jobs.script_settings.intra_op_threads)
+    assert rank_of(result).observed["intra_op_threads"] == jobs.script_settings.intra_op_threads
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -22,6 +22,7 @@ from autotune.trial.report import rank_report
 from autotune.trial.report.failure import describe
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.steps import StepPolicy, Steps
+from autotune.trial.torch import torch_names
 from autotune.trial.torch.allocator import AllocatorWatch, ValidationWatch, limit_share
 
 
@@ -136,6 +137,7 @@ class ProbeSession:
             facts=replace(
                 self._detector.facts(world_size),
                 peak_allocated_bytes=allocated.get("peak_allocated_bytes"),
+                workspace_bytes=torch_names.free_workspaces(),
                 validation_bytes=self._validation.peak_bytes(),
                 validation_host_bytes=on_host.peak_bytes if on_host is not None else None,
                 validation_host_growth_bytes=on_host.growth_bytes if on_host is not None else None,

@@ -11,6 +11,7 @@ from torch.autograd import graph
 from torch.nn.parameter import is_lazy
 
 from autotune.trial.step.replicas import num_replicas
+from autotune.trial.torch import torch_names
 
 
 class SavedActivations:
@@ -18,12 +19,16 @@ class SavedActivations:
 
     def __init__(self) -> None:
         self.num_bytes = 0
+        self.before_bytes: int | None = None
+        """Memory of the caching allocator before the first call; None without CUDA."""
         self._known: set[int] = set()
 
     def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
         """The context for the first call of a root; inert for compiled models, and for replicas in other threads."""
         if torch.compiler.is_compiling() or num_replicas(root) > 1:
             return nullcontext()
+        if self.before_bytes is None and torch_names.is_cuda_on():
+            self.before_bytes = torch.cuda.memory_allocated()
         self._known |= {_memory_of(weight)[0] for weight in root.parameters()}
         return _every_saved_tensor(self._keep)
 

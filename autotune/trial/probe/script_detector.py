@@ -239,6 +239,7 @@ class ScriptDetector:
             leading_size=self._loaders.leading_size,
             call_flops=self._call_flops(),
             saved_bytes=self._saved.num_bytes or None,
+            allocated_before_bytes=self._saved.before_bytes,
             parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
             gradient_bytes=sum(p.numel() * p.element_size() for p in parameters if p.requires_grad),
             optimizer_state_bytes=sum(map(state_bytes, self._steps.stepping)),

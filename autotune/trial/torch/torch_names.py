@@ -209,6 +209,19 @@ def is_cuda_on() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
+def free_workspaces() -> int | None:
+    """Frees the workspaces of CUDA's libraries, and gives back the freed bytes; None without CUDA or torch's name."""
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear is None or not is_cuda_on():
+        return None
+    try:
+        before = torch.cuda.memory_allocated()
+        clear()
+        return max(0, before - torch.cuda.memory_allocated())
+    except RuntimeError:
+        return None  # The device was lost.
+
+
 def is_cuda_lost() -> bool:
     """Whether this forked process cannot use CUDA, because its parent had asked the driver for devices."""
     is_in_bad_fork = getattr(torch.cuda, "_is_in_bad_fork", None)

@@ -87,7 +87,7 @@ class Project:
 
     def search(self, study: str, *more: str, num_trials: int = 3) -> tuple[str, ...]:
         """Words of a short search."""
-        return ("search", "train.py", "--study", study, "--trials", str(num_trials), "--time", "10m", "--json", *more)
+        return ("search", "train.py", "--study", study, "--trials", str(num_trials), "--time", "3m", "--json", *more)
 
     def files(self) -> dict[str, str]:
         """The user's files with their contents' digests; a tuned config is not one of them."""

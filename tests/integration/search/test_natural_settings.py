@@ -102,7 +102,7 @@ def autotune(project: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 def search(project: Path, script: str, *options: str) -> tuple[int, dict[str, Any], str]:
     (project / "train.py").write_text(textwrap.dedent(script))
     narrow = ("--fix", "num_workers=0", "--fix", "omp_wait_policy=default", "--fix", "precision=fp32")
-    return autotune(project, "search", "train.py", "--trials", "2", "--time", "5m", *narrow, *options)
+    return autotune(project, "search", "train.py", "--trials", "2", "--time", "2m", *narrow, *options)
 
 
 def trials_of(project: Path) -> list[dict[str, Any]]:

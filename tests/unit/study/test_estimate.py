@@ -35,8 +35,15 @@ def test_the_peak_grows_with_the_batch_from_the_gradients_work_on():
 def test_a_measured_peak_tells_what_a_forward_pass_needs_beside_its_activations():
     parts = MemoryParts(**PARTS, peak_bytes=12 * GIB)
     assert parts.peak_at(8) == 12 * GIB and parts.peak_at(16) == 21 * GIB
-    wild = MemoryParts(**PARTS, peak_bytes=90 * GIB)
-    assert wild.peak_at(8) < 20 * GIB, "some other memory, such as a benchmark of kernels, made this peak"
+    wild = MemoryParts(**PARTS, peak_bytes=90 * GIB, benchmarks_kernels=True)
+    assert wild.peak_at(8) < 20 * GIB, "the benchmark of kernels made this peak"
+    assert MemoryParts(**PARTS, peak_bytes=45 * GIB).peak_at(8) == 45 * GIB, "a longer batch than the first made it"
+
+
+def test_memory_that_is_no_part_of_training_stays_at_every_micro_batch():
+    parts = MemoryParts(**PARTS, other_bytes=2 * GIB, peak_bytes=11 * GIB)
+    assert parts.peak_at(8) == 11 * GIB and parts.peak_at(16) == 17 * GIB
+    assert parts.peak_at(1) == 7 * GIB
 
 
 def test_the_largest_batch_is_the_largest_that_fits():
