@@ -51,6 +51,8 @@ class GridHeader:
     """Longest measuring window in seconds; None = as in a search."""
     seed: int
     """Seed of the order within the rounds."""
+    start: str = "fresh"
+    """Whether each cell had a process of its own, `fresh`, or shared the script's process with others, `live`."""
     natural: Settings
     """The script's own settings."""
     space: Mapping[str, Any]

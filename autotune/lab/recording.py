@@ -121,7 +121,7 @@ def record(
                 file,
                 repeats=options.repeats,
                 jobs=Jobs(
-                    spec=replace(spec, start="fresh"),
+                    spec=replace(spec, start=_start(spec)),
                     target=target,
                     facts=header.facts,
                     script_settings=header.natural,
@@ -194,7 +194,13 @@ def _asked(spec: SearchSpec, options: RecordOptions) -> dict[str, Any]:
         "asked": (*spec.ranges, *spec.fixed),
         "window_s": options.window_s,
         "seed": spec.seed,
+        "start": _start(spec),
     }
+
+
+def _start(spec: SearchSpec) -> str:
+    """How cells are measured: each in a fresh process unless the user asked for several in one."""
+    return "fresh" if spec.start == "auto" else spec.start
 
 
 def _prepare(

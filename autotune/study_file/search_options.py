@@ -346,7 +346,8 @@ OPTIONS = (
         help="How settings are measured: live, several in one process of the script, or each in a fresh process.",
         default="auto, live on a GPU",
         metavar="auto|live|fresh",
-        verbs=SEARCH,
+        verbs=(*SEARCH, "record"),
+        help_in={"record": "Measure cells live, several in one process, or each in a fresh process. [default: fresh]"},
         spec_field="start",
     ),
     SearchOption(

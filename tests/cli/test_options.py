@@ -75,6 +75,7 @@ SURFACE = {
         "--effective-batch",
         "--samples-per-step",
         "--seed",
+        "--start",
         "--device",
         "--share-gpu",
         "--protection",

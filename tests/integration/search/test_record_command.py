@@ -14,6 +14,7 @@ from autotune.lab.function_search import search_function
 from autotune.lab.grid_file import read_grid
 from autotune.lab.grid_space import recorded_space
 from autotune.lab.replay import ReplayRunner
+from autotune.model.result import StartKind
 from tests.integration.search.test_search_command import SCRIPT, autotune, files_of, finished, strays
 
 GRID = ["--set", "num_workers=0,2", "--set", "batch_size=8,16", "--fix", "intra_op_threads=1", "--memory-cap", "8GiB"]
@@ -70,6 +71,19 @@ def test_the_end_of_the_time_leaves_the_rest_and_other_options_are_refused_by_na
     code, output, talk = finished(record(project, "--window", "2s", "--seed", "3", "--", "--seconds", "50"))
     assert code == 2 and output == ""
     assert "the command has changed" in talk and "window_s: 2.0, was 1.0" in talk and "seed: 3, was 0" in talk
+
+
+@pytest.mark.slow
+def test_one_process_measures_several_cells_of_a_live_recording_and_is_not_gone_on_with_otherwise(project):
+    out = project.parent / "grid.jsonl"
+    code, _, talk = finished(record(project, "--start", "live", "--repeats", "1"))
+    assert code == 0, talk
+    grid = read_grid(out)
+    starts = [record.result.start for record in grid.records]
+    assert grid.missing == () and grid.header.start == "live"
+    assert starts.count(StartKind.LIVE) >= 2, starts
+    code, _, talk = finished(record(project))
+    assert code == 2 and "start: 'fresh', was 'live'" in talk
 
 
 def test_a_callable_is_searched_without_torch_or_a_database_or_the_tuners_processes():
