@@ -7,8 +7,8 @@ Parts, with the time that each takes on a quiet machine of 16 cores; all but `cl
     2x2 4x2 8x2 8x4     loader-bound cells of so many workers and that prefetch factor, 7 minutes each
     compute             a compute-bound cell, 2 minutes
     epochs              rates over whole epochs, 5 minutes
-    itself              40 comparisons of settings with themselves by the finals' rule, 15 minutes at 4 at once
-    faster              20 of settings that are 10 % faster, 7 minutes at 4 at once
+    itself              40 finals of three finalists with the script's own settings, 30 minutes at 4 at once
+    faster              20 of three finalists, one of them 10 % faster, 15 minutes at 4 at once
     metering seams      what the meter costs a step, and the autocast region and accumulation, 6 minutes each
     claims              speedups that finished searches claim against the real run, 7 minutes each config, given as
                         --config studies/jpeg_cnn/autotune.yaml --config studies/char_gpt/autotune.yaml ...
