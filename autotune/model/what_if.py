@@ -39,6 +39,8 @@ class DecoderTime:
     is_on_device: bool = False
     sure_speedup: float | None = None
     """Time of the script's decoder over this decoder's, exceeded in three of four turns; None when not compared."""
+    beside_step_s: float | None = None
+    """Time of a step on a cached batch while the device decodes the images of a step; None when not measured."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""

@@ -14,7 +14,7 @@ from autotune.model.diagnosis import Sickness
 from autotune.model.outcome import Outcome
 from autotune.report.diagnosis_text import diagnosis_text
 from autotune.settings import Precision
-from autotune.trial.observing.decoder_times import decoder_times, device_decoder_times
+from autotune.trial.observing.decoder_times import decoder_times, device_decoders
 from tests.gpu.bench import Bench, note
 
 pytestmark = pytest.mark.gpu
@@ -54,7 +54,28 @@ def test_a_list_of_images_is_decoded_on_the_device() -> None:
     file = io.BytesIO()
     image.fromarray(pixels).save(file, "JPEG")
     images = [file.getvalue()] * 16
-    on_device = device_decoder_times(images)
-    note("decoders", repr((*decoder_times(images), *on_device)))
-    assert "nvJPEG" in {each.name for each in on_device}
-    assert all(each.is_on_device and each.image_s > 0 for each in on_device)
+    on_device = device_decoders(images)
+    note("decoders", repr((*decoder_times(images), *(each.alone for each in on_device))))
+    assert "nvJPEG" in {each.alone.name for each in on_device}
+    assert all(each.alone.is_on_device and each.alone.image_s > 0 for each in on_device)
+    assert all(each.list_bytes == 16 * pixels.size for each in on_device)
+
+
+def test_lists_are_decoded_on_the_device_beside_training_and_advised(bench: Bench) -> None:
+    pytest.importorskip("PIL.Image")
+    pytest.importorskip("torchvision")
+    jobs = bench.probed("decodes.py")
+    assert jobs.script_settings is not None and jobs.facts is not None
+    job = jobs.trial(jobs.script_settings)
+    result = bench.run(replace(job, diagnoses=True, total_limit_s=job.total_limit_s + 120))
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    found = make_diagnosis(jobs.spec, jobs.target, jobs.script_settings, jobs.facts, result)
+    found = replace(found, advice=advise(found))
+    note("diagnosis of decodes.py", diagnosis_text(found))
+    tried = found.observation.storage
+    assert tried is not None and tried.decoder in ("PIL", "Pillow-SIMD")
+    [nvjpeg] = [each for each in tried.decoders if each.name == "nvJPEG"]
+    assert nvjpeg.beside_step_s is not None, "the steps beside the decoder were not timed"
+    note("nvJPEG alone, and a step beside it", f"{nvjpeg.image_s:.2e} s, {nvjpeg.beside_step_s:.2e} s")
+    assert nvjpeg.beside_step_s >= found.samples_per_step * nvjpeg.image_s / 2, "a step decodes all of its images"
+    assert any("torchvision.io.decode_jpeg" in each.action for each in found.advice), diagnosis_text(found)

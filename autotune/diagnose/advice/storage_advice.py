@@ -88,14 +88,14 @@ def decode_faster(diagnosis: Diagnosis) -> Advice | None:
         if best == "nvJPEG"
         else f"Decode with {best} instead of {tried.decoder}."
     )
-    times = ", ".join(f"{each.name} {_micro(each.image_s)}" for each in sorted(tried.decoders, key=lambda d: d.image_s))
+    times = ", ".join(map(_decoder_text, sorted(tried.decoders, key=lambda decoder: decoder.image_s)))
     return Advice(
         sickness=Sickness.DECODING,
         action=action,
         where=f"the dataset of the DataLoader at {place_of_loader(diagnosis)}",
         gain=gain,
         source=(
-            f"measured on images of the dataset, each in one thread: {times}; decoding is "
+            f"measured on images of the dataset, on the CPU in one thread: {times}; decoding is "
             f"{tried.decode_s / tried.sample_s:.0%} of building a sample; no disk and no memory is needed"
         ),
     )
@@ -259,16 +259,24 @@ def _is_surely_faster(other: DecoderTime) -> bool:
     return other.sure_speedup is None or other.sure_speedup >= LEAST_GAIN
 
 
+def _decoder_text(decoder: DecoderTime) -> str:
+    """The time of a decoder in words."""
+    beside_s = decoder.beside_step_s
+    beside = f" (a step beside it takes {_micro(beside_s)})" if beside_s is not None else ""
+    return f"{decoder.name} {_micro(decoder.image_s)}{beside}"
+
+
 def _with_decoder(diagnosis: Diagnosis, tried: StorageTimes, own: DecoderTime, other: DecoderTime) -> float | None:
     """Seconds of a step with another decoder."""
     decode_share = min(1.0, tried.decode_s / tried.sample_s)
     if not other.is_on_device:
         return with_faster_loading(diagnosis, 1 - decode_share * max(0.0, 1 - other.image_s / own.image_s))
-    # The device decodes and trains in turns; the workers only read.
-    loaded_s = with_faster_loading(diagnosis, 1 - decode_share)
-    train_s = diagnosis.step_s - wait_s(diagnosis)
-    images = tried.images_per_sample * diagnosis.samples_per_step / diagnosis.facts.world_size
-    return None if loaded_s is None else max(loaded_s, train_s + images * other.image_s)
+    loaded_s = with_faster_loading(diagnosis, 1 - decode_share)  # the workers only read
+    on_device_s = other.beside_step_s
+    if on_device_s is None:  # by turns on the device, at worst
+        images = tried.images_per_sample * diagnosis.samples_per_step / diagnosis.facts.world_size
+        on_device_s = diagnosis.step_s - wait_s(diagnosis) + images * other.image_s
+    return None if loaded_s is None else max(loaded_s, on_device_s)
 
 
 def _best(diagnosis: Diagnosis, formats: Sequence[PackedRead], cold_share: float) -> PackedRead | None:

@@ -7,6 +7,7 @@ import functools
 import io
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -48,15 +49,27 @@ def decoder_times(images: Sequence[bytes], own: str = "") -> tuple[DecoderTime, 
     return tuple(found)
 
 
-def device_decoder_times(images: Sequence[bytes]) -> tuple[DecoderTime, ...]:
-    """The time of nvJPEG by torchvision, and of DALI, on lists of images; decoders that are missing are left out."""
-    found: list[DecoderTime] = []
+@dataclass(frozen=True, slots=True)
+class DeviceDecoder:
+    """A decoder for the current CUDA device."""
+
+    alone: DecoderTime
+    """Time of an image within the list, while the device does nothing else."""
+    run: Callable[[], int]
+    """Decodes the list, returns once the device has finished, and gives the bytes of the decoded images."""
+    list_bytes: int
+
+
+def device_decoders(images: Sequence[bytes]) -> list[DeviceDecoder]:
+    """Torchvision's nvJPEG, and DALI, each for this list of images; decoders that are missing are left out."""
+    found: list[DeviceDecoder] = []
     for name, make in (("nvJPEG", _by_nvjpeg), ("DALI", _by_dali)):
         with contextlib.suppress(Exception):  # not installed, without nvJPEG, or no JPEG
             run = make(images)
-            run()
-            found.append(DecoderTime(name=name, image_s=_image_s(run) / len(images), is_on_device=True))
-    return tuple(found)
+            size = run()
+            alone = DecoderTime(name=name, image_s=_image_s(run) / len(images), is_on_device=True)
+            found.append(DeviceDecoder(alone, run, size))
+    return found
 
 
 def own_name(decoder: str) -> str:
@@ -64,18 +77,19 @@ def own_name(decoder: str) -> str:
     return _pil_name() if decoder == "PIL" else decoder
 
 
-def _by_nvjpeg(images: Sequence[bytes]) -> Callable[[], None]:
+def _by_nvjpeg(images: Sequence[bytes]) -> Callable[[], int]:
     decode_jpeg: Any = import_module("torchvision.io").decode_jpeg
     encoded = [torch.frombuffer(bytearray(image), dtype=torch.uint8) for image in images]
 
-    def run() -> None:
-        decode_jpeg(encoded, device="cuda")
-        torch.cuda.synchronize()
+    def run() -> int:
+        decoded = decode_jpeg(encoded, device="cuda")
+        torch.cuda.current_stream().synchronize()  # not the device: training goes on in another stream
+        return sum(image.numel() for image in decoded)
 
     return run
 
 
-def _by_dali(images: Sequence[bytes]) -> Callable[[], None]:
+def _by_dali(images: Sequence[bytes]) -> Callable[[], int]:
     dali: Any = import_module("nvidia.dali")
     fn: Any = import_module("nvidia.dali.fn")
     encoded = [np.frombuffer(image, np.uint8) for image in images]
@@ -85,9 +99,9 @@ def _by_dali(images: Sequence[bytes]) -> Callable[[], None]:
         pipeline.set_outputs(fn.decoders.image(fn.external_source(source=lambda: encoded, batch=True), device="mixed"))
     pipeline.build()
 
-    def run() -> None:
-        pipeline.run()
-        torch.cuda.synchronize()
+    def run() -> int:
+        [decoded] = pipeline.run()  # without a stream to join, the call waits for the pipeline's own
+        return sum(int(np.prod(shape)) for shape in decoded.shape())
 
     return run
 
@@ -111,7 +125,7 @@ def _in_turns(runs: Mapping[str, Callable[[], None]]) -> dict[str, list[float]]:
     return times
 
 
-def _image_s(run: Callable[[], None]) -> float:
+def _image_s(run: Callable[[], object]) -> float:
     """Seconds of the shortest of several runs; a disturbance only lengthens a run."""
     times: list[float] = []
     began = time.perf_counter()

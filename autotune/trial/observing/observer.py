@@ -6,6 +6,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.larger_batch import UnrepeatableError, repeated
 from autotune.trial.meter.host_memory import held_bytes
 from autotune.trial.observing.call_stage import CallStage
+from autotune.trial.observing.decoding_stage import DecodersOnDevice, DecodingStage
 from autotune.trial.observing.device_times import FunctionRecording, TraceRecording
 from autotune.trial.observing.foreign_work import ForeignWork
 from autotune.trial.observing.host_places import LoopSamples, host_places
@@ -33,7 +35,7 @@ from autotune.trial.observing.user_code import shown_place, users_stack
 from autotune.trial.step.roots import Roots, weights_of
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch import torch_names
-from autotune.trial.torch.batch_structure import batch_bytes, clone_batch
+from autotune.trial.torch.batch_structure import batch_bytes, clone_batch, leading_size
 from autotune.trial.torch.device_clock import clock_for
 from autotune.trial.torch.patching import wrap
 
@@ -75,6 +77,7 @@ class Observer:
         self._loading = LoadingWatch()
         self._what_if = WhatIf()
         self._storage: StorageTimes | None = None
+        self._decoders: DecodersOnDevice | None = None
         self._lines = LineStage()
         self._calls = CallStage(steps, roots, self._loading, job.device)
         self._larger: LargerBatchStage | None = None
@@ -140,7 +143,7 @@ class Observer:
             return True
         self._num_steps += 1
         elapsed_s = time.perf_counter() - self._began
-        if isinstance(self._stage, LargerBatchStage):
+        if isinstance(self._stage, (LargerBatchStage, DecodingStage)):
             self._stage.stepped()
             is_enough = self._stage.is_over
         else:
@@ -171,7 +174,7 @@ class Observer:
             host_places=host_places(self._loop_samples()),
             is_sampled=self._lines.is_sampled,
             loading=self._calls.loading_times,
-            storage=self._storage,
+            storage=self._storage_times(),
             memory=self._memory_kinds(),
             device=self._device_stage.times if self._device_stage is not None else None,
             larger_batch=self._larger_batch(),
@@ -212,14 +215,46 @@ class Observer:
                 FunctionRecording(self._paths.profiles), least_steps=FUNCTION_STEPS, least_s=FUNCTION_S
             )
         self._time_copies()
-        times = self._calls.times
-        if times is not None and times.data_wait_s >= LOADER_NOTICEABLE_WAIT_FRACTION * times.wall_s:
-            # Ranks would disturb each other, and one rank's samples are a share of the dataset.
-            self._storage = self._what_if.measure(is_cuda=torch_names.is_cuda_on()) if self._is_alone else None
+        yield from self._storage_stages()
         larger = self._larger_batch_stage()
         if larger is not None:
             self._larger = larger
             yield larger
+
+    def _storage_stages(self) -> Iterator[Stage]:
+        """Tries other ways to store and to decode where training waits; on CUDA also decoding beside training."""
+        times = self._calls.times
+        # Ranks would disturb each other, and one rank's samples are a share of the dataset.
+        if times is None or not self._is_alone or times.data_wait_s < LOADER_NOTICEABLE_WAIT_FRACTION * times.wall_s:
+            return
+        self._storage = self._what_if.measure()
+        if self._storage is None or not self._storage.decoders or not torch_names.is_cuda_on():
+            return
+        decoders = self._decoders = self._decoders_on_device(self._storage)
+        yield from decoders.stages()
+
+    def _decoders_on_device(self, tried: StorageTimes) -> DecodersOnDevice:
+        """Decoders of lists as long as the images of a batch."""
+        facts, clock = self._job.facts, clock_for(self._job.device)
+        num_batches = facts.num_micro_batches_per_step if facts is not None else 1
+        num_samples = leading_size(self._first_batch) or 1
+
+        def stage(decode: Callable[[], object]) -> DecodingStage:
+            return DecodingStage(decode, num_batches, self._batch_source.give, self._first_batch, clock.finish)
+
+        has_batch = self._first_batch is not None and not self._batch_source.is_read_ahead
+        return DecodersOnDevice(
+            self._what_if.images,
+            round(tried.images_per_sample * num_samples),
+            self._room_bytes() if has_batch else 0.0,
+            stage,
+        )
+
+    def _storage_times(self) -> StorageTimes | None:
+        """Times on the CPU, and of decoders for the device."""
+        if self._storage is None or self._decoders is None:
+            return self._storage
+        return replace(self._storage, decoders=(*self._storage.decoders, *self._decoders.times))
 
     def _note_model(self) -> None:
         """Notes facts about the model early, since a script that ends takes the model along."""

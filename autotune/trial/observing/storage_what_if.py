@@ -14,7 +14,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from autotune.host import meminfo_bytes
 from autotune.model.what_if import PackedRead, RepeatedWork, StorageTimes
 from autotune.protocol.codec import decode, encode
 from autotune.sandbox.mounts import mount_above
-from autotune.trial.observing.decoder_times import decoder_times, device_decoder_times, own_name
+from autotune.trial.observing.decoder_times import decoder_times, own_name
 from autotune.trial.observing.packed_reads import IN_MEMORY, MAX_BYTES, bytes_of, packed_reads
 from autotune.trial.observing.repeated_work import are_equal, repeated_work
 from autotune.trial.observing.sample_run import (
@@ -57,30 +56,23 @@ class WhatIf:
 
     def __init__(self) -> None:
         self._loader: Callable[[], Any] = lambda: None
+        self.images: list[bytes] = []
+        """Encoded images of the dataset, recorded by `measure`; empty without images."""
 
     def iteration_begins(self, loader: Any) -> None:
         """Notes the loader of the running iteration."""
         self._loader = weakref.ref(loader)
 
-    def measure(self, *, is_cuda: bool) -> StorageTimes | None:
-        """All measured times; None for a stream, or after a failure of the child.
-
-        Args:
-            is_cuda: Whether images may be decoded on the current CUDA device too.
-        """
+    def measure(self) -> StorageTimes | None:
+        """All times on the CPU; None for a stream, or after a failure of the child."""
         loader = self._loader()
         if loader is None or isinstance(loader.dataset, IterableDataset) or not hasattr(os, "fork"):
             return None
         scratch = Path(tempfile.mkdtemp(prefix="autotune-what-if-"))
         try:
             answer = _in_child(lambda: encode(_measured(loader, scratch)))
-            if answer is None:
-                return None
-            found = decode(StorageTimes, answer)
-            images = [path.read_bytes() for path in sorted((scratch / IMAGES).glob("*"))]
-            if is_cuda and images:
-                found = replace(found, decoders=(*found.decoders, *device_decoder_times(images)))
-            return found
+            self.images = [path.read_bytes() for path in sorted((scratch / IMAGES).glob("*"))]
+            return decode(StorageTimes, answer) if answer is not None else None
         except (OSError, ValueError):
             return None
         finally:

@@ -103,6 +103,25 @@ def test_a_decoder_on_the_device_takes_the_devices_time():
     assert by_quick.gain == pytest.approx(1 / (0.2 + 0.8 * 0.5))
 
 
+def test_a_step_measured_beside_the_decoding_is_promised_in_place_of_a_sum():
+    """A step of 100 ms waits 80 ms; alone an image takes 0.5 ms, which adds 32 ms to a step of 20 ms."""
+    alone = DecoderTime(name="nvJPEG", image_s=0.5e-3, is_on_device=True)
+    changes = {**DECODING, "decode_s": 0.9e-3}
+    by_sum = with_storage(storage(**{**changes, "decoders": (DECODERS[0], alone)}))
+    step_s = by_sum.step_s
+    beside = replace(alone, beside_step_s=0.25 * step_s)
+    measured = with_storage(storage(**{**changes, "decoders": (DECODERS[0], beside)}))
+    promised = advice_against(Sickness.DECODING, measured)
+    assumed = advice_against(Sickness.DECODING, by_sum)
+    assert promised is not None and promised.gain == pytest.approx(1 / 0.28)  # the workers still read
+    assert assumed is None or assumed.gain < promised.gain
+    assert "a step beside it takes" in promised.source
+    slower = replace(alone, beside_step_s=0.5 * step_s)
+    held_up = with_storage(storage(**{**changes, "decoders": (DECODERS[0], slower)}))
+    found = advice_against(Sickness.DECODING, held_up)
+    assert found is not None and found.gain == pytest.approx(2.0)
+
+
 def repeated(**changes):
     values = {"where": "data.py:9", "first_random": "Flip", "seconds_s": 0.9e-3, "rest_s": 0.1e-3}
     values["packed"] = (NPY, LMDB)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from autotune.storage.packed_formats import FORMATS
-from autotune.trial.observing.decoder_times import device_decoder_times
 from autotune.trial.observing.repeated_work import repeated_work
 from autotune.trial.observing.storage_what_if import WhatIf
 
@@ -31,7 +28,7 @@ def tries_everything(monkeypatch):
 def measured(loader):
     what_if = WhatIf()
     what_if.iteration_begins(loader)
-    return what_if.measure(is_cuda=False)
+    return what_if.measure()
 
 
 class Files(Dataset):
@@ -276,16 +273,3 @@ def test_the_parents_random_numbers_stay(tmp_path):
     before = torch.get_rng_state()
     assert measured(loader) is not None
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_decoders_on_a_device_get_the_recorded_images_as_a_list(monkeypatch):
-    """torchvision is a stand-in: no machine of the fast tests has it."""
-    calls = []
-    fake = SimpleNamespace(decode_jpeg=lambda encoded, device: calls.append((len(encoded), device)))
-    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace(io=fake))
-    monkeypatch.setitem(sys.modules, "torchvision.io", fake)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr("autotune.trial.observing.decoder_times.LIMIT_S", 0.0)
-    found = device_decoder_times([b"one", b"two", b"three"])
-    assert [(each.name, each.is_on_device) for each in found] == [("nvJPEG", True)]
-    assert set(calls) == {(3, "cuda")}
