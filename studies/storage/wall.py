@@ -1,10 +1,11 @@
 """ResNet-50 past the wall of the CPU's decoders on one GPU: images per second and utilization, as JSON lines.
 
-    python wall.py [--workers N] [--batch-size 256] [--seconds 15] [--limit 340] [--out WALL.md]
+    python wall.py [--workers N] [--batch-size 256] [--seconds 15] [--limit 420] [--out WALL.md]
 
 Measures the device's own rate on one repeated batch; takes the smallest images whose decoding by PIL on all cores is
-slower than the device; makes the images; trains with a decoder on the CPU and with nvJPEG on the device; and lets
-`autotune diagnose` name the cure. Each line is printed as soon as it is known. Needs CUDA, torchvision and Pillow.
+slower than the device; makes the images; trains with PIL; follows the first advice of `autotune diagnose` on this
+training, and measures again; and trains with all other decoders for comparison. Each line is printed as soon as it is
+known. Needs CUDA, torchvision and Pillow.
 """
 
 import argparse
@@ -21,18 +22,21 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from train import by_pil, make_class, make_images
+from train import DECODERS, by_pil, make_class, make_images
 
 HERE = Path(__file__).resolve().parent
 SIZES = ("500x375", "640x480", "800x600", "1024x768", "1280x960")
 WALL = 0.7
 """Rate of PIL on all cores over the device's own rate, at most."""
+ALONE, SICK = "one repeated batch", "PIL"
 RUNS = {
-    "one repeated batch": ("--decoder", "torchvision", "--repeat"),
+    ALONE: ("--decoder", "torchvision", "--repeat"),
+    SICK: ("--decoder", "pil"),
     "torchvision on the CPU": ("--decoder", "torchvision"),
     "nvJPEG on the device": ("--decoder", "nvjpeg"),
-    "PIL": ("--decoder", "pil"),
 }
+LEAST_S = 40.0
+"""Seconds that a run needs at least, with its start."""
 
 
 def say(**line):
@@ -133,28 +137,48 @@ def nvjpeg_rate(folder, batch_size):
 
 
 def advice(words, limit_s):
-    """The first advice of a diagnosis of the training with a decoder on the CPU."""
+    """All advice of a diagnosis, the first advice first; empty after a failure."""
     command = [sys.executable, "-m", "autotune", "diagnose", "train.py", "--json", "--", *words]
     environment = {**os.environ, "PYTHONPATH": f"{HERE.parents[1]}:{os.environ.get('PYTHONPATH', '')}"}
+    problems = ""
     try:
         ended = subprocess.run(
             command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=max(5.0, limit_s)
         )
+        problems = ended.stderr[-800:]
         found = json.loads(ended.stdout)
     except (ValueError, subprocess.TimeoutExpired) as error:
-        return say(step="diagnose", error=str(error)[-300:], words=locals().get("ended") and ended.stderr[-800:])
-    kept = ("sickness", "action", "gain", "source")
-    return say(
+        say(step="diagnose", error=str(error)[-300:], words=problems)
+        return []
+    kept = ("sickness", "action", "gain", "source", "settings")
+    line = say(
         step="diagnose",
         images_per_second=found["samples_per_second"],
         ceiling=found["ceiling_samples_per_second"],
         bottleneck=found["bottleneck"],
         decoders=(found["storage"] or {}).get("decoders"),
-        advice=[{key: each[key] for key in kept} for each in found["advice"][:4]],
+        advice=[{key: each.get(key) for key in kept} for each in found["advice"][:4]],
     )
+    return line["advice"]
 
 
-def page(lines, options, size, device):
+def endless(words):
+    """The same arguments for a training without an end."""
+    return ["0" if before == "--seconds" else word for before, word in zip([None, *words], words, strict=False)]
+
+
+def cure(advice):
+    """Arguments of train.py that follow an advice; None where train.py has none."""
+    if "decode_jpeg" in advice["action"]:
+        return RUNS["nvJPEG on the device"]
+    named = re.match(r"Decode with (\w+) instead", advice["action"])
+    if named is not None and named[1].lower() in DECODERS:
+        return ("--decoder", named[1].lower())
+    workers = (advice["settings"] or {}).get("num_workers")
+    return ("--decoder", "pil", "--workers", str(workers)) if workers else None
+
+
+def page(lines, followed, options, size, device):
     rows = [
         f"| {line['run']} | {line.get('images_per_second', 0) or 0:,.0f} | {line['utilization_percent']} % |"
         for line in lines
@@ -168,7 +192,20 @@ def page(lines, options, size, device):
         "| decoder | images/s | utilization |",
         "| --- | --- | --- |",
         *rows,
+        *followed,
     ]
+
+
+def followed_lines(first, lines):
+    """The first advice with its promise, and the gain of the followed run over the run with PIL."""
+    rates = {line["run"].partition(" (")[0]: line.get("images_per_second") for line in lines}
+    run = next((line for line in lines if line["run"].endswith("(advised)")), None)
+    said = f'`autotune diagnose` of the training with PIL advises first: "{first["action"]}"'
+    promised = f"promised {first['gain']:.2f}x" if first["gain"] else "without a promise"
+    got = "not followed"
+    if run is not None and rates.get(SICK) and run.get("images_per_second"):
+        got = f"got {run['images_per_second'] / rates[SICK]:.2f}x"
+    return ["", f"{said} ({promised}, {got})."]
 
 
 def main():
@@ -179,7 +216,7 @@ def main():
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--limit", type=float, default=340.0, help="seconds for everything")
+    parser.add_argument("--limit", type=float, default=420.0, help="seconds for everything")
     parser.add_argument("--per-class", type=int, default=64)
     parser.add_argument("--size", choices=SIZES, help="of the images; default: by the device's rate")
     parser.add_argument("--out", type=Path, default=HERE / "WALL.md")
@@ -197,25 +234,30 @@ def main():
     common += ["--workers", str(options.workers), "--batch-size", str(options.batch_size)]
     common += ["--seconds", str(options.seconds), "--per-class", str(options.per_class)]
 
-    def run(name, data):
-        words = [sys.executable, "train.py", *common, "--data", str(data), *RUNS[name]]
-        return measured(name, words, options.seconds, min(90.0, left()))
+    def run(name, data, words):
+        command = [sys.executable, "train.py", *common, "--data", str(data), *words]
+        return measured(name, command, options.seconds, min(90.0, left()))
 
     try:
-        first, *others = RUNS
-        lines = [run(first, folder / SIZES[0])]
+        lines = [run(ALONE, folder / SIZES[0], RUNS[ALONE])]
         rate = lines[0].get("images_per_second") or 3000.0
         size = options.size or chosen_size(rate, options.workers)
         data = folder / size
         make_images(data / "images", options.per_class, tuple(map(int, size.split("x"))))
         say(step="images", size=size, count=16 * options.per_class, seconds_left=round(left()))
         say(step="nvJPEG alone", images_per_second=nvjpeg_rate(data / "images", options.batch_size))
-        for name in others:
-            lines.append(run(name, data))
-            options.out.write_text("\n".join(page(lines, options, size, device)) + "\n")
-        words = [*common, "--data", str(data), *RUNS["torchvision on the CPU"]]
-        words[words.index("--seconds") + 1] = "0"
-        advice(words, left())
+        lines.append(run(SICK, data, RUNS[SICK]))
+        found = advice([*endless(common), "--data", str(data), *RUNS[SICK]], left() - 2 * LEAST_S)
+        words = cure(found[0]) if found else None
+        others = [name for name in RUNS if name not in (ALONE, SICK)]
+        known = next((name for name in others if RUNS[name] == words), None)
+        if words is not None:
+            lines.append(run(f"{known or ' '.join(words)} (advised)", data, words))
+        followed = followed_lines(found[0], lines) if found else []
+        for name in [None, *others]:
+            if name is not None and name != known and left() > LEAST_S:
+                lines.append(run(name, data, RUNS[name]))
+            options.out.write_text("\n".join(page(lines, followed, options, size, device)) + "\n")
         say(step="end", seconds=round(time.monotonic() - began))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
