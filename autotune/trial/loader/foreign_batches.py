@@ -16,7 +16,7 @@ from autotune.trial.torch.patching import wrap
 
 CLASSES = (
     ("DALI", "nvidia.dali.plugin.pytorch", "DALIGenericIterator"),
-    ("DALI", "nvidia.dali.plugin.base_iterator", "_DaliBaseIterator"),
+    ("DALI", "nvidia.dali.plugin.pytorch", "DALIRaggedIterator"),
     ("torchdata.nodes", "torchdata.nodes.base_node", "BaseNode"),
     ("SPDL", "spdl.pipeline._pipeline", "PipelineIterator"),
     ("FFCV", "ffcv.loader.epoch_iterator", "EpochIterator"),

@@ -146,9 +146,22 @@ def PipelineIterator(size):
         yield from pipeline
 """
 
+DALI = """
+from nvidia.dali import fn, pipeline_def, types
+from nvidia.dali.plugin.pytorch import DALIGenericIterator
+def PipelineIterator(size):
+    @pipeline_def(batch_size=size, num_threads=2, device_id=None)
+    def made():
+        targets = fn.random.uniform(range=[0.0, 2.0])
+        return fn.random.uniform(range=[0.0, 1.0], shape=[4]), fn.cast(targets, dtype=types.INT64)
+    for [batch] in DALIGenericIterator(made(), ["x", "y"]):
+        yield {"x": batch["x"], "y": batch["y"].flatten()}
+"""
+
 
 @pytest.mark.parametrize(
-    ("package", "library", "name"), [("torchdata", NODES, "torchdata.nodes"), ("spdl", PIPELINE, "SPDL")]
+    ("package", "library", "name"),
+    [("torchdata", NODES, "torchdata.nodes"), ("spdl", PIPELINE, "SPDL"), ("nvidia.dali", DALI, "DALI")],
 )
 def test_the_real_libraries_are_counted_charged_and_have_a_ceiling(
     ground: Ground, package: str, library: str, name: str
