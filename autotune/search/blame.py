@@ -55,7 +55,11 @@ class FailingCombination:
             changes: Changes of the settings in question.
             own: The script's own values of all changes.
         """
-        return all(name in changes and _is_as_far(changes[name], value, own[name]) for name, value in self.changes)
+        # A loop without a generator: a large study asks 40,000 times for each proposal.
+        for name, value in self.changes:
+            if name not in changes or not _is_as_far(changes[name], value, own[name]):
+                return False
+        return True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,11 +97,17 @@ def investigate(
         least_workers: The smallest number of workers to try: when the smallest number fails, every number fails. None =
             the smallest number tried beside the script's own settings.
     """
-    investigator = _Investigator(history, device_is_cpu, may_be_tried, least_workers or _fewest_alone(history))
+    trials = history.trials
+    changes = {trial.number: changes_of(trial.settings, history.script_settings) for trial in trials}
+    measured = _MeasuredChanges(
+        {trial.number: changes[trial.number] for trial in trials if trial.outcome is Outcome.OK}
+    )
+    fewest = least_workers or _fewest_alone(changes.values())
+    investigator = _Investigator(history, measured, device_is_cpu, may_be_tried, fewest)
     candidate = None
-    failed = [trial for trial in history.trials if _has_failed(trial) and trial.settings != history.script_settings]
+    failed = [trial for trial in trials if _has_failed(trial) and changes[trial.number]]
     # A failure with few changes explains failures with more changes.
-    for trial in sorted(failed, key=lambda trial: len(changes_of(trial.settings, history.script_settings))):
+    for trial in sorted(failed, key=lambda trial: len(changes[trial.number])):
         if investigator.is_explained(trial.settings):
             continue
         try:
@@ -108,10 +118,9 @@ def investigate(
     return Investigation(combinations=tuple(investigator.combinations), next_trial=candidate)
 
 
-def _fewest_alone(history: History) -> int | None:
+def _fewest_alone(tried: Iterable[Changes]) -> int | None:
     """The smallest number of workers tried beside the script's own settings; None before the first such trial."""
-    changed = (changes_of(trial.settings, history.script_settings) for trial in history.trials)
-    return min((changes["num_workers"] for changes in changed if list(changes) == ["num_workers"]), default=None)
+    return min((changes["num_workers"] for changes in tried if list(changes) == ["num_workers"]), default=None)
 
 
 def changes_of(settings: Settings, script_settings: Settings) -> dict[str, Any]:
@@ -196,6 +205,7 @@ class _Investigator:
 
     Args:
         history: Finished trials.
+        measured: Changes of the measured trials.
         device_is_cpu: True when the script trains on a CPU, where some settings do nothing.
         may_be_tried: Returns True for settings in the space.
         least_workers: The smallest number of workers to try.
@@ -204,6 +214,7 @@ class _Investigator:
     def __init__(
         self,
         history: History,
+        measured: _MeasuredChanges,
         device_is_cpu: bool,
         may_be_tried: Callable[[Settings], bool],
         least_workers: int | None,
@@ -212,13 +223,7 @@ class _Investigator:
         self._history, self._device_is_cpu, self._may_be_tried = history, device_is_cpu, may_be_tried
         self._least_workers = least_workers
         self._own = values_of(history.script_settings)
-        self._measured = _MeasuredChanges(
-            {
-                trial.number: changes_of(trial.settings, history.script_settings)
-                for trial in history.trials
-                if trial.outcome is Outcome.OK
-            }
-        )
+        self._measured = measured
 
     def is_explained(self, settings: Settings) -> bool:
         """True when the settings contain settings known to be guilty."""
@@ -342,7 +347,7 @@ def _is_as_far(value: Any, guilty: Any, own: Any) -> bool:
         return True
     if isinstance(value, tuple):  # a micro-batch and the accumulation
         value, guilty, own = value[0], guilty[0], own[0]
-    if not all(_is_number(one) for one in (value, guilty, own)):
+    if not (_is_number(value) and _is_number(guilty) and _is_number(own)):
         return False
     return bool(value > guilty > own or value < guilty < own)
 

@@ -76,21 +76,26 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuses impossible values."""
-        for name, kind in KINDS.items():
-            object.__setattr__(self, name, _member(kind, name, getattr(self, name)))
-        object.__setattr__(self, "knobs", tuple(sorted((str(k), str(v)) for k, v in self.knobs)))
-        for name, (least, most) in BOUNDS.items():
+        for name, members in MEMBERS.items():
             value = getattr(self, name)
+            member = members.get(value) if isinstance(value, str) else None
+            if member is not value:
+                object.__setattr__(self, name, member or _member(KINDS[name], name, value))
+        for value, (name, (least, most)) in zip(_numbers_of(self), BOUNDS.items(), strict=True):
             if value is not None or name != "batch_size":
                 _check_int(name, value, least, most)
         fraction = self.memory_fraction
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
             raise SearchSpaceError(f"memory_fraction {fraction!r} is not a share.", "It is above 0 and at most 1.")
-        for name in BOOLEAN_FIELDS:
-            if not isinstance(getattr(self, name), bool):
+        for name, value in zip(BOOLEAN_FIELDS, _booleans_of(self), strict=True):
+            if not isinstance(value, bool):
                 raise SearchSpaceError(
                     f"{name} {getattr(self, name)!r} is not true or false.", "Write true or false, without quotes."
                 )
+        if not self.knobs:
+            object.__setattr__(self, "knobs", ())
+            return
+        object.__setattr__(self, "knobs", tuple(sorted((str(k), str(v)) for k, v in self.knobs)))
         names = [name for name, _ in self.knobs]
         if len(set(names)) != len(names) or set(names) & set(GROUP_OF_FIELD):
             raise SearchSpaceError(
@@ -123,6 +128,8 @@ class Settings:
         """Differing fields, as name -> (value here, value of `other`); knobs under `knobs.NAME`."""
         values = zip(GROUP_OF_FIELD, _values_of(self), _values_of(other), strict=True)
         result: dict[str, tuple[Any, Any]] = {name: (here, there) for name, here, there in values if here != there}
+        if self.knobs == other.knobs:
+            return result
         ours, theirs = dict(self.knobs), dict(other.knobs)
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name):
@@ -143,10 +150,9 @@ class Settings:
         Raises:
             SearchSpaceError: A field is unknown, or its value is impossible.
         """
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
+        unknown = sorted(values.keys() - FIELDS)
         if unknown:
-            raise SearchSpaceError(f"{unknown[0]!r} is not a setting.", f"Settings are {', '.join(sorted(known))}.")
+            raise SearchSpaceError(f"{unknown[0]!r} is not a setting.", f"Settings are {', '.join(sorted(FIELDS))}.")
         plain = dict(values)
         knobs = plain.pop("knobs", {})
         if not isinstance(knobs, Mapping):
@@ -156,9 +162,14 @@ class Settings:
         return cls(**plain, knobs=tuple((str(name), str(value)) for name, value in knobs.items()))
 
 
+FIELDS = frozenset(each.name for each in fields(Settings))
 BOOLEAN_FIELDS = tuple(each.name for each in SETTINGS if isinstance(each.default, bool))
 KINDS = {each.name: type(each.default) for each in SETTINGS if isinstance(each.default, StrEnum)}
 """Settings with named values, and the type of the values."""
+MEMBERS = {name: {member.value: member for member in kind} for name, kind in KINDS.items()}
+"""The named values of these settings, by text."""
+_numbers_of: Callable[[Settings], tuple[Any, ...]] = attrgetter(*BOUNDS)
+_booleans_of: Callable[[Settings], tuple[Any, ...]] = attrgetter(*BOOLEAN_FIELDS)
 _values_of: Callable[[Settings], tuple[Any, ...]] = attrgetter(*GROUP_OF_FIELD)
 _INERT_TESTS = {each.name: (each.is_inert, each.default) for each in SETTINGS if each.is_inert is not None}
 

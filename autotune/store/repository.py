@@ -305,7 +305,7 @@ class Repository(StudyLeases):
         def read(connection: Connection) -> tuple[TrialEnding, ...]:
             of_study = table.c.study_id == self._database.study_id(connection, name)
             query = select(table.c.number, table.c.settings, table.c.stage, table.c.outcome, failure).where(of_study)
-            return tuple(map(rows.ending_from_row, connection.execute(query.order_by(table.c.number)).mappings()))
+            return tuple(rows.ending_of(*row) for row in connection.execute(query.order_by(table.c.number)))
 
         return self._database.read(read)
 

@@ -137,22 +137,26 @@ def trial_from_row(row: RowMapping, *, with_ranks: bool = True) -> TrialRecord:
         )
 
 
-def ending_from_row(row: RowMapping) -> TrialEnding:
-    """The ending of a trial.
+def ending_of(number: int, settings: str, stage: str, outcome: str, failure: str | None) -> TrialEnding:
+    """The ending of a trial, from columns of the trial's row.
 
     Args:
-        row: Columns of the trial, and as `failure` the result of a failed trial.
+        number: Number of the trial.
+        settings: Settings as JSON.
+        stage: Stage of the search.
+        outcome: Name of the outcome.
+        failure: Result of a failed trial as JSON; None for all other outcomes.
 
     Raises:
         StoreError: A column cannot be read.
     """
-    with _readable(f"trial {row['number']}"):
+    with _readable(f"trial {number}"):
         return TrialEnding(
-            number=row["number"],
-            settings=Settings.from_dict(json.loads(row["settings"])),
-            stage=row["stage"],
-            outcome=Outcome(row["outcome"]),
-            failure=None if row["failure"] is None else _result(row["failure"], with_ranks=False),
+            number=number,
+            settings=Settings.from_dict(json.loads(settings)),
+            stage=stage,
+            outcome=Outcome(outcome),
+            failure=None if failure is None else _result(failure, with_ranks=False),
         )
 
 
