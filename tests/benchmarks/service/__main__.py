@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import resource
+import signal
 import statistics
 import sys
 import tempfile
@@ -51,6 +52,11 @@ class Load:
         with self.lock:
             self.times.setdefault(name, []).append(time.perf_counter() - began)
         return answer
+
+    def so_far(self) -> tuple[dict[str, list[float]], dict[str, int]]:
+        """Times by request, and number of errors by text."""
+        with self.lock:
+            return {name: list(times) for name, times in self.times.items()}, dict(self.errors)
 
 
 def work(load: Load, number: int, beat_s: float) -> None:
@@ -116,18 +122,29 @@ def started(functions: list[Callable[[], None]]) -> list[threading.Thread]:
     return threads
 
 
-def keep_busy(load: Load, pid: int, seconds: float, num_jobs: int) -> list[int]:
-    """Submits jobs as they are done; memory of the server at ten moments."""
-    memory, submitted, began = [], num_jobs, time.monotonic()
-    while (now := time.monotonic() - began) < seconds:
-        if now >= seconds * len(memory) / 10:
-            memory.append(memory_bytes(pid))
-        while submitted - load.num_done < num_jobs / 2:
-            submit_all(load, 1)
-            submitted += 1
+def refill(load: Load, num_jobs: int) -> None:
+    """Submits a job for each finished job, while fewer than half of the jobs wait."""
+    submitted = num_jobs
+    while not load.is_over.is_set():
+        if submitted - load.num_done < num_jobs / 2:
+            submitted += len(submit_all(load, 1))
+        else:
+            load.is_over.wait(0.1)
+
+
+def look(load: Load) -> None:
+    """A person who looks at the queue, twice a second."""
+    while not load.is_over.wait(0.5):
         load.ask("list", "GET", "/v1/jobs?limit=50")
-        time.sleep(0.5)
-    return [*memory, memory_bytes(pid)]
+
+
+def memory_until_the_end(pid: int, seconds: float) -> list[int]:
+    """Resident bytes of the server at eleven moments, from the start to the end."""
+    began, found = time.monotonic(), [memory_bytes(pid)]
+    for share in range(1, 11):
+        time.sleep(max(0.0, began + seconds * share / 10 - time.monotonic()))
+        found.append(memory_bytes(pid))
+    return found
 
 
 def measure(served: Service, asked: argparse.Namespace) -> dict[str, Any]:
@@ -148,29 +165,35 @@ def measure(served: Service, asked: argparse.Namespace) -> dict[str, Any]:
     ids = submit_all(load, asked.jobs)
     functions: list[Callable[[], None]] = [lambda n=n: work(load, n, asked.beat) for n in range(asked.workers)]
     functions += [lambda n=n: watch(load, ids, n) for n in range(asked.watchers)]
-    threads = started(functions)
-    began = time.monotonic()
+    functions += [lambda: refill(load, asked.jobs), lambda: look(load)]
     load.times.clear()
-    cpu_before_s = cpu_s(process.pid)
-    memory = keep_busy(load, process.pid, asked.seconds, asked.jobs)
+    began, cpu_before_s = time.monotonic(), cpu_s(process.pid)
+    threads = started(functions)
+    memory = memory_until_the_end(process.pid, asked.seconds)
     took_s = time.monotonic() - began
     used_s = cpu_s(process.pid) - cpu_before_s
     load.is_over.set()
+    times, errors = load.so_far()
     ends_by = time.monotonic() + 15.0
     for thread in threads:
         thread.join(max(0.0, ends_by - time.monotonic()))
+    told_at = time.monotonic()
+    exit_code = process.end()
+    num_requests = sum(map(len, times.values()))
     return {
         "seconds": round(took_s, 1),
         "cores": len(os.sched_getaffinity(0)),
         "load_average": [round(value, 1) for value in os.getloadavg()],
-        "requests_per_second": round(sum(map(len, load.times.values())) / took_s, 1),
-        "server_cpu_ms_per_request": round(1000 * used_s / max(1, sum(map(len, load.times.values()))), 2),
+        "requests_per_second": round(num_requests / took_s, 1),
+        "server_cpu_ms_per_request": round(1000 * used_s / max(1, num_requests), 2),
         "load_cpu_s": round(sum(os.times()[:2]), 1),
         "jobs_done": load.num_done,
         "events_watched": load.num_events,
-        "errors": dict(load.errors),
-        "latency_s": {name: quantiles(times) for name, times in sorted(load.times.items()) if "waits" not in name},
+        "errors": errors,
+        "latency_s": {name: quantiles(found) for name, found in sorted(times.items()) if "waits" not in name},
         "server_memory_mib": [size >> 20 for size in memory],
+        "server_exit_code": exit_code,
+        "server_end_s": round(time.monotonic() - told_at, 1),
     }
 
 
@@ -195,6 +218,7 @@ def main() -> int:
     asked = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8192)), hard))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the server would outlive the benchmark
     with tempfile.TemporaryDirectory() as folder:
         if not asked.postgresql:
             with service(Path(folder), {}) as served:
