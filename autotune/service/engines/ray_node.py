@@ -7,11 +7,11 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 
 from autotune import __version__
 from autotune.service.engines.ray_checklist import environment_of, missing_at_start, users_environment
+from autotune.service.worker.search_child import our_command, tied_to_parent
 
 
 class RayNode:
@@ -26,8 +26,7 @@ class RayNode:
         # With the subreaper Ray ignores SIGCHLD in its workers, and waiting for a child would fail. The call goes to
         # the C library, because Python sets handlers in the main thread alone.
         ctypes.CDLL(None).signal(int(signal.SIGCHLD), 0)
-        name = f"--name={socket.gethostname()}-{label}"
-        self._words = (*words, name, f"--parent={os.getpid()}")
+        self._words = (*words, f"--name={socket.gethostname()}-{label}")
         self._raylet = environment_of(os.getppid())
         self._worker: subprocess.Popen[bytes] | None = None
         self._is_drained = False
@@ -43,7 +42,8 @@ class RayNode:
         """The exit code of the worker, after its end."""
         if self._is_drained:
             return 0
-        command = [sys.executable, "-m", "autotune", "worker", *self._words]
+        # The kernel kills the worker at the end of this thread, which waits for the worker below.
+        command = tied_to_parent(our_command("worker", *self._words))
         environment = users_environment(self._raylet)
         # A session of its own: Ray's signals go to the actor, and the actor's wish comes by `drain`.
         self._worker = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
