@@ -65,13 +65,13 @@ test: lint
 	$(BIN)/pytest -m $(FAST) -n 4 --dist loadscope --durations 12
 
 ## test-all: lint and every tier; with an NVIDIA driver the GPU tests too. It installs the frameworks that tuned configs
-## are exported to, which only slow tests use: 200 MB of disk. Up to an hour.
+## are exported to, which only slow tests use: 400 MB of disk. Up to an hour.
 test-all: lint $(STAMP).frameworks
 	$(BIN)/pytest $(EVERY_TIER)
 
 # DeepSpeed is there for its own check of a config: nothing of it that needs a compiler is built.
 $(STAMP).frameworks: $(STAMP)
-	DS_BUILD_OPS=0 $(PIP_INSTALL) --editable '.[dev,studies,frameworks,dashboard,report,browser]'
+	DS_BUILD_OPS=0 $(PIP_INSTALL) --editable '.[dev,studies,frameworks,dashboard,report,browser,ray]'
 	touch $@
 
 ## matrix: unit and integration tests under Python 3.11 to 3.13 and the oldest and newest torch that can be installed. Half

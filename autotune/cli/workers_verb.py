@@ -84,20 +84,23 @@ def by_slurm(
     logs: Annotated[
         Path | None, typer.Option("--logs", metavar="DIR", help="Place of the workers' logs. [default: ./worker-logs]")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print a batch script for sbatch and submit nothing.")
+    ] = False,
 ) -> int:
-    """Submit an array of workers to Slurm, each on a node of its own.
+    """Submit an array of workers to Slurm by submitit, each on a node of its own.
 
     A minute before the time limit a worker finishes or gives back the running trial. Another worker goes on.
     """
     from autotune.report.streams import write_result
-    from autotune.service.engines.slurm_workers import slurm_script, submit_to_slurm
+    from autotune.service.engines.slurm_workers import place_by_slurm, sbatch_options, slurm_script
 
     folder = working_directory() / (logs or Path("worker-logs"))
     words = worker_words(working_directory() / token_file, project, slot, unprotected=unprotected, network=network)
-    script = slurm_script(number, partition, [f"--server={server}", *words], options=sbatch or (), folder=folder)
+    words = [f"--server={server}", *words]
+    options = sbatch_options(partition, sbatch or ())
     if dry_run:
-        write_result(script)
-        return 0
-    write_result(f"{submit_to_slurm(script, folder)}\n")
+        write_result(slurm_script(number, words, options=options, folder=folder))
+    else:
+        write_result(f"{place_by_slurm(number, words, options=options, folder=folder)}\n")
     return 0

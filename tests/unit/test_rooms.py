@@ -91,6 +91,7 @@ THIRD_PARTY = {
     "jinja2": {"service"},
     "markupsafe": {"service"},
     "ray": {"service"},
+    "submitit": {"service"},
     "optuna_dashboard": {"service"},
     "pydantic": {"study_file", "service"},
     "yaml": {"emit"},
