@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import socket
+import threading
 from collections.abc import Callable
 from types import FrameType
 
@@ -18,6 +21,11 @@ from autotune.service.service_settings import ServiceSettings
 
 SHUTDOWN_S = 3
 """Longest time for open requests after SIGTERM, in seconds."""
+LAST_S = 10.0
+"""Longest time from the worker's end to the server's end, in seconds; only a database without an answer takes it."""
+LAST_FORCED_S = 2.0
+"""As `LAST_S`, after a second signal."""
+_log = logging.getLogger("autotune.service")
 
 
 def serve(
@@ -80,6 +88,7 @@ class _Server(uvicorn.Server):
             if self._worker is not None:
                 self._worker.kill()
             self.force_exit = self.should_exit = True
+            _end_within(LAST_FORCED_S)
             return
         self._is_ending = True
         self._loop.call_soon_threadsafe(lambda: self._tasks.append(asyncio.create_task(self._end())))
@@ -89,6 +98,19 @@ class _Server(uvicorn.Server):
             await self._worker.drain()
         self._app.state.hub.close()
         self.should_exit = True
+        _end_within(LAST_S)
+
+
+def _end_within(seconds: float) -> None:
+    """Ends this process after the time, since a thread that waits for a database cannot be ended."""
+
+    def leave() -> None:
+        _log.warning("The server ends without waiting further for the database.")
+        os._exit(0)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def _bound(host: str, port: int) -> socket.socket:
