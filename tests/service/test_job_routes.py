@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from autotune.client import ServerError
+from autotune.store.repository import Repository
+from autotune.store.url import resolve_url
+from tests.contract import store_samples as samples
 from tests.service.servers import Service, cli
 
 BODY = {"project": "demo", "script": "train.py"}
@@ -46,6 +49,16 @@ def test_a_repeated_request_with_one_key_makes_one_job(served: Service) -> None:
     with pytest.raises(ServerError) as caught:
         served.api.json("POST", "/v1/jobs", {**body, "args": ["x"]}, headers=key)
     assert (caught.value.status, caught.value.code) == (409, "exists")
+
+
+def test_the_name_of_a_stored_study_is_refused_with_and_without_a_key(served: Service) -> None:
+    name = f"stored-{uuid.uuid4().hex}"
+    with Repository.open(resolve_url(served.storage, served.root)) as repository:
+        repository.create_study(samples.study(name))
+    for key in ({}, {"Idempotency-Key": uuid.uuid4().hex}):
+        with pytest.raises(ServerError) as caught:
+            served.api.json("POST", "/v1/jobs", {**BODY, "options": {"study": name}}, headers=key)
+        assert (caught.value.status, caught.value.code) == (409, "exists")
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ def submit(
 ) -> dict[str, Any]:
     """Queues a search. A repeated request with the same Idempotency-Key gives the job of the first request."""
     options = dict(body.options)
+    is_own = body.project in settings.projects  # else a worker must have the project
     request = checked_request(
         project=body.project,
         script=body.script,
@@ -66,10 +67,10 @@ def submit(
         options=options,
         machines=body.machines,
         projects=settings.projects,
-        elsewhere={name for worker in queue.workers() for name in worker.projects},
+        elsewhere=() if is_own else {name for worker in queue.workers() for name in worker.projects},
     )
     digest = hashlib.sha256(json.dumps(body.model_dump(), sort_keys=True).encode()).hexdigest()
-    if idempotency_key is None:
+    if idempotency_key is None or not queue.has_key(idempotency_key):
         check_study_is_new(studies, request.study)
     job, is_new = queue.submit(request, now=datetime.now(UTC), key=idempotency_key, digest=digest)
     if is_new:
