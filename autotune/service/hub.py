@@ -174,7 +174,7 @@ class Hub:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), LOOK_EVERY_S)
         self._wake.clear()
-        wanted = await self._wanted_workers()
+        wanted, num_granted = await self._wanted_workers(), 0
         for waiter in tuple(self._waiters):
             if waiter.answer.done() or waiter.worker_id not in wanted:
                 continue
@@ -185,10 +185,12 @@ class Hub:
                     waiter.answer.set_exception(error)
                 continue
             if granted is not None:
+                num_granted += 1
                 # A worker that has left gets the same lease at its next request.
                 if not waiter.answer.done():
                     waiter.answer.set_result(granted)
-                wanted = await self._wanted_workers()
+            elif num_granted:  # the last open job may have gone to another worker
+                wanted, num_granted = await self._wanted_workers(), 0
 
     async def _wanted_workers(self) -> set[str]:
         """The waiting workers that may get a lease."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,13 +26,13 @@ from autotune.store.job_records import (
     WorkerStatus,
 )
 from autotune.store.job_rows import job_from_row, lease_from_row
-from autotune.store.job_tables import events, job_leases, jobs, late_results
+from autotune.store.job_tables import events, job_leases, jobs, late_results, workers
 from autotune.store.rows import moment_to_text, to_json
 
 MAX_LOSSES = 10
 """Losses of a job's workers without a finished trial in between, before the job counts as failed."""
-PAGE = 50
-"""Jobs read at once in the search for a job that fits."""
+FIRST_PAGE, PAGE = 2, 50
+"""Jobs read at once in the search for a job that fits: mostly the oldest fits."""
 SHARED_FROM = '"event":"probe_finished"'
 PROGRESS_MADE = '"event":"trial_finished"'
 
@@ -132,21 +132,24 @@ def wanted_workers(connection: Connection, worker_ids: Collection[str]) -> set[s
     """
     wanted = select(jobs.c.project, jobs.c.machine_class, jobs.c.folder).where(_has_room()).distinct()
     places = connection.execute(wanted).all()
-    found = job_workers.all_workers(connection) if places else ()
+    if not places:
+        return set()
+    is_ready = workers.c.worker_id.in_(list(worker_ids)) & (workers.c.status == WorkerStatus.READY.value)
+    query = select(workers.c.worker_id, workers.c.machine_class, workers.c.projects).where(is_ready)
     return {
-        worker.worker_id
-        for worker in found
-        if worker.worker_id in worker_ids and any(_is_in_place(worker, *place) for place in places)
+        worker_id
+        for worker_id, own_class, projects in connection.execute(query).all()
+        if any(_is_in_place(own_class, json.loads(projects), *place) for place in places)
     }
 
 
 def _open_jobs(connection: Connection, worker: WorkerRecord) -> Iterator[JobRecord]:
     """Jobs of the worker's projects with room for a further worker, the oldest first."""
     query = select(*SHORT).where(_has_room(), jobs.c.project.in_(list(worker.projects))).order_by(jobs.c.number)
-    last = 0
-    while rows := connection.execute(query.where(jobs.c.number > last).limit(PAGE)).mappings().all():
+    last, page = 0, FIRST_PAGE
+    while rows := connection.execute(query.where(jobs.c.number > last).limit(page)).mappings().all():
         yield from map(job_from_row, rows)
-        last = rows[-1]["number"]
+        last, page = rows[-1]["number"], PAGE
 
 
 def _has_room() -> ColumnElement[bool]:
@@ -157,10 +160,12 @@ def _has_room() -> ColumnElement[bool]:
     return (jobs.c.status == JobStatus.QUEUED.value) | may_join
 
 
-def _is_in_place(worker: WorkerRecord, project: str, machine_class: str | None, folder: str | None) -> bool:
-    """Whether the worker has the project, at the place and in the class of machines of the job's first worker."""
-    is_of_class = machine_class in (None, worker.machine_class)
-    return project in worker.projects and is_of_class and folder in (None, worker.projects[project])
+def _is_in_place(
+    own_class: str, projects: Mapping[str, str], project: str, machine_class: str | None, folder: str | None
+) -> bool:
+    """Whether a worker has the project, at the place and in the class of machines of the job's first worker."""
+    is_of_class = machine_class in (None, own_class)
+    return project in projects and is_of_class and folder in (None, projects[project])
 
 
 def _fits(
@@ -168,7 +173,7 @@ def _fits(
 ) -> bool:
     """Whether the worker may take the job now."""
     request = job.request
-    if not _is_in_place(worker, request.project, job.machine_class, job.folder):
+    if not _is_in_place(worker.machine_class, worker.projects, request.project, job.machine_class, job.folder):
         return False
     if str(request.options.get("device", "")).startswith("cuda") and not worker.devices:
         return False

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self, TypeVar
@@ -16,6 +14,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, inspect, select, up
 from autotune.errors import AutotuneError, StudyExistsError, StudyNotFoundError
 from autotune.store import job_heartbeats, job_leases, job_workers
 from autotune.store.database import Database, OwnsDatabase
+from autotune.store.group_commit import GroupCommit
 from autotune.store.job_records import (
     Heartbeat,
     JobRecord,
@@ -40,7 +39,7 @@ T = TypeVar("T")
 
 
 class JobQueue(OwnsDatabase):
-    """Jobs, workers and leases in one database. Every write is one commit; several servers may share the database.
+    """Jobs, workers and leases in one database. Writes of several threads share a commit; servers share the database.
 
     Operations wait a bounded time for a locked or lost database, then raise StoreError. Several threads may call
     methods at once. Close the queue after use, or use the queue as a context manager.
@@ -48,8 +47,9 @@ class JobQueue(OwnsDatabase):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        # SQLite lets waiting writers sleep between attempts; threads of one process wait in order instead.
-        self._turn: AbstractContextManager[Any] = threading.Lock() if sqlite_path(database.url) else nullcontext()
+        self._changes = GroupCommit(database)
+        # SQLite has one writer at a time. Elsewhere heartbeats need not wait for changes, which hold the queue's lock.
+        self._heartbeats = self._changes if sqlite_path(database.url) else GroupCommit(database)
 
     @classmethod
     def open(cls, url: str, *, patience: Patience | None = None) -> Self:
@@ -90,11 +90,7 @@ class JobQueue(OwnsDatabase):
                 connection.execute(update(queue).values(changes=queue.c.changes + 1))
             return result
 
-        return self._write(run)
-
-    def _write(self, operation: Callable[[Connection], T]) -> T:
-        with self._turn:
-            return self._database.change(operation)
+        return self._changes.run(run)
 
     # Jobs
 
@@ -130,6 +126,10 @@ class JobQueue(OwnsDatabase):
             return _job(connection, job_id), True
 
         return self._change(add)
+
+    def has_key(self, key: str) -> bool:
+        """Whether a job was submitted with the idempotency key."""
+        return self._database.read(lambda connection: _job_with_key(connection, key) is not None)
 
     def job(self, job_id: str) -> JobRecord:
         """The job.
@@ -296,7 +296,7 @@ class JobQueue(OwnsDatabase):
         In place of an answer stands StudyNotFoundError for an unknown lease, and LeaseLostError for a lease that has
         ended or belongs to another worker.
         """
-        return self._write(lambda connection: job_heartbeats.heartbeats(connection, beats, now=now))
+        return self._heartbeats.run(lambda connection: job_heartbeats.heartbeats(connection, beats, now=now))
 
     def heartbeat(self, beat: Heartbeat, *, now: datetime) -> tuple[Order, int]:
         """The answer to one heartbeat.
@@ -331,13 +331,17 @@ class JobQueue(OwnsDatabase):
             return 0
         return self._change(lambda connection: job_leases.expire(connection, seen_before=seen_before, now=now))
 
-    def leases(self, *, number: int | None = None, state: LeaseState | None = None) -> tuple[LeaseRecord, ...]:
-        """Leases in the order of grants, of one job or in one state."""
+    def leases(
+        self, *, number: int | None = None, state: LeaseState | None = None, worker_id: str | None = None
+    ) -> tuple[LeaseRecord, ...]:
+        """Leases in the order of grants, of one job, in one state or of one worker."""
         query = select(leases_table).order_by(leases_table.c.lease_number)
         if number is not None:
             query = query.where(leases_table.c.number == number)
         if state is not None:
             query = query.where(leases_table.c.state == state.value)
+        if worker_id is not None:
+            query = query.where(leases_table.c.worker_id == worker_id)
         return self._database.read(
             lambda connection: tuple(lease_from_row(row) for row in connection.execute(query).mappings())
         )

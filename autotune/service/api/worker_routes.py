@@ -70,7 +70,7 @@ def register(body: WorkerBody, queue: Queue, hub: TheHub) -> dict[str, Any]:
         )
     )
     hub.changed()
-    return worker_document(worker, _jobs_of(queue), now=now, alive_s=hub.alive_s)
+    return worker_document(worker, _jobs_of(queue, body.id), now=now, alive_s=hub.alive_s)
 
 
 @router.get("")
@@ -116,11 +116,11 @@ def enable(worker_id: str, queue: Queue, hub: TheHub) -> dict[str, Any]:
 def _set_status(worker_id: str, status: WorkerStatus, queue: JobQueue, hub: TheHub) -> dict[str, Any]:
     worker = queue.set_worker_status(worker_id, status)
     hub.changed()
-    return worker_document(worker, _jobs_of(queue), now=datetime.now(UTC), alive_s=hub.alive_s)
+    return worker_document(worker, _jobs_of(queue, worker_id), now=datetime.now(UTC), alive_s=hub.alive_s)
 
 
-def _jobs_of(queue: JobQueue) -> dict[str, str]:
-    """Id of the running job by worker."""
-    held = queue.leases(state=LeaseState.HELD)
-    ids = queue.job_ids([lease.job_number for lease in held])
+def _jobs_of(queue: JobQueue, worker_id: str | None = None) -> dict[str, str]:
+    """Id of the running job by worker, of one worker or of all."""
+    held = queue.leases(state=LeaseState.HELD, worker_id=worker_id)
+    ids = queue.job_ids([lease.job_number for lease in held]) if held else {}
     return {lease.worker_id: ids[lease.job_number] for lease in held if lease.job_number in ids}

@@ -190,6 +190,7 @@ def measure(served: Service, asked: argparse.Namespace) -> dict[str, Any]:
         "jobs_done": load.num_done,
         "events_watched": load.num_events,
         "errors": errors,
+        "heartbeat_p99_s_by_tenth": by_tenth(times.get("heartbeat", [])),
         "latency_s": {name: quantiles(found) for name, found in sorted(times.items()) if "waits" not in name},
         "server_memory_mib": [size >> 20 for size in memory],
         "server_exit_code": exit_code,
@@ -205,6 +206,12 @@ def quantiles(times: list[float]) -> dict[str, float]:
         "p99": round(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], 4),
         "max": round(ordered[-1], 4),
     }
+
+
+def by_tenth(times: list[float]) -> list[float]:
+    """The 99th percentile of each tenth of the requests, in order: the first tenth has the burst of the start."""
+    size = max(1, len(times) // 10)
+    return [quantiles(times[start : start + size])["p99"] for start in range(0, 10 * size, size) if times[start:]]
 
 
 def main() -> int:
