@@ -12,7 +12,8 @@ FAST := "not slow and not gpu"
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search serve session service-api newcomer test test-all matrix lint bench-measure bench-search bench-startup
+.PHONY: setup search serve session service-api service-pictures newcomer test test-all matrix lint bench-measure
+.PHONY: bench-search bench-startup
 .PHONY: bench-diagnose bench-storage bench-scale bench-service options clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
@@ -34,6 +35,11 @@ search: setup
 ## serve: the service on studies/jpeg_cnn, with one worker on this machine; prints the URL for a browser.
 serve: setup
 	$(BIN)/autotune serve --project studies/jpeg_cnn $(SERVE)
+
+## service-pictures: the pictures of docs/service.md, from a real search in a real Chromium. 8 minutes.
+service-pictures: setup
+	$(PIP_INSTALL) --quiet --editable '.[browser]'
+	$(BIN)/python -m tests.docs.service_pictures $(PICTURES)
 
 ## session: the README's sample, from a real search on a pseudo-terminal. 6 minutes; SESSION="--time 8m" gives it longer.
 session: setup

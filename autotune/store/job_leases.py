@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,7 +26,7 @@ from autotune.store.job_records import (
     WorkerRecord,
     WorkerStatus,
 )
-from autotune.store.job_rows import job_from_row, lease_from_row
+from autotune.store.job_rows import job_from_row, lease_from_row, lease_to_row
 from autotune.store.job_tables import events, job_leases, jobs, late_results, workers
 from autotune.store.rows import moment_to_text, to_json
 
@@ -120,7 +121,10 @@ def _same_again(
 
 def _is_machine_busy(connection: Connection, worker: WorkerRecord) -> bool:
     """Whether a trial of another slot of the machine would disturb a trial of the worker."""
-    others = {other.worker_id: other for other in job_workers.on_machine(connection, worker.machine)}
+    on_machine = job_workers.on_machine(connection, worker.machine)
+    others = {other.worker_id: other for other in on_machine if other.worker_id != worker.worker_id}
+    if not others:
+        return False
     held = held_leases(connection, job_leases.c.worker_id.in_(list(others)))
     return any(not worker.is_independent_of(others[lease.worker_id]) for lease in held)
 
@@ -200,35 +204,31 @@ def _has_machine(connection: Connection, held: Sequence[LeaseRecord], worker: Wo
 def _new_lease(
     connection: Connection, job: JobRecord, worker: WorkerRecord, *, now: datetime
 ) -> tuple[LeaseRecord, JobRecord]:
-    lease_id = secrets.token_hex(8)
-    moment = moment_to_text(now)
-    connection.execute(
-        insert(job_leases).values(
-            lease_id=lease_id,
-            number=job.number,
-            worker_id=worker.worker_id,
-            session=worker.session,
-            machine_class=worker.machine_class,
-            fence=_next_fence(connection, job),
-            state=LeaseState.HELD.value,
-            granted_at=moment,
-            heartbeat_at=moment,
-            num_events=0,
-        )
-    )
     values = {
         "status": JobStatus.RUNNING.value,
         "machine_class": worker.machine_class,
         "folder": worker.projects[job.request.project],
     }
-    started = {} if job.started_at is not None else {"started_at": moment}
-    _set(connection, job, **values, **started)
-    tell_status(connection, job_with(connection, job.number), now=now, worker=worker.worker_id)
-    return lease_with(connection, lease_id), job_with(connection, job.number)
+    started = {} if job.started_at is not None else {"started_at": moment_to_text(now)}
+    lease = LeaseRecord(
+        lease_id=secrets.token_hex(8),
+        job_number=job.number,
+        worker_id=worker.worker_id,
+        session=worker.session,
+        fence=_next_fence(connection, job, **values, **started),
+        state=LeaseState.HELD,
+        granted_at=now,
+        heartbeat_at=now,
+    )
+    row = lease_to_row(lease) | {"machine_class": worker.machine_class}
+    connection.execute(insert(job_leases).values(**row))
+    job = job_with(connection, job.number)
+    return lease, replace(job, num_events=tell_status(connection, job, now=now, worker=worker.worker_id))
 
 
-def _next_fence(connection: Connection, job: JobRecord) -> int:
-    _set(connection, job, fence=jobs.c.fence + 1)
+def _next_fence(connection: Connection, job: JobRecord, **values: Any) -> int:
+    """The job's next fence, after the change of the job's values."""
+    _set(connection, job, fence=jobs.c.fence + 1, **values)
     return int(connection.execute(select(jobs.c.fence).where(jobs.c.number == job.number)).scalar_one())
 
 
@@ -246,8 +246,8 @@ def revive(connection: Connection, lease: LeaseRecord, job: JobRecord) -> bool:
     return True
 
 
-def tell_status(connection: Connection, job: JobRecord, *, now: datetime, worker: str | None = None) -> None:
-    """Adds the event `job` with the state of the job."""
+def tell_status(connection: Connection, job: JobRecord, *, now: datetime, worker: str | None = None) -> int:
+    """Adds the event `job` with the state of the job; gives the event's id, the number of the job's events."""
     document = {
         "schema": 1,
         "event": "job",
@@ -259,8 +259,9 @@ def tell_status(connection: Connection, job: JobRecord, *, now: datetime, worker
         "message": job.message or None,
     }
     _set(connection, job, num_events=jobs.c.num_events + 1)  # locks the row, so ids have no gap and keep their order
-    event_id = connection.execute(select(jobs.c.num_events).where(jobs.c.number == job.number)).scalar_one()
+    event_id = int(connection.execute(select(jobs.c.num_events).where(jobs.c.number == job.number)).scalar_one())
     connection.execute(insert(events).values(number=job.number, event_id=event_id, document=to_json(document)))
+    return event_id
 
 
 def expire(connection: Connection, *, seen_before: datetime, now: datetime) -> int:

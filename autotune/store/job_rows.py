@@ -18,7 +18,7 @@ from autotune.store.job_records import (
     WorkerRecord,
     WorkerStatus,
 )
-from autotune.store.rows import moment_from_text, to_json
+from autotune.store.rows import moment_from_text, moment_to_text, to_json
 
 
 def job_from_row(row: RowMapping) -> JobRecord:
@@ -98,6 +98,21 @@ def lease_from_row(row: RowMapping) -> LeaseRecord:
         message=row["message"] or "",
         is_shared=None if row["is_shared"] is None else bool(row["is_shared"]),
     )
+
+
+def lease_to_row(lease: LeaseRecord) -> dict[str, Any]:
+    """The columns of a new lease."""
+    return {
+        "lease_id": lease.lease_id,
+        "number": lease.job_number,
+        "worker_id": lease.worker_id,
+        "session": lease.session,
+        "fence": lease.fence,
+        "state": lease.state.value,
+        "granted_at": moment_to_text(lease.granted_at),
+        "heartbeat_at": moment_to_text(lease.heartbeat_at),
+        "num_events": lease.num_events,
+    }
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -2,95 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("fastapi", reason="the service comes with the extra `service`")
 
-from .browser import browser, missing, whole_page
+from .browser import browser, missing
 from .served import served
 from .test_pages import HOSTILE
 from .told import PROGRESS, RUNNING, SEARCH
+from .walk import Visitor, started_service, wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
-STUDY = Path(__file__).parents[2] / "studies" / "jpeg_cnn"
 
 
-def wait(condition, seconds, what):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, f"in {seconds} s it did not come to pass that {what}"
-        time.sleep(0.5)
-    return found
-
-
-@pytest.fixture
-def started(tmp_path):
-    """`autotune serve --project studies/jpeg_cnn` and the printed URL."""
-    log = tmp_path / "serve.log"
-    words = [sys.executable, "-m", "autotune", "serve", f"--project={STUDY}", "--port=0"]
-    words += [f"--storage={tmp_path / 'service.db'}", f"--token-file={tmp_path / 'token'}"]
-    with log.open("wb") as stream:
-        process = subprocess.Popen(words, stdout=stream, stderr=stream, cwd=tmp_path, start_new_session=True)
-    try:
-        yield wait(lambda: re.search(r"http://\S+", log.read_text()), 120, "the URL is printed")[0]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(120)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
-    assert process.returncode == 0 and "Traceback" not in log.read_text(), log.read_text()
-
-
-def test_a_newcomer_submits_watches_stops_resumes_and_takes_the_config(started, tmp_path):
-    with browser(tmp_path) as driver:
-
-        def press(words):
-            # Found and pressed in one step: the page may change in between.
-            assert driver.execute_script(
-                "const found = [...document.querySelectorAll('button, a')].find(e => e.innerText === arguments[0]);"
-                "if (found) found.click(); return Boolean(found)",
-                words,
-            ), f"there is no button {words!r}: {driver.page_source}"
-
-        def status():
-            return driver.execute_script("return document.querySelector('#state .badge')?.innerText")
-
-        driver.get(started)
-        wait(lambda: driver.title == "Queue - autotune", 20, "the link signs the browser in")
-        assert "once" not in driver.current_url and driver.execute_script("return document.cookie") == ""
-        press("Start the first search")
-        assert [one.get_attribute("value") for one in driver.find_elements("css selector", "#scripts option")] == [
-            "train.py"
-        ]
-        for name, value in (("script", "train.py"), ("o-study", "first"), ("o-time", "8m"), ("o-trials", "3")):
-            driver.find_element("id", name).send_keys(value)
-        press("Start the search")
-        wait(lambda: "/jobs/" in driver.current_url, 20, "the live page opens")
-        driver.execute_script("window.notLoadedAgain = true")
-        wait(lambda: status() == "running", 60, "the worker begins")
-        wait(lambda: driver.find_elements("css selector", "#gauges meter"), 120, "gauges come")
-        wait(lambda: driver.find_elements("css selector", "#trials svg"), 240, "the first trial is drawn")
-        assert driver.execute_script("return window.notLoadedAgain"), "the page follows without being loaded again"
-        whole_page(driver, tmp_path / "live.png")
-        press("Stop")
-        wait(lambda: status() in ("stopped", "done"), 180, "the search stops after its trial")
-        if status() == "stopped":
-            press("Resume")
-            wait(lambda: status() == "done", 600, "the resumed search ends")
-        press("Download the config")
-        config = wait(lambda: next(tmp_path.glob("autotune*.yaml"), None), 30, "the config is saved")
-        assert "num_workers" in config.read_text()
-        press("Report")
+def test_a_newcomer_submits_watches_stops_resumes_and_takes_the_config(tmp_path):
+    with started_service(tmp_path) as url, browser(tmp_path) as driver:
+        visitor = Visitor(driver)
+        visitor.sign_in(url)
+        visitor.press("Start the first search")
+        scripts = driver.find_elements("css selector", "#scripts option")
+        assert [script.get_attribute("value") for script in scripts] == ["train.py"]
+        visitor.fill(script="train.py", o_study="first", o_time="8m", o_trials="3")
+        visitor.watch_first_trial()
+        visitor.stop_and_resume()
+        visitor.until_done(600)
+        assert "num_workers" in visitor.downloaded_config(tmp_path)
+        visitor.press("Report")
         wait(lambda: "All trials" in driver.page_source, 30, "the report opens")
         severe = [line["message"] for line in driver.get_log("browser") if line["level"] == "SEVERE"]
         assert severe == []
