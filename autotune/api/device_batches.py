@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from autotune.trial.torch.batch_structure import map_batch
+from autotune.trial.torch.side_stream import Copied, SideStream
 
 Batch = TypeVar("Batch")
 
@@ -22,8 +23,7 @@ class DeviceBatches(Generic[Batch]):
         device: Target of the copies.
         non_blocking: A copy from page-locked memory returns at once, and stays in order on the computing stream.
         stream_prefetch: The next batch is copied on a second stream while the device computes on the present batch;
-            such copies never block, even with `non_blocking` off. Needs a CUDA device, memory for one more batch, and
-            page-locked memory for any gain.
+            such copies never block, even with `non_blocking` off. Needs a CUDA device, and memory for one more batch.
     """
 
     def __init__(
@@ -58,46 +58,15 @@ class DeviceBatches(Generic[Batch]):
         return map_batch(batch, self._to_device, self._other)
 
     def _ahead(self) -> Iterator[Batch]:
-        side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        waiting: tuple[Any, torch.cuda.Event] | None = None
-        try:
-            for batch in self._batches:
-                following = self._begun(batch, side)
-                if waiting is not None:
-                    yield self._arrived(*waiting)
-                waiting = following
+        side = SideStream(self._device)
+        waiting: Copied | None = None
+        for batch in self._batches:
+            following = side.begin(batch)
             if waiting is not None:
-                yield self._arrived(*waiting)
-        finally:
-            # The copy of a batch not taken may still run; wait, so that no later tensor gets the memory meanwhile.
-            torch.cuda.current_stream(self._device).wait_stream(side)
-
-    def _begun(self, batch: Batch, side: torch.cuda.Stream) -> tuple[Any, torch.cuda.Event]:
-        """The batch on the device, with the event that ends the copy.
-
-        The memory comes from the computing stream, and may have belonged to a queued step. The copy therefore waits for
-        all steps queued so far, though not for the step on the present batch. No memory is held longer than by a copy
-        without prefetching.
-        """
-        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-        def reserve(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor.requires_grad or tensor.layout is not torch.strided or type(tensor) is not torch.Tensor:
-                return self._to_device(tensor)
-            target = torch.empty_like(tensor, device=self._device)
-            copies.append((target, tensor))
-            return target
-
-        made = map_batch(batch, reserve, self._other)
-        side.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(side):
-            for target, source in copies:
-                target.copy_(source, non_blocking=True)
-        return made, side.record_event()
-
-    def _arrived(self, made: Any, event: torch.cuda.Event) -> Any:
-        torch.cuda.current_stream(self._device).wait_event(event)
-        return made
+                yield side.arrived(waiting)
+            waiting = following
+        if waiting is not None:
+            yield side.arrived(waiting)
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=self._non_blocking)

@@ -38,6 +38,29 @@ class BatchSamplerKind(StrEnum):
     """No automatic batching."""
 
 
+class BatchCopy(StrEnum):
+    """How the script brings its batches to the device: decides about copies ahead, and copies that do not wait."""
+
+    UNSEEN = "unseen"
+    """Not looked at: on a CPU, in scripts that compile, and in probes of older versions."""
+    DIRECT = "direct"
+    """The copy is the first use of every copied tensor of a batch, and the script leaves the host's tensor alone."""
+    NONE = "none"
+    """No tensor of a batch is copied as the loader made it."""
+    USED = "used"
+    """The script reads or changes tensors on the host, beside copying the tensors."""
+    WRITTEN = "written"
+    """The script writes to tensors on the host after copying the tensors."""
+    REUSED = "reused"
+    """The script or its loader writes later batches to the same page-locked memory."""
+    KEPT = "kept"
+    """The script keeps batches over many steps."""
+    OWN_STREAM = "own_stream"
+    """The script copies on a stream of its own."""
+    OWN_TYPE = "own_type"
+    """Tensors lie in objects of a class without a method `to`."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoaderFacts:
     """The training loader, as built by the script."""
@@ -190,6 +213,7 @@ class ScriptFacts:
     """Form of the script's optimizers, as a value of settings.OptimizerForm; `default` where optimizers differ."""
     optimizer_forms: tuple[str, ...] = ()
     """Forms that all optimizers of the script can take; empty for optimizers outside torch."""
+    batch_copy: BatchCopy = BatchCopy.UNSEEN
     foreign_loader: str = ""
     """Library of a counted loader other than torch's DataLoader; empty for a DataLoader, and without a loader."""
     foreign_batches_vary: bool = False

@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.settings.setting import Features, Group, OwnLine, Setting, UsualGain
+from autotune.settings.stream_prefetch import WHY_NOT
 
 if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase
     from autotune.settings.data_type import Settings
+
+UNSAFE = ("written", "reused")
+"""Ways of a script with its batches by which the memory of a running copy may change."""
+
+
+def _refused(case: ScriptCase) -> str:
+    """Refuses scripts that change a batch in page-locked memory, perhaps before its copy ends."""
+    if case.is_cpu or case.is_claimed(Group.TRANSFER) or case.facts.batch_copy not in UNSAFE:
+        return ""
+    return WHY_NOT[str(case.facts.batch_copy)]
 
 
 def _features(own: Settings) -> tuple[float, ...]:
@@ -20,9 +32,10 @@ SETTING = Setting(
     group=Group.TRANSFER,
     default=False,
     takes_effect="copies from page-locked memory to the device",
-    left_alone="on a CPU; beside `stream_prefetch`",
+    left_alone="on a CPU; beside `stream_prefetch`; the script writes to memory of a copied batch",
     domain=(False, True),
     needs_accelerator=True,
+    refused=_refused,
     is_inert=lambda own: own.stream_prefetch,
     usual=UsualGain(value=True, is_small=True),
     features=Features(compute=_features),

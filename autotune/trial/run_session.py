@@ -16,7 +16,7 @@ from autotune.protocol.job import TrialJob
 from autotune.settings import GROUP_OF_FIELD, Group, own_lines
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.observed import Observed
-from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord
+from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord, NextBatch
 from autotune.trial.report import rank_report
 from autotune.trial.run_watch import Watch
 from autotune.verdict.in_force import missed_settings, text_in_force
@@ -47,7 +47,7 @@ class RunSession:
     def install(self) -> None:
         """Attaches to torch."""
         self._applied.install()
-        self._applied.loaders.taker = lambda record: self._next_batch if self._applied.is_training(record.key) else None
+        self._applied.loaders.taker = self._taker
         self._applied.loaders.iterates = self._iterates
         self._applied.steps.on_step.append(self._stepped)
         if self._watch is not None:
@@ -56,6 +56,9 @@ class RunSession:
     def _watched(self, optimizer: torch.optim.Optimizer | None) -> None:
         if self._watch is not None and optimizer is self._applied.steps.primary:
             self._watch.stepped()
+
+    def _taker(self, record: LoaderRecord) -> NextBatch | None:
+        return self._applied.taking(self._next_batch) if self._applied.is_training(record.key) else None
 
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
         if self._applied.is_training(record.key):
@@ -76,7 +79,7 @@ class RunSession:
         return batch
 
     def _stepped(self, _: torch.optim.Optimizer | None) -> None:
-        if self._applied.steps.num_steps < CHECK_AFTER_STEPS:
+        if self._applied.steps.num_steps < CHECK_AFTER_STEPS or self._applied.is_learning:
             return
         self._applied.steps.forget(self._stepped)
         observed = self._observed()

@@ -144,7 +144,9 @@ class MeasuredSession(ScriptQuestions):
         if self._observer is not None:
             self._observer.install()
         loaders = self._applied.loaders
-        loaders.taker = lambda record: self._batch_source.next_batch if self._is_training(record) else None
+        self._batch_source.copies = self._applied.copies_ahead
+        taken = self._applied.taking(self._batch_source.next_batch)
+        loaders.taker = lambda record: taken if self._is_training(record) else None
         loaders.built = self._built
         loaders.iterates = self._iterates
         loaders.iterated = self._iterated

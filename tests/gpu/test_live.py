@@ -22,6 +22,7 @@ pytestmark = pytest.mark.gpu
 
 CHANGES: list[dict[str, Any]] = [
     {"num_workers": 2, "pin_memory": True, "non_blocking": True},
+    {"num_workers": 2, "pin_memory": True, "stream_prefetch": True},
     {"precision": Precision.BF16, "channels_last": True},
     {"precision": Precision.FP16},
     {"precision": Precision.TF32, "cudnn_benchmark": True},

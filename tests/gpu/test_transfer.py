@@ -1,4 +1,4 @@
-"""Copies to a CUDA device on a stream of their own: seen to overlap with computing, and to change nothing else."""
+"""Copies to a CUDA device on a second stream: seen to overlap with computing, and to change nothing else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.host import DeviceInfo
+from autotune.model.facts import BatchCopy
 from autotune.model.outcome import Outcome
 from autotune.settings import Group
 from tests.gpu.bench import SCRIPTS, Bench, note, rank_of
@@ -64,3 +65,35 @@ def test_a_script_that_copies_by_the_config_is_tuned_with_the_side_stream(bench:
     assert ahead.start_digest == in_order.start_digest
     assert ahead.first_losses == pytest.approx(in_order.first_losses, rel=1e-3)
     assert not ahead.is_primed
+
+
+@pytest.mark.parametrize("options", [(), ("--pinned-data",), ("--pin-memory",)], ids=str)
+def test_an_unedited_script_finds_its_batches_on_the_device(bench: Bench, options: tuple[str, ...]) -> None:
+    jobs = bench.probed("copies.py", *options)
+    assert jobs.facts is not None and jobs.facts.batch_copy is BatchCopy.DIRECT
+    own = bench.run(bench.trial(jobs))
+    ahead = bench.run(bench.trial(jobs, stream_prefetch=True))
+    for result in (own, ahead):
+        assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    assert rank_of(ahead).observed["stream_prefetch"] is True and "stream_prefetch" not in rank_of(own).observed
+    assert rank_of(ahead).start_digest == rank_of(own).start_digest
+    assert rank_of(ahead).first_losses[:10] == pytest.approx(rank_of(own).first_losses[:10], rel=1e-3)
+    rates = [result.measurement.samples_per_second for result in (own, ahead) if result.measurement is not None]
+    note(f"copies.py {' '.join(options)}: own, copied ahead", ", ".join(f"{rate:,.0f} a second" for rate in rates))
+
+
+def test_a_script_with_a_prefetcher_of_its_own_is_left_alone(bench: Bench) -> None:
+    facts = bench.probed("copies.py", "--prefetcher").facts
+    assert facts is not None and facts.batch_copy is BatchCopy.OWN_STREAM
+
+
+def test_batches_are_handed_out_on_the_device_by_loader_workers_too(bench: Bench) -> None:
+    jobs = bench.probed("trains.py")
+    assert jobs.facts is not None and jobs.facts.batch_copy is BatchCopy.DIRECT
+    results = [
+        bench.run(bench.trial(jobs, num_workers=2, pin_memory=pins, stream_prefetch=True)) for pins in (False, True)
+    ]
+    for result in results:
+        assert result.outcome is Outcome.OK, result.reason + result.log_tail
+        assert rank_of(result).observed["stream_prefetch"] is True
+        assert not rank_of(result).is_primed

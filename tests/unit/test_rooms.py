@@ -63,7 +63,10 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 """Rooms that each room may import from, beside itself."""
-SHARED = {"start.active_session", "torch.batch_structure", "apply.model_seams", "torch.torch_names"}
+SHARED = {
+    *("start.active_session", "torch.batch_structure", "torch.side_stream"),
+    *("apply.model_seams", "torch.torch_names"),
+}
 """Files of the room `trial` that the room `api` may import from."""
 MAY_START = {
     "runner": {"sandbox", "trial"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from autotune.protocol.job import TrialJob
+from autotune.protocol.job import Mode, TrialJob
 from autotune.settings import (
     GROUP_OF_FIELD,
     INERT_ON_CPU,
@@ -23,7 +23,8 @@ from autotune.settings import (
 from autotune.trial.apply import environment_seams, observed
 from autotune.trial.apply.environment_seams import CopyCount
 from autotune.trial.apply.observed import Observed
-from autotune.trial.loader.loaders import Loaders, override_arguments
+from autotune.trial.loader.copies_ahead import NOT_LEARNED, CopiesAhead
+from autotune.trial.loader.loaders import Loaders, NextBatch, override_arguments
 from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
 from autotune.trial.step.operand_formats import OperandDetector
@@ -64,6 +65,8 @@ class AppliedSettings:
         self.claims: set[Group] = set(job.facts.claims)
         self._loader_settings: dict[str, Value] = {}
         self._copies: CopyCount | None = None
+        self.copies_ahead: CopiesAhead | None = None
+        """Copies of the training loader's batches on a side stream; None where not asked for."""
         self._job, self._facts, self._is_later = job, job.facts, is_later
         self._is_cpu = job.device == "cpu"
         self._script_settings = job.script_settings.canonical(device_is_cpu=self._is_cpu)
@@ -125,6 +128,15 @@ class AppliedSettings:
         loader = self._facts.loader
         return loader is not None and key in loader.keys
 
+    def taking(self, next_batch: NextBatch) -> NextBatch:
+        """The function that gives batches of the training loader to the script, under these settings."""
+        return next_batch if self.copies_ahead is None else self.copies_ahead.taking(next_batch)
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether some settings come into force only after further batches."""
+        return self.copies_ahead is not None and self.copies_ahead.in_force is None
+
     def note_loader(self, loader: Any) -> None:
         """Reads back the settings of the training loader, when the script begins to iterate."""
         self._loader_settings = observed.loader_settings(loader)
@@ -157,6 +169,9 @@ class AppliedSettings:
             seen.values.pop("compile", None)
         if self._copies is not None and self._copies.num_copies:
             seen.note("non_blocking", True)
+        if self.copies_ahead is not None:
+            is_ahead = bool(self.copies_ahead.in_force)
+            seen.note("stream_prefetch", is_ahead, "" if is_ahead else NOT_LEARNED)
         if self._gradients is not None and self._gradients.are_changed_by_script:
             seen.note("grad_accum_steps", 1, CHANGED_GRADIENTS)
         return seen
@@ -202,6 +217,15 @@ class AppliedSettings:
     def _copy_without_waiting(self) -> None:
         if not self._is_cpu and Group.TRANSFER not in self.claims:
             self._copies = environment_seams.apply_transfer(self._asked, self._script_settings)
+
+    def _copy_ahead(self) -> None:
+        if self._is_cpu or Group.TRANSFER in self.claims or not self._asked.stream_prefetch:
+            return
+        if self._differs("stream_prefetch"):
+            is_real = self._job.mode is not Mode.TRIAL
+            self.copies_ahead = CopiesAhead(lambda: self.steps.num_updates, looks_ahead=is_real)
+            self.copies_ahead.install()
+            self._ways_back.append(self.copies_ahead.close)
 
     def _install_precision_and_gradients(self) -> None:
         precision = self._asked.precision if self._differs("precision") else Precision.FP32
@@ -253,6 +277,7 @@ SEAMS: Mapping[str, Callable[[AppliedSettings], None]] = MappingProxyType(
         "precision": AppliedSettings._install_precision_and_gradients,
         "memory_fraction": AppliedSettings._limit_memory,
         "non_blocking": AppliedSettings._copy_without_waiting,
+        "stream_prefetch": AppliedSettings._copy_ahead,
     }
 )
 """Seams of the settings without a loader's argument, a switch of the process, or an entry in `MODEL_SEAMS`."""

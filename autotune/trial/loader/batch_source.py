@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from autotune.measure.block import Phase
+from autotune.trial.loader.copies_ahead import CopiesAhead
 from autotune.trial.loader.gate import WorkerGates
 from autotune.trial.loader.larger_batch import repeated
 from autotune.trial.loader.loaders import LoaderRecord
@@ -54,6 +55,8 @@ class BatchSource:
         self._gates = WorkerGates()
         self._counters: Counters | None = None
         """The meter's counters while all batches are real, for the short path; else None."""
+        self.copies: CopiesAhead | None = None
+        """Copies of batches on a side stream; None where the script alone copies."""
         self._substitute: Any = None
         """A batch in place of all others; None for real batches."""
         self.substitute_s = 0.0
@@ -131,6 +134,8 @@ class BatchSource:
     def phase_began(self, phase: Phase) -> None:
         """Takes the short path while all batches are real."""
         is_real = phase in (Phase.RAMP, Phase.WINDOW)
+        if self.copies is not None:
+            self.copies.looks_ahead = phase not in (Phase.WARMUP, Phase.COMPUTE)
         is_plain = is_real and not self._on_next and self._read_passes.waiting is None
         self._counters = self._meter.counters if is_plain and self._meter is not None else None
 
@@ -277,6 +282,8 @@ class BatchSource:
             # The script only read some batches of this pass, so the workers are ahead by now.
             self.is_primed = True
         self._num_owed += 1
+        if self.copies is not None:
+            return self.copies.of_cached(lambda: clone_batch(self._cached_batch))
         return clone_batch(self._cached_batch)
 
     def _let_through(self, iterator: Any, original: Callable[[Any], Any]) -> None:

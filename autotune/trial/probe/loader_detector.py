@@ -17,6 +17,7 @@ from autotune.model.facts import BatchSamplerKind, LoaderFacts
 from autotune.model.storage_traps import StorageTrap
 from autotune.trial.apply.observed import settings_of_loader
 from autotune.trial.loader.loaders import LoaderRecord, Loaders
+from autotune.trial.probe.batch_uses import BatchUses
 from autotune.trial.probe.main_module import start_method
 from autotune.trial.probe.storage_detector import num_shards, splits_among_workers, traps_of
 from autotune.trial.step.steps import Steps
@@ -77,8 +78,8 @@ class _Seen:
 class LoaderDetector:
     """Watches all loaders of the script; batches of the training loader are followed by backward passes."""
 
-    def __init__(self, loaders: Loaders, steps: Steps) -> None:
-        self._loaders, self._steps = loaders, steps
+    def __init__(self, loaders: Loaders, steps: Steps, batch_uses: BatchUses) -> None:
+        self._loaders, self._steps, self._batch_uses = loaders, steps, batch_uses
         self._seen: dict[str, _Seen] = {}
         self._num_deliveries = 0
 
@@ -206,6 +207,7 @@ class LoaderDetector:
             self._of(record).is_length_asked_first = True
 
     def _next_batch(self, seen: _Seen, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        self._batch_uses.end_looking()
         try:
             batch = original(iterator)
         except StopIteration:
@@ -219,6 +221,7 @@ class LoaderDetector:
         seen.num_pending += 1
         seen.leading_size = leading_size(batch)
         self._note_size(seen, batch)
+        self._batch_uses.delivered(seen.key, batch)
         return batch
 
     def _note_size(self, seen: _Seen, batch: Any) -> None:

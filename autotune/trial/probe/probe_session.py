@@ -106,6 +106,7 @@ class ProbeSession:
             self._finish()
 
     def _called(self, with_gradients: bool) -> None:
+        self._detector.batch_uses.end_looking()
         self._validation.called(with_gradients)
         self._host_validation.called(with_gradients)
 

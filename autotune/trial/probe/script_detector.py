@@ -22,6 +22,7 @@ from autotune.trial.apply.observed import settings_in_force
 from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import Loaders
 from autotune.trial.probe.arguments import ArgumentDetector
+from autotune.trial.probe.batch_uses import BatchUses
 from autotune.trial.probe.imports import (
     early_environment,
     imported_after_freeze,
@@ -64,7 +65,8 @@ class ScriptDetector:
         self.knobs: dict[str, str] = {}
         self._steps, self._roots = steps, roots
         self._started_at, self._num_steps = started_at, num_steps
-        self._loaders = LoaderDetector(loaders, steps)
+        self.batch_uses = BatchUses(lambda: "compile" in self._seen)
+        self._loaders = LoaderDetector(loaders, steps, self.batch_uses)
         self._foreign = ForeignBatches(lambda num_samples, wait_s: None)
         self._arguments = ArgumentDetector()
         self._operands = OperandDetector(lambda: "compile" in self._seen)
@@ -89,6 +91,7 @@ class ScriptDetector:
         self._steps.on_step.append(self._step)
         self._roots.around_first += [self._operands.look, self._saved.look]
         self._loss_targets.install()
+        self.batch_uses.install()
         wrap(torch, "set_num_threads", self._wrap_set_threads)
         settle_threads()
         self._watch(torch, "compile", "compile")
@@ -178,6 +181,7 @@ class ScriptDetector:
         if optimizer is not self._steps.primary:
             return
         self._loaders.stepped()
+        self.batch_uses.stepped()
         self._backwards_at_steps.append(self._steps.num_backwards)
         self._step_ends.append(time.monotonic())
 
@@ -243,6 +247,7 @@ class ScriptDetector:
             parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
             gradient_bytes=sum(p.numel() * p.element_size() for p in parameters if p.requires_grad),
             optimizer_state_bytes=sum(map(state_bytes, self._steps.stepping)),
+            batch_copy=self.batch_uses.found(loader.keys if loader is not None else ()),
             foreign_loader=self._foreign.library if loader is None else "",
             foreign_batches_vary=loader is None and self._foreign.batches_vary,
             schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _REBOUND = "_autotune_rebound"
 """Attribute of a function made by `rebindable`: a list with the function to call."""
 Restore = Callable[[], None]
@@ -79,6 +82,15 @@ def unwrap_all() -> None:
     """Restores all functions that `wrap` has replaced in this process, the latest first."""
     for restore in reversed(tuple(_wrapped)):
         restore()
+
+
+def original_of(function: Any) -> Any:
+    """The function beneath all wrappers of this package."""
+    while getattr(getattr(function, "__code__", None), "co_filename", "").startswith(_PACKAGE):
+        if not hasattr(function, "__wrapped__"):
+            break
+        function = function.__wrapped__
+    return function
 
 
 def rebindable(owner: Any, name: str) -> None:

@@ -43,6 +43,12 @@ DISPATCH_MODE: Any = getattr(_python_dispatch, "TorchDispatchMode", None)
 is read from the output of one layer."""
 
 
+def function_mode() -> Any:
+    """The innermost context that sees all calls of torch's functions; None without a context, or without the name."""
+    current = getattr(torch.overrides, "_get_current_function_mode", None)
+    return current() if current is not None else None
+
+
 def num_flops(operation: Any, args: Any, kwargs: Any, result: Any) -> int:
     """Floating point operations of an operator's call, by torch's formulas; 0 without a formula."""
     try:

@@ -1,6 +1,4 @@
 import copy
-from contextlib import AbstractContextManager, nullcontext
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,6 +8,7 @@ import autotune
 from autotune.api.device_batches import DeviceBatches
 from autotune.settings import Group, Settings
 
+from ..trial.streams import FakeStreams
 from .scripts import Job, config_of, in_search
 
 META = torch.device("meta")
@@ -60,37 +59,6 @@ def test_what_a_script_asks_of_its_loader_it_still_finds() -> None:
         _ = batches.epochs
 
 
-class FakeStreams:
-    """Two streams, and what happens on them in order."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.said: list[str] = []
-        self.current = SimpleNamespace(wait_stream=self._waits_for_side, wait_event=self._waits_for_copy)
-        self.num_copies = 0
-        monkeypatch.setattr(torch.cuda, "Stream", self._side)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: self.current)
-        monkeypatch.setattr(torch.cuda, "stream", self._entered)
-
-    def _side(self, _: object) -> SimpleNamespace:
-        return SimpleNamespace(
-            wait_stream=lambda _: self.said.append("side waits for steps"), record_event=self._recorded
-        )
-
-    def _entered(self, _: object) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def _recorded(self) -> int:
-        self.num_copies += 1
-        self.said.append(f"copy {self.num_copies}")
-        return self.num_copies
-
-    def _waits_for_copy(self, number: int) -> None:
-        self.said.append(f"step waits for copy {number}")
-
-    def _waits_for_side(self, _: object) -> None:
-        self.said.append("steps wait for side")
-
-
 def test_the_next_batch_is_on_its_way_before_this_one_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = FakeStreams(monkeypatch)
     taken = []
@@ -107,15 +75,14 @@ def test_the_next_batch_is_on_its_way_before_this_one_is_handed_out(monkeypatch:
         "step on 0",
         "step waits for copy 2",
         "step on 1",
-        "steps wait for side",
     ]
 
 
-def test_a_loop_that_is_left_waits_for_the_copy_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_a_batch_that_nobody_takes_is_kept_until_the_copy_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = FakeStreams(monkeypatch)
     for _batch in on(CPU, torch.zeros(3), torch.ones(3), torch.ones(3), stream_prefetch=True):
         break
-    assert streams.said[-1] == "steps wait for side"
+    assert streams.said[-2:] == ["step waits for copy 1", "memory waits for side"]
 
 
 def test_what_needs_gradients_is_copied_where_they_flow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.emit.frameworks import FRAMEWORKS
+from autotune.model.facts import BatchCopy
 from autotune.settings import BY_NAME, SETTINGS, Group, Precision, Setting, Settings
 from autotune.settings.cases import ScriptCase
 from autotune.trial.apply.applied import SEAMS
@@ -64,7 +65,8 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
         setting.name in MODEL_SEAMS,
         setting.name in DETAILS,
     )
-    facts = script_facts(device="cuda", optimizer_forms=("fused",), num_repeated_blocks=2)
+    changes = {"optimizer_forms": ("fused",), "num_repeated_blocks": 2, "batch_copy": BatchCopy.DIRECT}
+    facts = script_facts(device="cuda", **changes)
     has_seam = not setting.refused(ScriptCase(facts=facts, is_cpu=False))
     assert bool(any(ways)) is has_seam
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import SearchSpaceError
-from autotune.model.facts import ArgumentFacts, BatchSamplerKind, LossReduction
+from autotune.model.facts import ArgumentFacts, BatchCopy, BatchSamplerKind, LossReduction
 from autotune.model.maps import all_maps, mapped_arguments
-from autotune.settings import Group, Settings
+from autotune.settings import Group, Settings, stream_prefetch
 from autotune.space.derive import derive_space
 from autotune.space.script_settings import script_settings_of
 from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
@@ -167,9 +167,40 @@ def test_claimed_groups_are_not_refused():
     assert len(space.allowed["channels_last"]) == 2
 
 
-def test_a_side_stream_is_for_a_script_that_copies_by_the_config():
-    assert "cfg.on_device" in refusals(space_of(script_facts(), gpu_machine()))["stream_prefetch"]
-    space = space_of(script_facts(claims=(Group.TRANSFER,)), gpu_machine())
+def large_batches(**changes):
+    return script_facts(loader=loader_facts(batch_bytes=64 << 20), device="cuda", **changes)
+
+
+@pytest.mark.parametrize("copy", BatchCopy)
+def test_a_side_stream_is_refused_by_name_wherever_copying_ahead_is_unsound(copy):
+    space = space_of(large_batches(batch_copy=copy), gpu_machine())
+    assert space.allowed["stream_prefetch"] == ((False, True) if copy is BatchCopy.DIRECT else (False,))
+    assert (stream_prefetch.WHY_NOT.get(copy) is None) is (copy is BatchCopy.DIRECT)
+    if copy is not BatchCopy.DIRECT:
+        assert refusals(space)["stream_prefetch"].startswith(stream_prefetch.WHY_NOT[copy])
+        assert "cfg.on_device(loader, device)" in refusals(space)["stream_prefetch"]
+    is_safe = copy not in (BatchCopy.WRITTEN, BatchCopy.REUSED)
+    assert space.allowed["non_blocking"] == ((False, True) if is_safe else (False,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [({"notes": ("reads_ahead",)}, "separate thread"), ({"notes": ("several_loaders",)}, "several loaders")],
+)
+def test_a_side_stream_is_refused_where_a_batch_has_no_one_step(changes, word):
+    space = space_of(large_batches(batch_copy=BatchCopy.DIRECT, **changes), gpu_machine())
+    assert word in refusals(space)["stream_prefetch"]
+
+
+def test_a_side_stream_is_left_alone_where_copying_takes_no_time_unless_asked_for():
+    facts = script_facts(device="cuda", batch_copy=BatchCopy.DIRECT)
+    assert refusals(space_of(facts, gpu_machine()))["stream_prefetch"].startswith("copying a batch takes less")
+    asked = space_of(facts, gpu_machine(), ranges=(("stream_prefetch", "false,true"),))
+    assert asked.allowed["stream_prefetch"] == (False, True)
+
+
+def test_a_script_that_copies_by_the_config_is_trusted_with_the_side_stream():
+    space = space_of(large_batches(claims=(Group.TRANSFER,)), gpu_machine())
     assert space.allowed["stream_prefetch"] == (False, True)
 
 

@@ -215,3 +215,23 @@ def test_what_only_reads_before_anything_was_trained_on_comes_to_its_end() -> No
     window = Window(Rows())
     window.batch_source._meter = None
     window.look(len(SIZES))
+
+
+def test_the_cached_batch_is_handed_out_as_real_batches_are_and_no_real_batch_is_taken_early() -> None:
+    given: list[str] = []
+
+    class Copies:
+        looks_ahead = False
+
+        def of_cached(self, make: Any) -> Any:
+            given.append("cached")
+            return make()
+
+    window = Window(Rows())
+    source, copies = window.batch_source, Copies()
+    source.copies = copies  # type: ignore[assignment]
+    source._cached_batch = torch.ones(2)
+    assert torch.equal(source._cached(), torch.ones(2)) and given == ["cached"]
+    for phase in Phase:
+        source.phase_began(phase)
+        assert copies.looks_ahead is (phase not in (Phase.WARMUP, Phase.COMPUTE))
