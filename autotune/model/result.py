@@ -105,6 +105,12 @@ class RankResult:
     peak_reserved_bytes: int | None = None
     held_host_bytes: int | None = None
     """Anonymous and shared host memory of the process and its workers between two steps, at the end of the window."""
+    host_growth_bytes: int | None = None
+    """Growth of `held_host_bytes` over the window; None unless asked for, and where workers started anew meanwhile."""
+    longest_batch_factor: float | None = None
+    """Bytes of the longest further batch, trained on after the window, as a multiple of the mean; None without."""
+    num_further_batches: int = 0
+    """Batches among which the longest was looked for."""
     passing_host_bytes: int | None = None
     """Additional host memory of the process alone at its peak since training began, for instance in the middle of a
     step. None when the kernel does not tell, or before training."""

@@ -38,6 +38,8 @@ class MeasurementRequest:
     """Best rate so far: the measurement may end early when the settings cannot reach this rate."""
     references: tuple[LossReference, ...] = ()
     """First losses of trials in fp32, for the comparison with losses in other number formats."""
+    looks_at_growth: bool = False
+    """Whether to look for memory that grows after the window: on the longest batch, and on the host over an epoch."""
     batch_probe_factor: int = 1
     """Above 1, only the compute-only rate is measured, with so many copies of the cached batch: the rate shows what a
     larger effective batch would bring."""

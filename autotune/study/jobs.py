@@ -107,7 +107,7 @@ class Jobs:
         serves = self.is_live and not is_final
         maps = self._maps_of(settings, serves=serves)
         arguments = mapped_arguments(settings, self.script_settings, maps)
-        return self._job(
+        job = self._job(
             mode=Mode.TRIAL,
             maps=maps,
             command=(*self.spec.command, *arguments),
@@ -119,6 +119,7 @@ class Jobs:
             total_limit_s=start_limit_s + TOTAL_SLACK_S + STEPS_IN_TRIAL * self.facts.step_s,
             serves=serves,
         )
+        return replace(job, request=replace(job.request, looks_at_growth=is_final))
 
     def batch_probe(self, settings: Settings, factor: int) -> TrialJob:
         """The job of a compute-only rate with a batch `factor` times as large."""

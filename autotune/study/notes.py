@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from autotune.measure.paired import Comparison
 from autotune.model.maps import all_maps, mapped_settings
+from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
@@ -17,6 +18,7 @@ from autotune.study.compile_cost import compile_note
 from autotune.study.finals import FinalsResult, num_rivals
 from autotune.study.fingerprint import changed_code
 from autotune.study.larger_batches import BatchGain, describe
+from autotune.study.memory_growth import growth_notes
 from autotune.study.protection_record import changed_words
 from autotune.units import format_minutes, format_rate
 from autotune.verdict.format_parity import NOT_CLAIMED
@@ -47,6 +49,7 @@ def notes_of(
     imports: Sequence[str] = (),
     *,
     has_choice: bool = True,
+    host_cap_bytes: int | None = None,
 ) -> tuple[str, ...]:
     """The notes of a search, as sentences.
 
@@ -59,6 +62,7 @@ def notes_of(
         escaped: Files of the user changed or removed while the script ran.
         imports: Modules imported by the script.
         has_choice: True when the space has settings beside the script's own.
+        host_cap_bytes: Most memory of the host; None without a cap.
     """
     records = finals.records if finals is not None else ()
     return (
@@ -68,6 +72,7 @@ def notes_of(
         *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
+        *growth_notes(_finals_of(winner, records), host_cap_bytes),
     )
 
 
@@ -136,9 +141,13 @@ def _on_winner(
     compiling = compile_note(winner, baseline, trials, records)
     if compiling:
         yield compiling
-    finals = [record.result for record in records if winner is not None and record.number == winner.number]
-    gaps = dict.fromkeys(result.parity_gap for result in finals)
+    gaps = dict.fromkeys(result.parity_gap for result in _finals_of(winner, records))
     yield from (NOT_CLAIMED[gap] for gap in gaps if gap is not None)
+
+
+def _finals_of(winner: FinishedTrial | None, records: Sequence[FinalRecord]) -> list[TrialResult]:
+    """The winner's results in the finals."""
+    return [record.result for record in records if winner is not None and record.number == winner.number]
 
 
 def _on_trials(

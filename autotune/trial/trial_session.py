@@ -19,6 +19,7 @@ from autotune.trial.live.windows import Windows
 from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
 from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord, SwitchedError
+from autotune.trial.loader.longest_batch import LongestBatch
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
@@ -113,6 +114,8 @@ class MeasuredSession(ScriptQuestions):
             paths, times, self._applied, self._batch_source, self._losses, self._allocator, has_loader=self._has_loader
         )
         self._report.observer = self._observer
+        if loader is not None and loader.batches_vary and job.request.looks_at_growth:
+            self._report.longest_batch = LongestBatch(self._batch_source, self._longest_begins)
         if before is not None:
             self._report.set_by_script = before._report.set_by_script
         self._set_by_script = self._report.set_by_script
@@ -240,7 +243,7 @@ class MeasuredSession(ScriptQuestions):
             at_block_end=self._allocator.block_ended,
             built=self._batch_source.built,
             epochs=self if num_workers else None,
-            watcher=self._observer,
+            watcher=self._observer if self._observer is not None else self._report.longest_batch,
         )
         self._report.meter = self._meter
         return self._meter
@@ -268,6 +271,13 @@ class MeasuredSession(ScriptQuestions):
     def _phase_began(self, phase: Phase) -> None:
         self._losses.measure(phase is Phase.WINDOW)
         self._batch_source.phase_began(phase)
+        if phase is Phase.WINDOW and self._job.request.looks_at_growth:
+            self._report.growth_begins()
+
+    def _longest_begins(self) -> None:
+        """Lets an error on the longest batch count against the settings."""
+        self._report.longest_begins()
+        self._is_measured = False
 
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not self._steps.primary:

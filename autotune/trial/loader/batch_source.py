@@ -168,6 +168,14 @@ class BatchSource:
         """Gives the script this batch from now on, at the end of a diagnosis; None returns to real batches."""
         self._substitute = batch
 
+    def further_batch(self) -> Any:
+        """A batch of the running iteration, for another use than the script's training.
+
+        Raises:
+            StopIteration: The iteration is at its end, or the script has dropped it.
+        """
+        return self._taken(*self.epoch.source)[0]
+
     def open_gate(self) -> bool:
         """Lets the workers build, before the window; returns True when no queue was filled before."""
         gate = self._gates.gate

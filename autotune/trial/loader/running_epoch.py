@@ -104,6 +104,18 @@ class RunningEpoch:
         """Notes the original function that takes a batch of the iteration, beneath the seams."""
         self._original = original
 
+    @property
+    def source(self) -> tuple[Any, Callable[[Any], Any]]:
+        """The iterator that gives the script's batches now, with the function that takes a batch.
+
+        Raises:
+            StopIteration: The script has dropped the iterator.
+        """
+        iterator = self.successor if self.successor is not None else self._alive()[0]
+        if iterator is None:
+            raise StopIteration
+        return iterator, self._original
+
     def end(self, num_needed: int) -> float | None:
         """Ends the iteration here and drops batches ready in the workers; returns the time of the end in seconds.
 

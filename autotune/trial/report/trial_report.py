@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from autotune.protocol.paths import TrialPaths
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.batch_source import BatchSource
+from autotune.trial.loader.longest_batch import LongestBatch
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.host_memory import PassingWatch, held_bytes
 from autotune.trial.meter.meter import Meter
@@ -74,6 +76,12 @@ class TrialReport:
         """The allocator's figures at the end of the window; None unless an observation follows."""
         self._host_memory: dict[str, Any] | None = None
         """Host memory at the end of the window; None until read."""
+        self.longest_batch: LongestBatch | None = None
+        """The steps on the longest batch; None where batches are of one size, and outside of finals."""
+        self._held_before: list[int | None] = []
+        """Host memory at the beginning of the window, once read."""
+        self._growth: int | None = None
+        """Growth of the held host memory from there to the first reading after the window."""
         self._passing: PassingWatch | None = None
         """Watch on the peak of host memory since training began; None before."""
         self._is_written = False
@@ -92,9 +100,19 @@ class TrialReport:
         """Begins to watch the peak of host memory."""
         self._passing = self._passing or PassingWatch()
 
+    def growth_begins(self) -> None:
+        """Reads the held host memory at the beginning of the window, beside the training."""
+        Thread(target=lambda: self._held_before.append(held_bytes()), daemon=True).start()
+
     def note_held_memory(self) -> None:
         """Reads the held host memory while the loader's queues are full."""
         self._host_memory = self._read_host_memory()
+
+    def longest_begins(self) -> None:
+        """Reads the growth of host memory; the memory itself is read after the steps on the longest batch."""
+        if self._host_memory is None:
+            self._read_host_memory()
+        self._host_memory = None
 
     def note_memory(self) -> None:
         """Reads the allocator, and the host memory if not read yet, before an observation takes memory."""
@@ -155,6 +173,8 @@ class TrialReport:
             observed_comments=observed.comments,
             **(self._host_memory or self._read_host_memory()),
             **(self._allocated or self._allocator.figures()),
+            longest_batch_factor=self.longest_batch.factor if self.longest_batch is not None else None,
+            num_further_batches=self.longest_batch.num_read if self.longest_batch is not None else 0,
             epoch_micro_batches=self._batch_source.epoch.num_batches if self._has_loader else None,
             num_epoch_ends=meter.num_epoch_ends if meter is not None else 0,
             epoch_end_s=meter.epoch_end_s if meter is not None else None,
@@ -191,7 +211,11 @@ class TrialReport:
 
     def _read_host_memory(self) -> dict[str, Any]:
         passing = self._passing.most_bytes() if self._passing is not None else None
-        return {"held_host_bytes": held_bytes(), "passing_host_bytes": passing}
+        held, before = held_bytes(), self._held_before[0] if self._held_before else None
+        is_whole = self.meter is not None and not self.meter.num_epoch_ends
+        if self._growth is None and is_whole and held is not None and before is not None:
+            self._growth = max(0, held - before)
+        return {"held_host_bytes": held, "passing_host_bytes": passing, "host_growth_bytes": self._growth}
 
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:

@@ -490,3 +490,16 @@ def test_a_loader_that_gives_no_batch_is_named_by_the_probe(ground: Ground) -> N
     run = ground._job(path, (), 60.0, mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
     (place,) = run.rank.empty_loaders
     assert place.startswith("train.py:")
+
+
+def test_a_final_trains_on_the_longest_of_many_batches_and_a_trial_does_not(ground: Ground) -> None:
+    """The longest comes after the window: every window would have to meet it by chance."""
+    path = script(ground, loops.LENGTHS_VARY)
+    facts = ground.probe(path)
+    trial, final = (ground.trial(path, facts, job={"looks_at_growth": looks}) for looks in (False, True))
+    assert_in_force(trial, num_workers=0)
+    assert_in_force(final, num_workers=0)
+    assert trial.rank.longest_batch_factor is None and trial.rank.host_growth_bytes is None
+    assert final.rank.num_further_batches > 1 and final.rank.host_growth_bytes is not None
+    assert final.rank.longest_batch_factor is not None and final.rank.longest_batch_factor > 1.1
+    assert final.rank.blocks[-1].phase == "observed"
