@@ -59,18 +59,19 @@ def choose_device(asked: str) -> DeviceInfo:
 
 
 def freest(devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
-    """The devices in order of preference: first unused devices, then idle devices, then by free memory.
+    """The devices in order of preference: unused, idle, with a clock that is not held down, with most free memory.
 
     Equally free devices keep their order.
     """
     return tuple(sorted(devices, key=_occupation))
 
 
-def _occupation(device: DeviceInfo) -> tuple[int, float, int]:
+def _occupation(device: DeviceInfo) -> tuple[int, float, bool, int]:
     """Use of a device by others; free memory counts in whole GiB, since the driver's share varies a little."""
-    seen = state(device) if device.num_other_processes else None
-    utilization = seen.utilization if seen is not None and seen.utilization is not None else 0.0
-    return device.num_other_processes, round(utilization, 1), -(device.free_bytes // GIB)
+    seen = state(device)
+    utilization = seen.utilization if seen is not None and device.num_other_processes else None
+    is_held_down = seen is not None and bool(seen.reasons)
+    return device.num_other_processes, round(utilization or 0.0, 1), is_held_down, -(device.free_bytes // GIB)
 
 
 def choose_devices(asked: str, num_devices: int) -> tuple[DeviceInfo, ...]:
@@ -252,23 +253,36 @@ def _asked(nvml: Any, name: str, *arguments: Any) -> Any:
 
 
 def _visible(nvml: Any, handles: list[Any]) -> list[Any]:
-    """Devices in the order of CUDA_VISIBLE_DEVICES, a list of indices and beginnings of UUIDs."""
+    """Devices in the order of CUDA_VISIBLE_DEVICES, a list of indices and beginnings of UUIDs.
+
+    A device divided into MIG parts stands for its parts: no process can use the whole.
+    """
     text = os.environ.get(VISIBLE_DEVICES)
     if text is None:
-        return handles
-    chosen = []
+        return [part for handle in handles for part in _parts(nvml, handle)]
+    chosen: list[Any] = []
     for part in (part.strip() for part in text.split(",")):
         if part.isdigit() and int(part) < len(handles):
-            chosen.append(handles[int(part)])
+            chosen += _parts(nvml, handles[int(part)])[:1]  # By a number CUDA shows the first part alone.
             continue
         if part.startswith("MIG-"):
-            chosen.append(nvml.nvmlDeviceGetHandleByUUID(part.encode()))
-            continue
-        named = [handle for handle in handles if part and _text(nvml.nvmlDeviceGetUUID(handle)).startswith(part)]
+            named = [handle] if (handle := _asked(nvml, "nvmlDeviceGetHandleByUUID", part.encode())) else []
+        else:
+            named = [handle for handle in handles if part and _text(nvml.nvmlDeviceGetUUID(handle)).startswith(part)]
         if not named:
             break  # CUDA stops at the first unknown entry.
-        chosen.append(named[0])
+        chosen += _parts(nvml, named[0])[:1]
     return chosen
+
+
+def _parts(nvml: Any, handle: Any) -> list[Any]:
+    """The MIG parts of a divided device; the device itself where it is whole."""
+    mode = _asked(nvml, "nvmlDeviceGetMigMode", handle)
+    if mode is None or not mode[0]:
+        return [handle]
+    most = _asked(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    parts = (_asked(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(most))
+    return [part for part in parts if part is not None]
 
 
 def _info(nvml: Any, handle: Any, driver: str) -> DeviceInfo:

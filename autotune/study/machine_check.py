@@ -222,27 +222,32 @@ def _setup_words(info: DeviceInfo, setup: DeviceDetails) -> Iterator[str]:
 
 
 def _slower(found: Sequence[DeviceInfo]) -> Iterator[Finding]:
-    """A finding for each device that its siblings of the same name outrun: by clock, by link, or for heat."""
-    setups = {info.uuid: devices.details(info) for info in found}
+    """A finding for each device that a sibling of the same name outruns: by clock, by link, or for heat."""
+    remedy = "Search and train on the same one: CUDA_VISIBLE_DEVICES takes its UUID."
     for info in found:
-        own = setups[info.uuid]
-        for other in found:
-            setup = setups[other.uuid]
-            if own is None or setup is None or other.name != info.name:
-                continue
-            lower = [
-                words
-                for words, mine, theirs in (
-                    ("clock", own.max_sm_clock_mhz, setup.max_sm_clock_mhz),
-                    ("PCIe link", own.max_pcie_width, setup.max_pcie_width),
-                )
-                if mine is not None and theirs is not None and mine < theirs
-            ]
-            if lower:
-                text = f"{info.uuid} has a lower {' and '.join(lower)} than {other.uuid}, of the same name"
-                remedy = "Search and train on the same one: CUDA_VISIBLE_DEVICES takes its UUID."
-                yield Finding(name="sibling", status=Status.WARNING, text=text, remedy=remedy)
-                break
+        siblings = [other for other in found if other.name == info.name and other.uuid != info.uuid]
+        texts = (_lower(info, other) for other in siblings)
+        if text := next(filter(None, texts), ""):
+            yield Finding(name="sibling", status=Status.WARNING, text=text, remedy=remedy)
+
+
+def _lower(info: DeviceInfo, other: DeviceInfo) -> str:
+    """What a device has less of than a sibling; empty for equal devices."""
+    own, setup = devices.details(info), devices.details(other)
+    if own is None or setup is None:
+        return ""
+    figures = (
+        ("clock", own.max_sm_clock_mhz, setup.max_sm_clock_mhz),
+        ("PCIe link", own.max_pcie_width, setup.max_pcie_width),
+    )
+    lower = [words for words, mine, theirs in figures if mine is not None and theirs is not None and mine < theirs]
+    state, beside = devices.state(info), devices.state(other)
+    held = set(state.reasons) - set(beside.reasons) if state is not None and beside is not None else set()
+    if lower:
+        return f"{info.uuid} has a lower {' and '.join(lower)} than {other.uuid}, of the same name"
+    if held:
+        return f"the clock of {info.uuid} is held down now, unlike {other.uuid}'s: {', '.join(sorted(held))}"
+    return ""
 
 
 def _torch(answer: dict[str, Any], *, num_devices: int) -> Finding:

@@ -174,6 +174,51 @@ def test_visible_devices_are_taken_as_cuda_takes_them(
     assert [device.uuid for device in devices.cuda_devices()] == uuids
 
 
+def divided(nvml: Nvml, *, parts: int) -> None:
+    """Divides device 1 into parts."""
+    nvml.changed["nvmlDeviceGetMigMode"] = lambda handle: (1, 1) if handle == 1 else (0, 0)
+    nvml.changed["nvmlDeviceGetMaxMigDeviceCount"] = 7
+    answer = nvml._answer
+
+    def answers(name: str, *arguments: Any) -> Any:
+        if name == "nvmlDeviceGetMigDeviceHandleByIndex":
+            if arguments[1] >= parts:
+                raise NVMLError("Not Found")
+            return f"MIG-{arguments[0]}{arguments[1]}"
+        return answer(name, *arguments)
+
+    object.__setattr__(nvml, "_answer", answers)
+
+
+@pytest.mark.parametrize(
+    ("visible", "uuids"),
+    [
+        (None, ["GPU-0", "MIG-10", "MIG-11"]),
+        ("1,0", ["MIG-10", "GPU-0"]),
+        ("GPU-1", ["MIG-10"]),
+        ("MIG-11", ["MIG-11"]),
+    ],
+)
+def test_a_divided_device_is_shown_as_its_parts(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch, visible: str | None, uuids: list[str]
+) -> None:
+    divided(nvml, parts=2)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [device.uuid for device in devices.cuda_devices()] == uuids
+
+
+def test_a_part_that_does_not_exist_ends_the_list_as_in_cuda(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,MIG-gone,1")
+    nvml.refused["nvmlDeviceGetHandleByUUID"] = NVMLError("Not Found")
+    assert [device.uuid for device in devices.cuda_devices()] == ["GPU-0"]
+
+
+def test_of_equally_free_devices_auto_takes_one_with_its_full_clock(nvml: Nvml) -> None:
+    nvml.changed["nvmlDeviceGetCurrentClocksEventReasons"] = lambda handle: 0x20 if handle == 0 else 0
+    assert devices.choose_device("auto").uuid == "GPU-1"
+
+
 def test_nvml_is_begun_once_however_often_it_is_asked(nvml: Nvml) -> None:
     device = devices.choose_device("cuda")
     for _ in range(5):

@@ -48,7 +48,7 @@ def findings(monkeypatch, *, devices=(), torch=FIT, reasons=(), **machine):
     )
     monkeypatch.setattr(protection_choice, "is_landlock_permitted", lambda: machine.get("has_landlock", True))
     monkeypatch.setattr(machine_check.devices, "cuda_devices", lambda: tuple(devices))
-    monkeypatch.setattr(machine_check.devices, "state", lambda info: state)
+    monkeypatch.setattr(machine_check.devices, "state", machine.get("state", lambda info: state))
     monkeypatch.setattr(machine_check.devices, "details", machine.get("details", lambda info: FAST))
     monkeypatch.setattr(machine_check, "_ask_torch", lambda: dict(torch))
     monkeypatch.setattr(machine_check, "LITTLE_DISK_BYTES", machine.get("little_disk", 0))
@@ -182,3 +182,16 @@ def test_a_slower_sibling_is_named_by_its_uuid(monkeypatch):
         torch={**FIT, "num_devices": 2},
     )
     assert found["sibling"].text == "GPU-2 has a lower clock than GPU-1, of the same name"
+
+
+def test_a_sibling_with_a_clock_held_down_is_named_by_its_uuid(monkeypatch):
+    hot = DeviceState(utilization=0.0, sm_clock_mhz=900.0, temperature_c=92.0, reasons=("thermal slowdown",))
+    states = {"GPU-1": hot, "GPU-2": replace(hot, reasons=())}
+    found = findings(
+        monkeypatch,
+        devices=[CUDA, replace(CUDA, uuid="GPU-2")],
+        state=lambda info: states[info.uuid],
+        torch={**FIT, "num_devices": 2},
+    )
+    assert found["sibling"].text == "the clock of GPU-1 is held down now, unlike GPU-2's: thermal slowdown"
+    assert "UUID" in found["sibling"].remedy
