@@ -152,7 +152,7 @@ class ScriptFacts:
     num_root_modules: int
     """Modules called by the script itself during training."""
     own_autocast: str | None
-    """dtype of the script's own enabled autocast regions."""
+    """dtype of the script's own enabled autocast regions; several with commas."""
     own_grad_scaler: bool
     own_compile: bool
     own_threads: bool
@@ -251,7 +251,8 @@ class ScriptFacts:
     set the number of threads. `data_parallel`: torch.nn.DataParallel spreads each batch over devices. `no_convolution`:
     no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
     results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
-    attention on or off."""
+    attention on or off. `varying_inputs`: the model's inputs differ in shape. `kept_outputs`: outputs of the
+    model live longer than a step."""
 
 
 def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> str:

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 
 class CompileMode(StrEnum):
-    """Modes of torch.compile, by torch's names."""
+    """Modes of torch.compile by torch's names, and a mode of ours."""
 
     DEFAULT = "default"
+    REGIONAL = "regional"
+    """The repeated blocks of the model alone: a single build serves all blocks of a class."""
     REDUCE_OVERHEAD = "reduce-overhead"
     """CUDA graphs: the host launches a step by a single call."""
     MAX_AUTOTUNE = "max-autotune"
@@ -30,13 +32,39 @@ GRAPHS = (CompileMode.REDUCE_OVERHEAD, CompileMode.MAX_AUTOTUNE)
 TIMED = (CompileMode.MAX_AUTOTUNE, CompileMode.MAX_AUTOTUNE_NO_CUDAGRAPHS)
 LONGEST_TIMING_S = 600.0
 """The first matrix product takes 24 s and each further shape 4 s on an H200 beside 7 cores; models have dozens."""
+UNCOMPILED = ""
+"""Build of settings without compilation."""
+BUILD_S = {
+    UNCOMPILED: 0.0,
+    CompileMode.DEFAULT.value: 35.0,
+    CompileMode.REGIONAL.value: 8.0,
+    CompileMode.REDUCE_OVERHEAD.value: 40.0,
+    CompileMode.MAX_AUTOTUNE.value: 120.0,
+    CompileMode.MAX_AUTOTUNE_NO_CUDAGRAPHS.value: 120.0,
+}
+"""Expected seconds of the first build, before any was measured: nanoGPT took 37 s beside 6 s on an H100 by default."""
+
+
+def build_of(settings: Settings | None) -> str:
+    """The build that a trial of these settings pays for: a key of `BUILD_S`; without settings, none."""
+    return UNCOMPILED if settings is None or not settings.compile else settings.compile_mode.value
 
 
 def _refused_value(case: ScriptCase, mode: Any) -> str:
-    loader = case.facts.loader
-    if mode not in GRAPHS or loader is None or not loader.batches_vary:
-        return ""
-    return "batches differ in size, and a CUDA graph holds one size"
+    if mode is CompileMode.REGIONAL and case.facts.num_repeated_blocks == 0:
+        return "the model has no block that repeats"
+    return _why_no_graphs(case.facts) if mode in GRAPHS else ""
+
+
+def _why_no_graphs(facts: Any) -> str:
+    """Why CUDA graphs cannot run the model; empty when possible."""
+    if (facts.loader is not None and facts.loader.batches_vary) or facts.foreign_batches_vary:
+        return "batches differ in size, and a CUDA graph holds one size"
+    if "varying_inputs" in facts.notes:
+        return "the model's inputs differ in shape, and a CUDA graph holds one shape"
+    if "kept_outputs" in facts.notes:
+        return "the script keeps the model's outputs beyond a step, and a CUDA graph overwrites its outputs"
+    return ""
 
 
 def _pointless(case: SearchCase) -> str:
@@ -48,17 +76,25 @@ def _pointless(case: SearchCase) -> str:
 
 
 def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
-    for mode in GRAPHS:
+    for mode in CompileMode:
         reason = _refused_value(case, mode)
         if reason:
             yield mode.value, reason
 
 
 def _features(own: Settings) -> tuple[float, ...]:
-    return 1.0 * (own.compile and own.compile_mode in GRAPHS), 1.0 * (own.compile and own.compile_mode in TIMED)
+    mode = own.compile_mode if own.compile else None
+    return 1.0 * (mode in TIMED), 1.0 * (mode is CompileMode.REGIONAL)
 
 
-def _for_trainer(own: Settings, _: bool) -> dict[str, Any]:
+def _uses_graphs(own: Settings) -> tuple[float, ...]:
+    """CUDA graphs may double or triple the rate of a job that waits for the host's launches."""
+    return (1.0 * (own.compile and own.compile_mode in GRAPHS),)
+
+
+def _for_trainer(own: Settings, _: bool) -> dict[str, Any] | None:
+    if own.compile and own.compile_mode is CompileMode.REGIONAL:
+        return None
     is_changed = own.compile and own.compile_mode is not CompileMode.DEFAULT
     return {"torch_compile_mode": own.compile_mode.value} if is_changed else {}
 
@@ -68,7 +104,10 @@ SETTING = Setting(
     group=Group.KERNELS,
     default=CompileMode.DEFAULT,
     takes_effect="once, before the first step",
-    left_alone="without `compile`; on a CPU, unless asked for; modes with CUDA graphs where batches differ in size",
+    left_alone=(
+        "without `compile`; on a CPU, unless asked for; CUDA graphs where batches differ in size, or outputs are kept; "
+        "`regional` without a block that repeats"
+    ),
     domain=tuple(member.value for member in CompileMode),
     is_inert=lambda own: not own.compile,
     refused_value=_refused_value,
@@ -76,7 +115,7 @@ SETTING = Setting(
     dropped=_dropped,
     memory=Memory.EITHER,
     changes_graph=True,
-    features=Features(compute=_features),
+    features=Features(large=_uses_graphs, compute=_features),
     frameworks={"hf": _for_trainer},
     longest_build_s=lambda own: LONGEST_TIMING_S if own.compile and own.compile_mode in TIMED else 0.0,
     own_lines=(OwnLine.PREPARE,),

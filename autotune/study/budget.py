@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from statistics import median
 
 from autotune.settings import Settings
+from autotune.settings.compile_mode import BUILD_S, UNCOMPILED, build_of
 
 NUM_ROUNDS = 3
 """Usual number of rounds in the finals. When time is short, contenders are dropped first, then windows are shortened,
@@ -36,8 +37,11 @@ FINALS_SHARE, NOISY_SHARE = 0.35, 0.5
 usual rounds decide nothing, the larger share."""
 NOISY_ROUNDS = 2 * NUM_ROUNDS
 """Rounds of the finals to keep time for on a noisy machine."""
-COMPILATION_S = 35.0
-"""Expected time of a first compilation, in seconds: nanoGPT took 37 s beside 6 s on an H100."""
+REBUILD_SHARE = 0.3
+"""Expected share of a build's time in a later process, with the compiler's cache of the study. A Transformer of six
+layers took 81 s and then 8.5 s on a busy CPU."""
+LEAST_BUILD_FACTOR = 0.25
+"""Least share of the usual time of a build that is expected after fast builds: a cache may have served these."""
 FINAL_WINDOW_S = 5.0
 """Usual length of a final's window, in seconds; when time is short, windows are shorter."""
 LEAST_FINAL_WINDOW_S = 3.0
@@ -61,21 +65,32 @@ class Budget:
         total_s: Time given by the user, in seconds.
         spent_s: Time used by earlier runs of the same study, in seconds.
         now: The monotonic clock, in seconds.
+        keeps_builds: Whether the trials of the study share the compiler's cache.
     """
 
-    def __init__(self, total_s: float, spent_s: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        total_s: float,
+        spent_s: float,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        keeps_builds: bool = False,
+    ) -> None:
+        self._rebuild_share = REBUILD_SHARE if keeps_builds else 1.0
         self._total_s = total_s
         self._now = now
         self._began = now() - spent_s
         self._saved_at = now()
-        self._trial_s: dict[bool, list[float]] = {False: [], True: []}
-        """Wall time of trials in seconds, by whether the model was compiled."""
-        self._around_s: dict[bool, list[float]] = {False: [], True: []}
-        """Time of fresh processes beside their windows in seconds, by whether the model was compiled."""
+        self._trial_s: dict[str, list[float]] = {}
+        """Wall time of trials in seconds, by the model's build."""
+        self._around_s: dict[str, list[float]] = {}
+        """Time of fresh processes beside their windows in seconds, by the model's build."""
+        self._first_build_s: dict[str, list[float]] = {}
+        """Time of first builds in seconds, by build."""
         self._around_of: dict[int, float] = {}
         """Latest time of a fresh process beside the window by the trial's number, in seconds."""
-        self._compiled: set[int] = set()
-        """Numbers of the trials with a compiled model."""
+        self._builds: dict[int, str] = {}
+        """Builds of the trials with a compiled model, by number."""
         self._window_s: list[float] = []
         self._kept_for: tuple[int, ...] = ()
         self._looks_s = 0.0
@@ -142,7 +157,7 @@ class Budget:
 
     def fresh_s(self, number: int, settings: Settings) -> float:
         """Expected time of a trial's settings in a new process with the shortest window, in seconds."""
-        around_s = self._around_of.get(number, self._start_s(is_compiled=settings.compile))
+        around_s = self._around_of.get(number, self._start_s(build_of(settings)))
         return around_s + LEAST_FINAL_WINDOW_S
 
     def affords_look(self, look_s: float) -> bool:
@@ -168,15 +183,15 @@ class Budget:
             settings: Settings of the trial; None = a model that was not compiled.
             is_fresh: Whether the trial had a process of its own, as finals have.
         """
-        is_compiled = settings is not None and settings.compile
-        self._trial_s[is_compiled].append(wall_s)
-        if is_compiled and number is not None:
-            self._compiled.add(number)
+        build = build_of(settings)
+        self._trial_s.setdefault(build, []).append(wall_s)
+        if number is not None:
+            self._builds[number] = build
         self._shares_processes |= not is_fresh
         if window_s is not None:
             self._window_s.append(window_s)
             if is_fresh:
-                self._note_around(wall_s - window_s, number, is_compiled=is_compiled)
+                self._note_first_build(wall_s - window_s, number, build)
 
     def final_took(
         self, wall_s: float, *, window_s: float, number: int | None = None, settings: Settings | None = None
@@ -189,38 +204,51 @@ class Budget:
             number: Number of the trial that ran again.
             settings: Settings of the trial; None = a model that was not compiled.
         """
-        self._note_around(wall_s - window_s, number, is_compiled=settings is not None and settings.compile)
+        self._note_around(wall_s - window_s, number, build_of(settings))
 
-    def _note_around(self, around_s: float, number: int | None, *, is_compiled: bool) -> None:
-        self._around_s[is_compiled].append(max(0.0, around_s))
+    def _note_first_build(self, around_s: float, number: int | None, build: str) -> None:
+        """Learns from a trial in a fresh process, which may have built what finals find in the compiler's cache."""
+        if build != UNCOMPILED:
+            plain_s = self._start_s(UNCOMPILED)
+            self._first_build_s.setdefault(build, []).append(max(0.0, around_s - plain_s))
+            around_s = plain_s + self._rebuild_share * max(0.0, around_s - plain_s)
+        self._note_around(around_s, number, build)
+
+    def _note_around(self, around_s: float, number: int | None, build: str) -> None:
+        self._around_s.setdefault(build, []).append(max(0.0, around_s))
         if number is not None:
             self._around_of[number] = max(0.0, around_s)
 
     @property
     def around_s(self) -> float:
         """Median time of a fresh process beside the window, in seconds: start, warm-up, end."""
-        return self._start_s(is_compiled=False)
+        return self._start_s(UNCOMPILED)
 
-    def _start_s(self, *, is_compiled: bool) -> float:
+    def _start_s(self, build: str) -> float:
         """Expected time of a fresh process beside its window, in seconds."""
-        recent = self._around_s[is_compiled][-NUM_RECENT:]
+        recent = self._around_s.get(build, ())[-NUM_RECENT:]
         if recent:
             return median(recent)
-        if is_compiled:
-            return self._start_s(is_compiled=False) + COMPILATION_S
-        others = self._around_s[True] or self._trial_s[False] or self._trial_s[True]
-        return median(others[-NUM_RECENT:]) if others else 0.0
+        if build != UNCOMPILED:
+            return self._start_s(UNCOMPILED) + self._rebuild_share * self._build_s(build)
+        others = [*self._around_s.values(), self._trial_s.get(UNCOMPILED, []), *self._trial_s.values()]
+        return next((median(times_s[-NUM_RECENT:]) for times_s in others if times_s), 0.0)
+
+    def _build_s(self, build: str) -> float:
+        """Expected time of a build not met before, in seconds, by the times of other builds on this machine."""
+        factors = [median(times_s) / BUILD_S[other] for other, times_s in self._first_build_s.items()]
+        return BUILD_S[build] * max(LEAST_BUILD_FACTOR, median(factors)) if factors else BUILD_S[build]
 
     def trial_s(self, settings: Settings | None = None) -> float:
         """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled."""
-        is_compiled = settings is not None and settings.compile
-        recent = sorted(self._trial_s[is_compiled][-NUM_RECENT:])
+        build = build_of(settings)
+        recent = sorted(self._trial_s.get(build, ())[-NUM_RECENT:])
         if recent:
             return recent[math.ceil(SLOW_SHARE * len(recent)) - 1]
-        others = self._trial_s[not is_compiled]
+        others = self._trial_s.get(UNCOMPILED) or next(iter(self._trial_s.values()), [])
         if not others:
             return 0.0
-        return median(others) + (COMPILATION_S if is_compiled else 0.0)
+        return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
 
     def spare_s(self, settings: Settings | None = None) -> float:
         """Time for further trials in seconds, beside the finals; negative when the finals need more than is left.
@@ -236,7 +264,7 @@ class Budget:
             return self._tolerated_s
         kept_s = self.reserve_s
         if settings is not None:
-            start_s = self._start_s(is_compiled=settings.compile)
+            start_s = self._start_s(build_of(settings))
             own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
             kept_s = max(kept_s, LEAST_ROUNDS * (start_s + own_s[0] + 2 * self._least_window_s))
         return self.left_s - kept_s
@@ -320,8 +348,9 @@ class Budget:
         Args:
             run_s: Expected time of a run by the probe, in seconds; a run that was cut tells more.
         """
-        cut_s = max((*self._trial_s[False], 0.0))
-        before_s = max(0.0, self.spent_s - sum(self._trial_s[False]))
+        plain_s = self._trial_s.get(UNCOMPILED, [])
+        cut_s = max((*plain_s, 0.0))
+        before_s = max(0.0, self.spent_s - sum(plain_s))
         return before_s + 2 * LEAST_ROUNDS * max(run_s + LEAST_FINAL_WINDOW_S, cut_s)
 
     def round_s(self, contenders: Collection[int]) -> float:
@@ -334,7 +363,7 @@ class Budget:
         A trial in a process of other trials tells nothing of a start of its own, which may have to compile the model.
         """
         known_s = self._around_of.get(number)
-        return self._start_s(is_compiled=number in self._compiled) if known_s is None else known_s
+        return self._start_s(self._builds.get(number, UNCOMPILED)) if known_s is None else known_s
 
     def final_window_s(self, num_runs: int) -> float:
         """Longest window of the next final, in seconds, with which the given number of runs fits the time left.

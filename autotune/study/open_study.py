@@ -40,7 +40,8 @@ class OpenStudy:
         self._stored, self._repository, self._on_event = stored, stored.repository, on_event
         self._name, self._spec = stored.name, stored.spec
         self._owner = Owner.this_process()
-        self._budget = Budget(stored.spec.budget_s, stored.record.spent_s)
+        keeps_builds = not stored.target.device.is_cpu
+        self._budget = Budget(stored.spec.budget_s, stored.record.spent_s, keeps_builds=keeps_builds)
         self._study = Study(
             stored, owner=self._owner, budget=self._budget, on_event=on_event, stop=stop, open_runner=open_runner
         )

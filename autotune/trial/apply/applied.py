@@ -20,6 +20,7 @@ from autotune.settings import (
     Settings,
     Value,
 )
+from autotune.settings.compile_mode import CompileMode
 from autotune.trial.apply import environment_seams, observed
 from autotune.trial.apply.environment_seams import CopyCount
 from autotune.trial.apply.observed import Observed
@@ -73,8 +74,9 @@ class AppliedSettings:
         self._asked = self._without_mapped(job.request.settings.canonical(device_is_cpu=self._is_cpu))
         self.steps.is_by_hand = job.facts.num_optimizers == 0
         is_kept = job.serves and self._asked.compile
+        is_whole = self._asked.compile_mode is not CompileMode.REGIONAL
         self._operands = OperandDetector(
-            lambda: self._asked.compile or self._script_settings.compile,
+            lambda: (self._asked.compile and is_whole) or self._script_settings.compile,
             graph=environment_seams.graph_kind(self._asked) if is_kept else None,
         )
         self._changes_format = False

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from autotune.settings import Settings, Value, activation_checkpointing
+from autotune.settings.activation_checkpointing import repeated_blocks
+from autotune.settings.compile_mode import CompileMode
 from autotune.trial.step import memory_format
 from autotune.trial.torch import torch_names
 
@@ -51,6 +53,14 @@ def _undo_channels_last(model: torch.nn.Module) -> None:
         memory_format.convert_weights(model, torch.contiguous_format)
 
 
+def _compile(model: torch.nn.Module, kind: Hashable = None, compile_mode: CompileMode = CompileMode.DEFAULT) -> None:
+    """Compiles a model as a whole, or only its repeated blocks."""
+    if compile_mode is CompileMode.REGIONAL:
+        torch_names.compile_blocks(model, repeated_blocks(model), kind)
+    else:
+        torch_names.compile_in_place(model, kind, compile_mode)
+
+
 def _observe_compile(modules: Sequence[torch.nn.Module]) -> bool | None:
     """Whether some module is to run compiled, and torch's compiler has built a graph."""
     if not modules or not torch_names.HAS_CALL_SLOT:
@@ -80,7 +90,7 @@ MODEL_SEAMS: Mapping[str, ModelSeam] = MappingProxyType(
             undo=activation_checkpointing.undo,
         ),
         "compile": ModelSeam(
-            apply=torch_names.compile_in_place,
+            apply=_compile,
             observe=_observe_compile,
             is_for_one_root=True,
             details={"compile_mode": _observe_mode},

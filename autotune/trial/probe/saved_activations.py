@@ -29,18 +29,18 @@ class SavedActivations:
             return nullcontext()
         if self.before_bytes is None and torch_names.is_cuda_on():
             self.before_bytes = torch.cuda.memory_allocated()
-        self._known |= {_memory_of(weight)[0] for weight in root.parameters()}
+        self._known |= {memory_of(weight)[0] for weight in root.parameters()}
         return _every_saved_tensor(self._keep)
 
     def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        place, num_bytes = _memory_of(tensor)
+        place, num_bytes = memory_of(tensor)
         if place not in self._known:
             self._known.add(place)
             self.num_bytes += num_bytes
         return tensor
 
 
-def _memory_of(tensor: torch.Tensor) -> tuple[int, int]:
+def memory_of(tensor: torch.Tensor) -> tuple[int, int]:
     """Address and size of the memory behind a tensor; zeros for a tensor without such memory."""
     if is_lazy(tensor):
         return 0, 0

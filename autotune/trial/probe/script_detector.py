@@ -31,6 +31,7 @@ from autotune.trial.probe.imports import (
 )
 from autotune.trial.probe.loader_detector import LoaderDetector, usual_growth
 from autotune.trial.probe.main_module import is_guarded
+from autotune.trial.probe.root_calls import RootCalls
 from autotune.trial.probe.saved_activations import SavedActivations
 from autotune.trial.start.known_devices import ask
 from autotune.trial.step import schedulers
@@ -71,11 +72,12 @@ class ScriptDetector:
         self._arguments = ArgumentDetector()
         self._operands = OperandDetector(lambda: "compile" in self._seen)
         self._saved = SavedActivations()
+        self._calls = RootCalls(steps)
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
         self._thread_setters: set[int] = set()
         """Threads that set the number of threads; torch keeps the number per thread."""
-        self._autocast_dtype: str | None = None
+        self._autocast_dtypes: set[str] = set()
         self._step_ends: list[float] = []
         self._backward_ends: list[float] = []
         self._backwards_at_steps: list[int] = []
@@ -90,6 +92,7 @@ class ScriptDetector:
         self._steps.on_backward.append(self._backward)
         self._steps.on_step.append(self._step)
         self._roots.around_first += [self._operands.look, self._saved.look]
+        self._roots.prepare.append(self._calls.attach)
         self._loss_targets.install()
         self.batch_uses.install()
         wrap(torch, "set_num_threads", self._wrap_set_threads)
@@ -140,7 +143,7 @@ class ScriptDetector:
     def _wrap_autocast(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def enter(region: Any) -> Any:
             if torch_names.is_enabled(region) and torch.is_grad_enabled():
-                self._autocast_dtype = str(region.fast_dtype).removeprefix("torch.")
+                self._autocast_dtypes.add(str(region.fast_dtype).removeprefix("torch."))
             return original(region)
 
         return enter
@@ -213,7 +216,7 @@ class ScriptDetector:
             num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) and _reads_batches(m) for m in modules),
             num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),
             num_root_modules=len(self._roots.modules),
-            own_autocast=self._autocast_dtype,
+            own_autocast=self._autocast_dtype(),
             own_grad_scaler="grad_scaler" in self._seen,
             own_compile="compile" in self._seen,
             own_threads=self._sets_threads(),
@@ -254,11 +257,15 @@ class ScriptDetector:
             arguments=self._arguments.facts(
                 loader,
                 num_micro_batches=accumulation,
-                own_autocast=self._autocast_dtype,
+                own_autocast=self._autocast_dtype(),
                 targets_vary=self._loss_targets.vary,
             ),
             notes=self._notes(parameters, in_force),
         )
+
+    def _autocast_dtype(self) -> str | None:
+        """Names of the types of the script's own autocast regions; None without a region."""
+        return ", ".join(sorted(self._autocast_dtypes)) or None
 
     def _call_flops(self) -> float | None:
         """Operations of one call of the model with its backward pass; None for several models, and if unseen."""
@@ -281,6 +288,8 @@ class ScriptDetector:
             "shared_model": any(p.device.type == "cpu" and p.is_shared() for p in parameters),  # type: ignore[no-untyped-call]
             "attention": self._operands.has_fused_attention,
             "own_attention": torch_names.is_cuda_on() and in_force.get("sdpa_backend") != SdpaBackend.DEFAULT,
+            "varying_inputs": self._calls.inputs_vary,
+            "kept_outputs": self._calls.keeps_outputs,
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
         }
         return tuple(name for name, is_so in notes.items() if is_so)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Hashable
-from types import FunctionType
+from collections.abc import Hashable, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -101,8 +101,10 @@ def set_outer_call(module: Any, call: Any) -> None:
 
 _compiled_roots: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """Modes of the compiled roots."""
+_compiled_blocks: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+"""Blocks of the roots that are compiled by blocks."""
 _compiled_calls: weakref.WeakKeyDictionary[Any, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
-"""Compiled calls of each root by the graph's kind, kept for a return to earlier settings."""
+"""Compiled calls of each root or block by the graph's kind, kept for a return to earlier settings."""
 
 
 def compile_in_place(module: Any, kind: Hashable = None, compile_mode: str = "default") -> None:
@@ -118,37 +120,78 @@ def compile_in_place(module: Any, kind: Hashable = None, compile_mode: str = "de
         compile_mode: Mode of torch.compile.
     """
     options: dict[str, Any] = {} if compile_mode == "default" else {"mode": str(compile_mode)}
-    if not HAS_CALL_SLOT:
+    if HAS_CALL_SLOT:
+        code = code_to_compile(f"call_{len(_compiled_calls.get(module, ()))}")
+        _set_compiled(module, code, kind, options)
+    else:
         module.compile(**options)
-        return
-    calls = _compiled_calls.get(module, {})
-    compiled = calls.get(kind)
-    if compiled is None:
-        function = function_to_compile(module._call_impl, num_before=len(calls))
-        compiled = calls[kind] = torch.compile(function, **options)
-    if kind is not None:
-        _compiled_calls[module] = calls
-    module._compiled_call_impl = compiled
     _compiled_roots[module] = str(compile_mode)
 
 
-def function_to_compile(inner: Any, num_before: int) -> Any:
-    """A function that calls `inner`, for the compiler to enter.
+def compile_blocks(module: Any, blocks: Sequence[Any], kind: Hashable = None, compile_mode: str = "regional") -> None:
+    """Compiles the repeated blocks of a root in place, from the root's second call on.
+
+    Blocks of one class share their code, so the compiler builds one graph for all of them. The first call runs as
+    before: the number format of its products is read then, without a note inside a graph that would set one block
+    apart from the others.
+
+    Args:
+        module: The root.
+        blocks: Modules inside of the root.
+        kind: As for `compile_in_place`.
+        compile_mode: Name of the mode, for the reading.
+    """
+    _compiled_roots[module] = str(compile_mode)
+    _compiled_blocks[module] = tuple(blocks)
+    codes: dict[type, CodeType] = {}
+
+    def compile_all(*_: Any) -> None:
+        handle.remove()
+        if module not in _compiled_blocks:
+            return  # The root runs uncompiled again.
+        for block in blocks:
+            number = len(_compiled_calls.get(block, ()))
+            code = codes.setdefault(type(block), code_to_compile(f"call_{type(block).__name__}_{number}"))
+            _set_compiled(block, code, kind, {})
+
+    handle = module.register_forward_hook(compile_all)
+
+
+def _set_compiled(module: Any, code: CodeType, kind: Hashable, options: dict[str, Any]) -> None:
+    """Makes `module(...)` run compiled, by the earlier compiled call of a known kind."""
+    calls = _compiled_calls.get(module, {})
+    compiled = calls.get(kind)
+    if compiled is None:
+        compiled = calls[kind] = torch.compile(function_to_compile(module._call_impl, code), **options)
+    if kind is not None:
+        _compiled_calls[module] = calls
+    module._compiled_call_impl = compiled
+
+
+def code_to_compile(name: str) -> CodeType:
+    """Code of a function for `function_to_compile`.
 
     The compiler counts graphs, and learns varying sizes, by a function's code and name. Without a code of its own for
     each kind, a second batch size would be compiled for any size, and the ninth kind not at all.
     """
+    code: CodeType = function_to_compile(None).__code__
+    return code.replace(co_name=name)
+
+
+def function_to_compile(inner: Any, code: CodeType | None = None) -> Any:
+    """A function that calls `inner`, for the compiler to enter; with a code of its own, if given."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return inner(*args, **kwargs)
 
-    code = call.__code__.replace(co_name=f"call_{num_before}")
-    return FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
+    return call if code is None else FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
 
 
 def forget_compiled(module: Any) -> None:
-    """Notes that a module runs uncompiled again; the compiled call is kept."""
+    """Notes that a module runs uncompiled again; the compiled calls are kept."""
     _compiled_roots.pop(module, None)
+    for block in _compiled_blocks.pop(module, ()):
+        block._compiled_call_impl = None
 
 
 def leave_uncompiled(code: Any) -> None:
@@ -175,12 +218,12 @@ def num_compiled_graphs() -> int | None:
 
 
 def compile_mode(module: Any) -> str | None:
-    """The mode of a root compiled by `compile_in_place`; None for other modules."""
+    """The mode of a root compiled by us, as a whole or by blocks; None for other modules."""
     return _compiled_roots.get(module)
 
 
 def is_compiled(module: Any) -> bool:
-    """Whether a root runs through torch.compile, by `compile_in_place` or as the script's own OptimizedModule."""
+    """Whether a root runs through torch.compile, compiled by us or as the script's own OptimizedModule."""
     return module in _compiled_roots or type(module).__name__ == "OptimizedModule"
 
 
@@ -263,6 +306,11 @@ def accuracy_of_products() -> str:
 
 BATCH_NORM: Any = getattr(torch.nn.modules.batchnorm, "_BatchNorm", torch.nn.BatchNorm2d)
 """Base class of all layers with statistics of the batch; without the name only BatchNorm2d layers are counted."""
+
+
+def enable_scaler(scaler: Any, *, is_on: bool) -> None:
+    """Makes a GradScaler scale, or return losses and step as without a scaler; the scale is kept."""
+    scaler._enabled = is_on
 
 
 def is_enabled(region: Any) -> bool:

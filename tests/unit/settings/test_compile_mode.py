@@ -27,7 +27,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("mode", CompileMode)
+WHOLE = [mode for mode in CompileMode if mode is not CompileMode.REGIONAL]
+"""Modes of torch."""
+
+
+@pytest.mark.parametrize("mode", WHOLE)
 def test_a_mode_is_handed_to_the_compiler_and_read_back(asked: list[dict[str, Any]], mode: CompileMode) -> None:
     model = torch.nn.Linear(2, 2)
     SEAM.action(Settings(compile=True, compile_mode=mode))(model)
@@ -42,10 +46,10 @@ def test_each_mode_is_built_once_in_a_process_that_returns_to_the_mode(asked: li
     from autotune.trial.apply.environment_seams import graph_kind
 
     model = torch.nn.Linear(2, 2)
-    for mode in (*CompileMode, *CompileMode):
+    for mode in (*WHOLE, *WHOLE):
         settings = Settings(compile=True, compile_mode=mode)
         SEAM.action(settings)(model, kind=graph_kind(settings))
-    assert len(asked) == len(CompileMode)
+    assert len(asked) == len(WHOLE)
 
 
 def test_a_mode_without_compilation_is_inert() -> None:
@@ -53,17 +57,31 @@ def test_a_mode_without_compilation_is_inert() -> None:
 
 
 def test_cuda_graphs_are_refused_by_name_where_batches_differ_in_size() -> None:
-    facts = script_facts(device="cuda", loader=loader_facts(batches_vary=True))
+    facts = script_facts(device="cuda", loader=loader_facts(batches_vary=True), num_repeated_blocks=2)
     space = derive_space(facts, gpu_machine(), search_spec())
-    assert space.allowed["compile_mode"] == ("default", "max-autotune-no-cudagraphs")
+    assert space.allowed["compile_mode"] == ("default", "regional", "max-autotune-no-cudagraphs")
     assert "one size" in dict(space.refused)["compile_mode=reduce-overhead"]
     own = Settings(batch_size=64)
     asked = replace(own, compile=True, compile_mode=CompileMode.MAX_AUTOTUNE)
     assert "one size" in why_not_unedited(asked, own, facts)["compile_mode"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"notes": ("varying_inputs",)}, "differ in shape"),
+        ({"notes": ("kept_outputs",)}, "keeps the model's outputs beyond a step"),
+        ({"loader": None, "foreign_batches_vary": True}, "batches differ in size"),
+    ],
+)
+def test_cuda_graphs_are_refused_by_what_the_probe_saw_of_the_calls(changes: dict[str, Any], reason: str) -> None:
+    space = derive_space(script_facts(device="cuda", **changes), gpu_machine(), search_spec())
+    for mode in GRAPHS:
+        assert reason in dict(space.refused)[f"compile_mode={mode}"]
+
+
 def test_modes_are_tried_on_a_gpu_and_on_a_cpu_only_if_asked_for() -> None:
-    on_cuda = derive_space(script_facts(device="cuda"), gpu_machine(), search_spec())
+    on_cuda = derive_space(script_facts(device="cuda", num_repeated_blocks=2), gpu_machine(), search_spec())
     assert len(on_cuda.allowed["compile_mode"]) == len(CompileMode)
     assert derive_space(script_facts(), cpu_machine(), search_spec()).allowed["compile_mode"] == ("default",)
     wish = search_spec(ranges=(("compile_mode", "default,max-autotune"), ("compile", "true")))
@@ -77,3 +95,101 @@ def test_the_trainers_argument_names_the_mode_of_a_compiled_model_alone() -> Non
         "torch_compile_mode": "max-autotune"
     }
     assert trainer(Settings(compile_mode=CompileMode.MAX_AUTOTUNE), False) == {}
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = x + self.down(torch.relu(self.up(x)))
+        return result
+
+
+class Graphs:
+    """Stands in for the compiler's backend, and counts graphs by their sizes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: list[int] = []
+        compiler = torch.compile
+        torch.compiler.reset()
+        monkeypatch.setattr(torch, "compile", lambda function, **options: compiler(function, backend=self._build))
+
+    def _build(self, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        self.sizes.append(len(inputs))
+        return graph.forward
+
+
+def blocks(number: int) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Sequential(*(Block() for _ in range(number))))
+
+
+REGIONAL = Settings(compile=True, compile_mode=CompileMode.REGIONAL)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*not a leaf Tensor:UserWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: blocks(4),
+        lambda: torch.nn.TransformerEncoder(
+            torch.nn.TransformerEncoderLayer(4, 2, 8, 0.0), 4, enable_nested_tensor=False
+        ),
+    ],
+    ids=["own class", "torch's class"],
+)
+def test_blocks_of_one_class_share_one_graph(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+    graphs = Graphs(monkeypatch)
+    model, x = make(), torch.randn(3, 2, 4, requires_grad=True)
+    names, expected = list(model.state_dict()), model(x)
+    SEAM.action(REGIONAL)(model)
+    assert torch.allclose(model(x), expected) and not graphs.sizes
+    for _ in range(2):
+        assert torch.allclose(model(x), expected, atol=1e-6)
+    assert len(graphs.sizes) == 1, "a graph for each block"
+    assert list(model.state_dict()) == names
+    assert model_settings([model], None)["compile_mode"] == "regional"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*not a leaf Tensor:UserWarning")
+def test_compiled_blocks_train_are_left_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = Graphs(monkeypatch)
+    model, x = blocks(3), torch.randn(3, 4)
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad()
+        model(x).square().sum().backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    expected = gradients()
+    for number in (1, 1):
+        SEAM.action(REGIONAL)(model, kind="regional")
+        found = [gradients() for _ in range(3)]
+        assert all(torch.allclose(a, b, atol=1e-6) for each in found for a, b in zip(each, expected, strict=True))
+        assert len(graphs.sizes) == number
+        assert SEAM.forget is not None
+        SEAM.forget(model)
+        assert "compile_mode" not in model_settings([model], None)
+        assert all(module._compiled_call_impl is None for module in model.modules())
+
+
+def test_a_mode_left_before_the_second_call_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = Graphs(monkeypatch)
+    model = blocks(2)
+    SEAM.action(REGIONAL)(model)
+    assert SEAM.forget is not None
+    SEAM.forget(model)
+    for _ in range(3):
+        model(torch.randn(3, 4))
+    assert not graphs.sizes
+
+
+def test_the_regional_mode_is_refused_without_blocks_that_repeat() -> None:
+    space = derive_space(script_facts(device="cuda"), gpu_machine(), search_spec())
+    assert "regional" not in space.allowed["compile_mode"]
+    assert "no block that repeats" in dict(space.refused)["compile_mode=regional"]
+
+
+def test_no_argument_of_the_trainer_compiles_blocks_alone() -> None:
+    assert SETTING.frameworks["hf"](REGIONAL, False) is None

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from autotune.settings import Settings
+from autotune.settings.compile_mode import BUILD_S, CompileMode
 from autotune.study.budget import (
-    COMPILATION_S,
     ENDING_SHARE,
     FINAL_WINDOW_S,
     FINALS_SHARE,
@@ -16,6 +16,7 @@ from autotune.study.budget import (
     NOISY_SHARE,
     NUM_FINALISTS,
     NUM_ROUNDS,
+    REBUILD_SHARE,
     Budget,
 )
 
@@ -187,6 +188,7 @@ def test_long_steps_need_long_windows_however_little_time_is_left():
 
 
 COMPILED = Settings(compile=True)
+COMPILATION_S = BUILD_S["default"]
 
 
 def test_a_compilation_is_kept_time_when_the_compiled_model_leads():
@@ -265,3 +267,40 @@ def test_a_compiled_trial_in_a_process_of_others_is_kept_the_time_of_its_own_com
     budget.trial_took(20.0, window_s=5.0, number=0, settings=Settings())
     budget.trial_took(8.0, window_s=5.0, number=1, settings=Settings(compile=True), is_fresh=False)
     assert budget.round_s((1,)) >= budget.round_s((0,)) + COMPILATION_S
+
+
+def of_mode(mode: CompileMode) -> Settings:
+    return Settings(compile=True, compile_mode=mode)
+
+
+def test_each_mode_of_compilation_has_a_price_of_its_own():
+    budget = Budget(900.0, 0.0, Clock())
+    for number in (0, 1):
+        budget.trial_took(18.0, window_s=3.0, number=number)
+    prices = {mode: budget.trial_s(of_mode(mode)) for mode in CompileMode}
+    assert prices[CompileMode.REGIONAL] < prices[CompileMode.DEFAULT] < prices[CompileMode.MAX_AUTOTUNE]
+    budget.trial_took(30.0, window_s=3.0, number=2, settings=of_mode(CompileMode.REGIONAL))
+    assert budget.trial_s(of_mode(CompileMode.REGIONAL)) == 30.0
+    assert budget.trial_s(COMPILED) > 30.0
+
+
+def test_finals_find_the_builds_of_trials_in_the_cache_that_a_study_shares():
+    alone, shared = Budget(900.0, 0.0, Clock()), Budget(900.0, 0.0, Clock(), keeps_builds=True)
+    for budget in (alone, shared):
+        budget.trial_took(18.0, window_s=3.0, number=0)
+        budget.trial_took(53.0, window_s=3.0, number=1, settings=COMPILED)
+    assert shared.trial_s(COMPILED) == alone.trial_s(COMPILED)
+    assert alone.round_s((1,)) - alone.round_s((0,)) == pytest.approx(35.0)
+    assert shared.round_s((1,)) - shared.round_s((0,)) == pytest.approx(REBUILD_SHARE * 35.0)
+    shared.final_took(26.0, window_s=3.0, number=1, settings=COMPILED)
+    assert shared.round_s((1,)) - shared.round_s((0,)) == pytest.approx(8.0)
+
+
+def test_a_slow_build_of_one_mode_raises_the_price_of_the_others():
+    """A graph that takes twice the usual time by default takes about twice the time in every mode."""
+    usual, slow = Budget(900.0, 0.0, Clock()), Budget(900.0, 0.0, Clock())
+    for budget in (usual, slow):
+        budget.trial_took(18.0, window_s=3.0, number=0)
+    slow.trial_took(18.0 + 2 * COMPILATION_S, window_s=3.0, number=1, settings=COMPILED)
+    mode = of_mode(CompileMode.REDUCE_OVERHEAD)
+    assert slow.trial_s(mode) - slow.trial_s() == pytest.approx(2 * (usual.trial_s(mode) - usual.trial_s()))

@@ -1,0 +1,85 @@
+"""Watches inputs and outputs of the model's calls for what a CUDA graph forbids.
+
+A CUDA graph holds one size of each input. Every run of the graph overwrites the outputs of the run before, so a script
+may neither keep outputs beyond a step, nor hand outputs to the next step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from autotune.trial.probe.saved_activations import memory_of
+from autotune.trial.step.steps import Steps
+from autotune.trial.torch.batch_structure import tensors_of
+
+Shapes = tuple[tuple[int, ...], ...]
+MOST_LEADING_SIZES = 2
+"""Sizes of the first dimension without concern: the batch, and the smaller batch at the end of an epoch."""
+LATE = 2
+"""Backward passes after which an output counts as kept: a loop's variable holds the outputs of one step."""
+MOST_KEPT = 64
+"""Outputs of one root to follow at a time."""
+
+
+class RootCalls:
+    """Follows the tensors of all training calls of the roots.
+
+    Args:
+        steps: Counts backward passes.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._shapes: dict[int, set[Shapes]] = {}
+        """Shapes of all inputs, by root."""
+        self._outputs: list[tuple[StorageWeakRef, int, int]] = []
+        """Memory and address of outputs, and the number of backward passes at the call."""
+        self.keeps_outputs = False
+        """Whether the script keeps outputs beyond a step, or hands outputs to the next step."""
+
+    def attach(self, root: torch.nn.Module) -> None:
+        """Watches the calls of a root from now on, except a root compiled by torch.jit, which takes no such hooks."""
+        if isinstance(root, torch.jit.ScriptModule):
+            return
+        weights = {memory_of(weight)[0] for weight in root.parameters()}
+
+        def before(_: torch.nn.Module, args: Any, kwargs: Any) -> None:
+            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+                self._called(id(root), tensors_of([args, kwargs]))
+
+        def after(_: torch.nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+                known = weights | {memory_of(tensor)[0] for tensor in tensors_of([args, kwargs])}
+                self._returned(tensors_of(result), known)
+
+        root.register_forward_pre_hook(before, with_kwargs=True)
+        root.register_forward_hook(after, with_kwargs=True)
+
+    @property
+    def inputs_vary(self) -> bool:
+        """Whether inputs of one root differ in shape, beyond a smaller last batch."""
+        return any(_vary(shapes) for shapes in self._shapes.values())
+
+    def _called(self, root: int, inputs: list[torch.Tensor]) -> None:
+        self._shapes.setdefault(root, set()).add(tuple(tuple(tensor.shape) for tensor in inputs))
+        places, now = {memory_of(tensor)[0] for tensor in inputs}, self._steps.num_backwards
+        alive = [each for each in self._outputs if not each[0].expired()]  # type: ignore[no-untyped-call]
+        self.keeps_outputs |= any(
+            now - number >= LATE or (now > number and place in places) for _, place, number in alive
+        )
+        self._outputs = alive[-MOST_KEPT:]
+
+    def _returned(self, outputs: list[torch.Tensor], known: set[int]) -> None:
+        for tensor in outputs:
+            place = memory_of(tensor)[0]
+            if place and place not in known:
+                memory = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+                self._outputs.append((memory, place, self._steps.num_backwards))
+
+
+def _vary(shapes: set[Shapes]) -> bool:
+    inner = {tuple(shape[1:] for shape in each) for each in shapes}
+    return len(inner) > 1 or len(shapes) > MOST_LEADING_SIZES
