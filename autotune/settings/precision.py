@@ -29,6 +29,8 @@ class Precision(StrEnum):
 
 HALF = (Precision.BF16, Precision.FP16)
 """Formats of half the width."""
+AUTOCAST = {"bfloat16": Precision.BF16, "float16": Precision.FP16}
+"""Formats by the name of an autocast region's type."""
 LEAST_CAPABILITY = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.FP16: (7, 0)}
 """CUDA compute capabilities from which the units for a format exist (CUDA C++ Programming Guide)."""
 LIGHTNING: Mapping[Precision, str] = {
@@ -48,9 +50,9 @@ def is_half(settings: Settings) -> bool:
 def _refused(case: ScriptCase) -> str:
     facts = case.facts
     if facts.own_autocast is not None:
-        return f"the script has its own autocast ({facts.own_autocast})"
+        return _why_not_taken_over(facts)
     if facts.own_grad_scaler:
-        return "the script has its own GradScaler"
+        return "the script has its own GradScaler without autocast"
     if facts.num_root_modules == 0:
         return "no module was seen to which an autocast region could be tied"
     if "format_unseen" in facts.notes:
@@ -58,9 +60,21 @@ def _refused(case: ScriptCase) -> str:
     return ""
 
 
+def _why_not_taken_over(facts: Any) -> str:
+    """Why the format of the script's own autocast regions is the script's affair; empty when trials can change it."""
+    if AUTOCAST.get(facts.own_autocast) != facts.precision:
+        return f"the script has its own autocast ({facts.own_autocast}), and its model computes in {facts.precision}"
+    return ""
+
+
 def _refused_value(case: ScriptCase, precision: Any) -> str:
     """Under fp16 the loss is scaled, and backward apart from the step."""
-    return why_no_single_step(case) if precision is Precision.FP16 else ""
+    facts = case.facts
+    if facts.own_autocast is not None and precision not in HALF:
+        return f"the script has its own autocast ({facts.own_autocast})"
+    if precision is not Precision.FP16 or facts.precision == Precision.FP16:
+        return ""
+    return "the script has its own GradScaler" if facts.own_grad_scaler else why_no_single_step(case)
 
 
 def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
@@ -82,7 +96,8 @@ def _without_a_seam(case: SearchCase) -> Iterator[tuple[Value, str]]:
     own = case.own.precision
     yield Precision.FP32.value, f"the script trains in {own.value} by itself"
     if own in HALF:
-        yield Precision.TF32.value, f"the script's weights are in {own.value}"
+        kept = "the script's weights are" if case.facts.own_autocast is None else "the script's own autocast is"
+        yield Precision.TF32.value, f"{kept} in {own.value}"
     reason = _refused_value(case, Precision.FP16)
     if reason:
         yield Precision.FP16.value, reason
@@ -114,10 +129,10 @@ SETTING = Setting(
     name="precision",
     group=Group.PRECISION,
     default=Precision.FP32,
-    takes_effect="an autocast region per step; a scaled loss for fp16",
+    takes_effect="an autocast region per step, or the script's own regions; a scaled loss for fp16",
     left_alone=(
-        "the script has its own autocast or GradScaler; the device lacks the format; `fp32`, if the script trains in "
-        "another format"
+        "a GradScaler without autocast; own autocast regions of several formats; the device lacks the format; `fp32`, "
+        "if the script trains in another format"
     ),
     domain=tuple(member.value for member in Precision),
     own=lambda facts: str(facts.precision),

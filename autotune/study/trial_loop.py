@@ -244,9 +244,12 @@ class TrialLoop:
         return True
 
     def _learn_losses(self, result: TrialResult) -> None:
-        """Keeps the losses of runs in fp32 as references for runs in reduced formats."""
+        """Keeps the losses of runs in fp32, and in the script's own format, as references for other formats."""
+        own = self._jobs.script_settings
+        if result.start is StartKind.LIVE or own is None:
+            return
         # The losses of a live trial begin with weights that no other trial has.
-        for reference in references_of(result) if result.start is not StartKind.LIVE else ():
+        for reference in references_of(result, own.precision):
             self._references.setdefault(reference.start_digest, reference)
 
     def _learn_duration(self, result: TrialResult, number: int, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Whether a trial in another number format trains what fp32 trains. Pure."""
+"""Whether a trial in another number format trains what the script's own format trains. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TOLERANCES: Mapping[str, float] = {
     MatmulPrecision.HIGH: 0.02,
     MatmulPrecision.MEDIUM: 0.02,
 }
-"""Largest relative departure of a loss from fp32's while fp32's losses change slowly. bf16 has 8 bits of precision,
-fp16 and tf32 have 11; a tenth of the limit is usual."""
+"""Largest relative departure of a loss from the own format's while those losses change slowly. bf16 has 8 bits of
+precision, fp16 and tf32 have 11; a tenth of the limit is usual."""
 FULL = (None, MatmulPrecision.HIGHEST.value)
 """Readings of `matmul_precision` in a trial in fp32; trials of older versions have no reading."""
 NOT_CLAIMED: Mapping[ParityGap, str] = {
@@ -32,42 +32,48 @@ NOT_CLAIMED: Mapping[ParityGap, str] = {
 """Notes for the user."""
 
 
-def references_of(result: TrialResult) -> tuple[LossReference, ...]:
-    """References for later trials from a trial in fp32: one per rank with known initial weights."""
+def references_of(result: TrialResult, own: Precision = Precision.FP32) -> tuple[LossReference, ...]:
+    """References for later trials from a trial in fp32 or in the script's own format.
+
+    Returns:
+        One reference per rank with known initial weights.
+    """
+    full = (Precision.FP32.value, own.value)
     if not result.outcome.is_complete:
         return ()
     return tuple(
         LossReference(start_digest=rank.start_digest, losses=rank.first_losses)
         for rank in result.ranks
         if rank.start_digest is not None
-        and rank.observed.get("precision") == Precision.FP32.value
+        and rank.observed.get("precision") in full
         and rank.observed.get("matmul_precision") in FULL
     )
 
 
 def why_no_parity(job: TrialJob, ranks: Sequence[RankResult]) -> str:
-    """How the first losses depart from those in fp32, with the numbers; empty when the format trains alike."""
+    """How the first losses depart from the script's own, with the numbers; empty when the format trains alike."""
     tolerance = _tolerance(job)
-    if tolerance is None:
+    if tolerance is None or job.script_settings is None:
         return ""
+    own = job.script_settings.precision
     for rank in ranks:
         reference = matching(job.request.references, rank.start_digest)
         found = departure(rank.first_losses, reference.losses, tolerance) if reference is not None else None
         if found is not None and found.is_at_rest:
             return (
-                f"The loss stays near {rank.first_losses[0]:.5g} while in fp32 the loss comes to "
+                f"The loss stays near {rank.first_losses[0]:.5g} while in {own} the loss comes to "
                 f"{found.reference:.5g} in pass {found.index + 1}: the model does not train in {_format(job)}."
             )
         if found is not None:
             return (
-                f"The loss of pass {found.index + 1} is {found.loss:.5g} where fp32 has {found.reference:.5g}: a "
+                f"The loss of pass {found.index + 1} is {found.loss:.5g} where {own} has {found.reference:.5g}: a "
                 f"difference of {found.ratio:.1%}, where {tolerance:.0%} is usual at most for {_format(job)}."
             )
     return ""
 
 
 def parity_gap(job: TrialJob, ranks: Sequence[RankResult]) -> ParityGap | None:
-    """The reason for not comparing losses with fp32; None when compared, or when the format is the script's own."""
+    """The reason for not comparing losses; None when compared, or when the format is the script's own."""
     if _tolerance(job) is None:
         return None
     if any(rank.start_digest is None for rank in ranks):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from autotune.model.outcome import Outcome
-from tests.gpu.bench import Bench, rank_of
+from autotune.settings.compile_mode import GRAPHS, CompileMode
+from autotune.space.refusals import why_not_unedited
+from tests.gpu.bench import Bench, note, rank_of
 
 pytestmark = pytest.mark.gpu
 
@@ -24,6 +27,7 @@ LOSS_TOLERANCE = 0.1
         ("attends.py", {"sdpa_backend": "flash", "precision": "bf16"}),
         ("attends.py", {"optimizer_form": "fused"}),
         ("attends.py", {"activation_checkpointing": True}),
+        ("attends.py", {"compile": True, "compile_mode": "regional"}),
         ("attends.py", {"compile": True, "compile_mode": "reduce-overhead"}),
         ("attends.py", {"compile": True, "compile_mode": "max-autotune"}),
         ("attends.py", {"compile": True, "compile_mode": "max-autotune-no-cudagraphs"}),
@@ -44,3 +48,71 @@ def test_a_setting_is_in_force_and_trains_alike(bench: Bench, script: str, chang
 def test_attention_is_seen_by_the_probe(bench: Bench) -> None:
     facts = bench.probed("attends.py").facts
     assert facts is not None and "attention" in facts.notes and "own_attention" not in facts.notes
+
+
+def build_s(bench: Bench, mode: CompileMode) -> float:
+    """Seconds before the window of a trial that compiles, without start and imports."""
+    built = bench.run(bench.trial(bench.probed("launches.py"), compile=True, compile_mode=mode))
+    assert built.outcome is Outcome.OK, built.reason + built.log_tail
+    return sum(rank_of(built).durations_s.get(part, 0.0) for part in ("preparation", "warm_up", "compute"))
+
+
+@pytest.mark.parametrize("mode", [CompileMode.DEFAULT, CompileMode.REGIONAL])
+def test_a_second_process_finds_the_build_of_the_first(bench: Bench, mode: CompileMode) -> None:
+    first_s, second_s = build_s(bench, mode), build_s(bench, mode)
+    note(f"build of {mode}, first and second process", f"{first_s:.1f} s, {second_s:.1f} s")
+
+
+def test_a_scripts_own_fp16_is_trained_in_bf16_without_its_scaler(bench: Bench) -> None:
+    jobs = bench.probed("halves.py")
+    assert jobs.facts is not None
+    assert (jobs.facts.own_autocast, jobs.facts.precision) == ("float16", "fp16")
+    own, changed = bench.run(bench.trial(jobs)), bench.run(bench.trial(jobs, precision="bf16"))
+    assert own.outcome is changed.outcome is Outcome.OK, changed.reason + changed.log_tail
+    assert rank_of(changed).observed["precision"] == "bf16"
+    losses = list(zip(rank_of(own).first_losses, rank_of(changed).first_losses, strict=False))
+    assert losses and all(abs(one - two) < 0.1 * abs(one) < 10.0 for one, two in losses)
+    rates = [result.measurement.samples_per_second for result in (own, changed) if result.measurement is not None]
+    note("own fp16 with a scaler, and bf16 in its place", ", ".join(f"{rate:.0f} samples/s" for rate in rates))
+
+
+def test_cuda_graphs_are_refused_by_name_where_outputs_are_kept(bench: Bench) -> None:
+    jobs = bench.probed("keeps.py")
+    assert jobs.facts is not None and jobs.script_settings is not None
+    assert "kept_outputs" in jobs.facts.notes
+    for mode in GRAPHS:
+        asked = replace(jobs.script_settings, compile=True, compile_mode=mode)
+        assert "keeps the model's outputs" in why_not_unedited(asked, jobs.script_settings, jobs.facts)["compile_mode"]
+    kept = bench.run(bench.trial(jobs, compile=True, compile_mode=CompileMode.REDUCE_OVERHEAD))
+    note("CUDA graphs although outputs are kept", f"{kept.outcome}: {kept.reason[:100]}")
+
+
+def test_usual_scripts_do_not_look_as_if_outputs_were_kept(bench: Bench) -> None:
+    for script in ("attends.py", "halves.py", "trains.py"):
+        facts = bench.probed(script).facts
+        assert facts is not None and not {"kept_outputs", "varying_inputs"} & set(facts.notes), script
+
+
+def test_a_launch_bound_job_gains_from_cuda_graphs(bench: Bench) -> None:
+    jobs = bench.probed("launches.py")
+    modes: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "bf16": {"precision": "bf16"},
+        "default": {"compile": True},
+        "regional": {"compile": True, "compile_mode": "regional"},
+        "reduce-overhead": {"compile": True, "compile_mode": "reduce-overhead"},
+        "reduce-overhead, bf16, fused": {
+            "compile": True,
+            "compile_mode": "reduce-overhead",
+            "precision": "bf16",
+            "optimizer_form": "fused",
+        },
+    }
+    rates = {}
+    for name, changes in modes.items():
+        result = bench.run(bench.trial(jobs, **changes))
+        assert result.outcome is Outcome.OK, result.reason + result.log_tail
+        assert result.measurement is not None
+        rates[name] = result.measurement.samples_per_second
+    note("a launch-bound job", ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items()))
+    assert rates["reduce-overhead"] > rates["plain"]

@@ -21,6 +21,7 @@ from autotune.settings import (
     Value,
 )
 from autotune.settings.compile_mode import CompileMode
+from autotune.settings.precision import HALF
 from autotune.trial.apply import environment_seams, observed
 from autotune.trial.apply.environment_seams import CopyCount
 from autotune.trial.apply.observed import Observed
@@ -29,6 +30,7 @@ from autotune.trial.loader.loaders import Loaders, NextBatch, override_arguments
 from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
 from autotune.trial.step.operand_formats import OperandDetector
+from autotune.trial.step.own_autocast import OwnAutocast
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.steps import Steps
 
@@ -248,7 +250,11 @@ class AppliedSettings:
             self._gradients.install()
         if precision is Precision.TF32:
             self._ways_back.append(use_tf32())
-        elif precision in (Precision.BF16, Precision.FP16):
+        elif precision in HALF and self._facts.own_autocast is not None:
+            own = OwnAutocast(self._job.device, precision)
+            own.install()
+            self._ways_back.append(own.take_back)
+        elif precision in HALF:
             self._region = AutocastRegion(self._job.device, precision)
             self._region.install(self.roots)
 

@@ -165,6 +165,7 @@ class Steps:
         wrap(torch.autograd, "backward", self._wrap_backward)
         self.watch_optimizers()
         wrap(torch.amp.GradScaler, "step", self._wrap_scaler_step)
+        wrap(torch.amp.GradScaler, "scale", _wrap_scale)
         keep_out_compiler()
 
     def _alive(self) -> list[torch.optim.Optimizer]:
@@ -188,7 +189,7 @@ class Steps:
             self.num_backwards += 1
             if self.num_backwards >= self._listens_at:
                 self.thread = get_ident()
-                loss = tensors if isinstance(tensors, torch.Tensor) else None
+                loss = getattr(tensors, "_autotune_unscaled", tensors) if isinstance(tensors, torch.Tensor) else None
                 for listener in self.on_backward:
                     listener(loss)
                 if self.is_by_hand:
@@ -247,6 +248,17 @@ class Steps:
             return result
 
         return step
+
+
+def _wrap_scale(original: Callable[..., Any]) -> Callable[..., Any]:
+    def scale(scaler: Any, outputs: Any) -> Any:
+        """Scales, and keeps the script's loss beside the scaled loss: losses of two trials differ by their scale."""
+        scaled = original(scaler, outputs)
+        if isinstance(scaled, torch.Tensor) and scaled is not outputs:
+            scaled._autotune_unscaled = outputs  # type: ignore[attr-defined]
+        return scaled
+
+    return scale
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:

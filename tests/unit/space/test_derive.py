@@ -138,10 +138,25 @@ def test_unknown_samples_are_named_unless_they_are_declared(change, word):
     assert "samples_per_step" not in refusals(space_of())
 
 
-def test_own_autocast_keeps_the_scripts_precision():
-    space = space_of(script_facts(own_autocast="bfloat16", precision="bf16"))
-    assert space.allowed["precision"] == ("bf16",)
+def test_own_autocast_keeps_the_scripts_precision_where_the_model_computes_in_another():
+    space = space_of(script_facts(own_autocast="bfloat16"))
+    assert space.allowed["precision"] == ("fp32",)
     assert "autocast" in refusals(space)["precision"]
+
+
+def test_own_autocast_is_taken_over_for_formats_of_half_the_width():
+    space = space_of(script_facts(own_autocast="float16", own_grad_scaler=True, precision="fp16"), gpu_machine())
+    assert space.allowed["precision"] == ("bf16", "fp16")
+    space = space_of(script_facts(own_autocast="bfloat16", precision="bf16"), gpu_machine())
+    assert space.allowed["precision"] == ("bf16", "fp16")
+    assert "own autocast is in bf16" in refusals(space)["precision=tf32"]
+    space = space_of(script_facts(own_autocast="bfloat16", own_grad_scaler=True, precision="bf16"), gpu_machine())
+    assert "own GradScaler" in refusals(space)["precision=fp16"]
+
+
+def test_own_autocast_of_several_formats_is_refused_by_name():
+    space = space_of(script_facts(own_autocast="bfloat16, float16", precision="fp16"), gpu_machine())
+    assert "bfloat16, float16" in refusals(space)["precision"]
 
 
 def test_formats_follow_the_device():
