@@ -12,7 +12,8 @@ from autotune.api import fit
 from autotune.api.micro_batching import note_fed
 from autotune.api.own_knobs import Knob, value_of
 from autotune.errors import ConfigError
-from autotune.settings import GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, SETTINGS, Group, Settings, text_of
+from autotune.settings import BY_NAME, GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, SETTINGS, Group, Settings, text_of
+from autotune.settings.loader_group import put_in_loader
 from autotune.settings.optimizer_form import forms_of
 from autotune.trial.start import active_session
 
@@ -96,10 +97,17 @@ class Config:
         if settings.batch_size is not None:
             kwargs["batch_size"] = settings.batch_size
         if settings.num_workers > 0:
-            kwargs.update({name: getattr(settings, name) for name in INERT_WITHOUT_WORKERS})
+            changes = {
+                name: getattr(settings, name)
+                for name, default in INERT_WITHOUT_WORKERS.items()
+                if BY_NAME[name].put_in_loader is None or getattr(settings, name) != default
+            }
+            self._in_force.update(changes)
+            put_in_loader(changes, kwargs)
         if settings.pin_memory and fit.has_accelerator():
             kwargs["pin_memory"] = True
-        self._in_force.update({"pin_memory": False, **kwargs})
+        given = {name: value for name, value in kwargs.items() if name in GROUP_OF_FIELD}
+        self._in_force.update({"pin_memory": False, **given})
         return kwargs
 
     def on_device(self, batches: Iterable[Batch], device: torch.device | str) -> DeviceBatches[Batch]:

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from autotune.api import Config
-from autotune.settings import INERT_WITHOUT_WORKERS, LOADER_FIELDS, Group, Precision
+from autotune.settings import BY_NAME, INERT_WITHOUT_WORKERS, LOADER_FIELDS, Group, Precision
 
 
 def training_arguments(config: Config, *, kind: type[Any] | None = None, **arguments: Any) -> Any:
@@ -56,7 +56,9 @@ def _tuned(config: Config) -> dict[str, Any]:
     values: dict[str, Any] = {
         f"dataloader_{name}": getattr(settings, name)
         for name in LOADER_FIELDS
-        if name in fields and (settings.num_workers > 0 or name not in INERT_WITHOUT_WORKERS)
+        if name in fields
+        and "hf" in BY_NAME[name].frameworks
+        and (settings.num_workers > 0 or name not in INERT_WITHOUT_WORKERS)
     }
     if "batch_size" in fields and settings.batch_size is not None:
         values["per_device_train_batch_size"] = settings.batch_size

@@ -96,6 +96,13 @@ class LoaderFacts:
     """True for an IterableDataset that gives each worker a share of its own."""
     num_shards: int | None = None
     """Shards of an IterableDataset, each read by one worker; None when unknown, or when the dataset has no shards."""
+    in_order: bool = True
+    multiprocessing_context: str = "default"
+    """Start method named by the script; `default` for the system's."""
+    is_shuffled: bool = False
+    """True when torch's own samplers draw the samples at random."""
+    spawn_refusal: str = ""
+    """Why workers cannot be started without a fork; empty when possible, or when nothing speaks against a fork."""
     traps: tuple[StorageTrap, ...] = ()
     """Traps of the stored dataset."""
 
@@ -251,7 +258,8 @@ class ScriptFacts:
     set the number of threads. `data_parallel`: torch.nn.DataParallel spreads each batch over devices. `no_convolution`:
     no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
     results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
-    attention on or off. `varying_inputs`: the model's inputs differ in shape. `kept_outputs`: outputs of the
+    attention on or off. `pinned_process`: a library has taken cores from the
+    training process. `varying_inputs`: the model's inputs differ in shape. `kept_outputs`: outputs of the
     model live longer than a step."""
 
 

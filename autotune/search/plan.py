@@ -179,8 +179,10 @@ def _one_by_one(state: PlanState) -> None:
 def _details_of_workers(state: PlanState) -> None:
     """Settings that do nothing without workers: numbers upwards, switches on."""
     for setting in SETTINGS:
-        if setting.needs_workers and setting.default is False:
-            state.consider({setting.name: True}, "loader")
+        if setting.needs_workers and not isinstance(setting.default, int | float):
+            state.try_others(setting.name, "loader")
+        elif setting.needs_workers and isinstance(setting.default, bool):
+            state.consider({setting.name: not setting.default}, "loader")
         elif setting.needs_workers:
             state.climb(setting.name, "loader", steps=(1,))
 

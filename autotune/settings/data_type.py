@@ -12,6 +12,7 @@ from typing import Any, Self
 from autotune.errors import SearchSpaceError
 from autotune.settings.compile_mode import CompileMode
 from autotune.settings.matmul_precision import MatmulPrecision
+from autotune.settings.multiprocessing_context import StartMethod
 from autotune.settings.omp_wait_policy import OmpWaitPolicy
 from autotune.settings.optimizer_form import OptimizerForm
 from autotune.settings.precision import Precision
@@ -37,6 +38,14 @@ class Settings:
     """Batches are copied to page-locked memory."""
     persistent_workers: bool = False
     """Workers live on between epochs; inert without workers."""
+    in_order: bool = True
+    """Batches come in the order of the sampler; inert with fewer than two workers."""
+    multiprocessing_context: StartMethod = StartMethod.DEFAULT
+    """Start of the workers; inert without workers."""
+    worker_threads: int = 0
+    """Threads of OpenCV and other libraries in each worker; 0 = as many as the libraries choose."""
+    free_workers: bool = False
+    """Workers run on all cores, also where the training process is pinned to a few; inert without workers."""
     batch_size: int | None = None
     """Micro-batch: samples of a forward-backward pass on a single device; None = the script's own, unknown."""
     grad_accum_steps: int = 1

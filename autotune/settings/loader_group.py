@@ -36,6 +36,18 @@ def of_loader(name: str) -> Callable[[Any], Value | None]:
     return own
 
 
+def put_in_loader(changes: Mapping[str, Any], arguments: dict[str, Any]) -> None:
+    """Puts settings of the loader, by name, into the arguments of a DataLoader."""
+    from autotune.settings.registry import BY_NAME
+
+    for name, value in changes.items():
+        put = BY_NAME[name].put_in_loader
+        if put is None:
+            arguments[name] = value
+        else:
+            put(value, arguments)
+
+
 def loader_argument(name: str) -> Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]]:
     """Arguments of frameworks for a setting of the DataLoader."""
 

@@ -193,6 +193,8 @@ class Setting(NamedTuple):
     """Scripts set the switch before the first call of their model, so trials write the value again at the call."""
     read: Callable[[], Value | None] | None = None
     """The value in force in this process; None = not to be seen."""
+    put_in_loader: Callable[[Any, dict[str, Any]], None] | None = None
+    """Puts a value into the arguments of a DataLoader; None for settings with the name of an argument."""
     read_of_loader: Callable[[Any], Value | None] | None = None
     """The value of a DataLoader."""
     write_to_optimizer: Callable[[Any, Any], None] | None = None

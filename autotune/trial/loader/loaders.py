@@ -22,6 +22,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.settings import BY_NAME, INERT_WITHOUT_WORKERS, LOADER_FIELDS
+from autotune.settings.loader_group import put_in_loader
+from autotune.settings.worker_start import begun_anew
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import LongBatchSampler, length_of
 from autotune.trial.torch.patching import unwrap_all, wrap
@@ -281,7 +283,7 @@ def override_arguments(arguments: dict[str, Any], changes: dict[str, Any]) -> di
     """
     result = dict(arguments)
     batch_size = changes.get("batch_size")
-    result.update({name: value for name, value in changes.items() if name != "batch_size"})
+    put_in_loader({name: value for name, value in changes.items() if name != "batch_size"}, result)
     if batch_size is not None:
         sampler = result.get("batch_sampler")
         if sampler is None:
@@ -301,10 +303,12 @@ def rearrange(loader: Any, arguments: dict[str, Any]) -> None:
         loader: The loader, without a running iteration.
         arguments: Arguments of `DataLoader.__init__`, by name, as `override_arguments` returns them.
     """
-    given = {name: arguments.get(name) for name in LOADER_FIELDS}
+    given = {name: arguments.get(name) for name in LOADER_FIELDS if BY_NAME[name].put_in_loader is None}
     # The loader's setter refuses changes.
     vars(loader).update({name: BY_NAME[name].default if value is None else value for name, value in given.items()})
     vars(loader)["timeout"] = arguments.get("timeout", 0)
+    vars(loader)["in_order"] = arguments.get("in_order", True)
+    vars(loader)["worker_init_fn"] = begun_anew(loader, arguments.get("worker_init_fn"))
     if loader.num_workers:
         loader.multiprocessing_context = arguments.get("multiprocessing_context")
     asked = arguments.get("batch_sampler")

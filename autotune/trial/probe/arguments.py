@@ -180,7 +180,7 @@ def _numbers_of(loader: LoaderFacts) -> dict[str, int]:
     return {
         setting.name: getattr(loader, setting.name) or 0
         for setting in SETTINGS
-        if setting.read_of_loader is not None and not isinstance(setting.default, bool)
+        if setting.read_of_loader is not None and setting.arguments.numbers
     }
 
 

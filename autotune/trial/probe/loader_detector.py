@@ -9,20 +9,24 @@ import statistics
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
-from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from autotune.model.facts import BatchSamplerKind, LoaderFacts
 from autotune.model.storage_traps import StorageTrap
+from autotune.settings.worker_start import pinned_cpus
 from autotune.trial.apply.observed import settings_of_loader
 from autotune.trial.loader.loaders import LoaderRecord, Loaders
 from autotune.trial.probe.batch_uses import BatchUses
-from autotune.trial.probe.main_module import start_method
+from autotune.trial.probe.main_module import start_method, why_not_spawned
 from autotune.trial.probe.storage_detector import num_shards, splits_among_workers, traps_of
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import batch_bytes, leading_size, length_of, tensors_of
 
+LOADER_FACTS = frozenset(field.name for field in fields(LoaderFacts))
 UNEVEN_BATCHES = 0.01
 """Relative difference in bytes from which batches count as different: their cost differs as much, and the finals can
 tell 1 % apart."""
@@ -58,6 +62,7 @@ class _Seen:
         self.is_read_before_training = False
         self.is_length_asked_first = False
         self.start_method = ""
+        self.is_pinned = False
         self.batch_bytes = 0
         self.least_batch_bytes: int | None = None
         """Smallest whole batch."""
@@ -142,6 +147,11 @@ class LoaderDetector:
         return training.start_method if training is not None else ""
 
     @property
+    def is_pinned(self) -> bool:
+        """Whether some loader was iterated in a process pinned to a part of its cores."""
+        return any(seen.is_pinned for seen in self._seen.values())
+
+    @property
     def may_keep_first_batch(self) -> bool:
         """Whether more steps would tell if the script trains on without new batches."""
         training = self._training()
@@ -201,6 +211,7 @@ class LoaderDetector:
         seen.num_pending = 0
         seen.attributes = seen.attributes or _attributes(loader, record.key.partition("~")[0])
         seen.start_method = start_method(loader)
+        seen.is_pinned |= pinned_cpus() is not None
 
     def _length_asked(self, record: LoaderRecord) -> None:
         if not self._steps.num_backwards:
@@ -250,18 +261,28 @@ def usual_growth(counts: Sequence[int]) -> int:
 
 def _attributes(loader: Any, place: str) -> dict[str, Any]:
     """Attributes of a DataLoader built at a place, by field of `LoaderFacts`."""
+    traps, settings = _traps(loader, place), settings_of_loader(loader)
     return {
         "dataset": type(loader.dataset).__name__,
         "is_iterable": isinstance(loader.dataset, IterableDataset),
-        **settings_of_loader(loader),
+        **{name: value for name, value in settings.items() if name in LOADER_FACTS},
         "drop_last": bool(loader.drop_last),
         "batch_sampler": _batch_sampler_kind(loader),
         "num_batches": length_of(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
         "num_samples": length_of(loader.dataset),
         "splits_among_workers": splits_among_workers(loader),
         "num_shards": num_shards(loader.dataset),
-        "traps": _traps(loader, place),
+        "is_shuffled": _is_shuffled(loader),
+        "spawn_refusal": why_not_spawned(loader) if traps else "",
+        "traps": traps,
     }
+
+
+def _is_shuffled(loader: Any) -> bool:
+    sampler = loader.sampler if loader.batch_size is not None else getattr(loader.batch_sampler, "sampler", None)
+    if isinstance(sampler, DistributedSampler):
+        return bool(sampler.shuffle)
+    return type(sampler) in (RandomSampler, WeightedRandomSampler, SubsetRandomSampler)
 
 
 def _traps(loader: Any, place: str) -> tuple[StorageTrap, ...]:

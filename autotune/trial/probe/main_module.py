@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import io
 import multiprocessing
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
+
+import torch
 
 
 def start_method(loader: Any) -> str:
@@ -15,6 +19,26 @@ def start_method(loader: Any) -> str:
     if context is not None:
         return str(context.get_start_method())
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+class _Light(pickle.Pickler):
+    """Pickles everything but the data of tensors and arrays, which any process can hand to another."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """A small stand-in for data."""
+        return (int, ()) if isinstance(obj, torch.Tensor) or type(obj).__name__ == "ndarray" else NotImplemented
+
+
+def why_not_spawned(loader: Any) -> str:
+    """Why workers of a loader cannot be started without a fork; empty when possible."""
+    if not is_guarded():
+        return 'the script has no `if __name__ == "__main__"`, and every worker would run the script again'
+    for name in ("dataset", "collate_fn", "worker_init_fn"):
+        try:
+            _Light(io.BytesIO()).dump(getattr(loader, name))
+        except Exception as error:  # Anything may fail in a class of the script.
+            return f"the loader's {name} cannot be handed to a new process: {type(error).__name__}: {error}"[:200]
+    return ""
 
 
 def is_guarded() -> bool:

@@ -288,6 +288,7 @@ class ScriptDetector:
             "shared_model": any(p.device.type == "cpu" and p.is_shared() for p in parameters),  # type: ignore[no-untyped-call]
             "attention": self._operands.has_fused_attention,
             "own_attention": torch_names.is_cuda_on() and in_force.get("sdpa_backend") != SdpaBackend.DEFAULT,
+            "pinned_process": self._loaders.is_pinned,
             "varying_inputs": self._calls.inputs_vary,
             "kept_outputs": self._calls.keeps_outputs,
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),

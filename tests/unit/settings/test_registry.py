@@ -17,7 +17,7 @@ from autotune.settings.cases import ScriptCase
 from autotune.trial.apply.applied import SEAMS
 from autotune.trial.apply.model_seams import MODEL_SEAMS
 from tests.docs.settings_table import README
-from tests.unit.facts import script_facts
+from tests.unit.facts import loader_facts, script_facts
 
 BY_TRAINING = {"precision", "grad_accum_steps"}
 """Read back from what the training computes; tests/integration/trial trains scripts to see it."""
@@ -65,8 +65,9 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
         setting.name in MODEL_SEAMS,
         setting.name in DETAILS,
     )
+    loader = loader_facts(is_shuffled=True)
     changes = {"optimizer_forms": ("fused",), "num_repeated_blocks": 2, "batch_copy": BatchCopy.DIRECT}
-    facts = script_facts(device="cuda", **changes)
+    facts = script_facts(device="cuda", loader=loader, **changes)
     has_seam = not setting.refused(ScriptCase(facts=facts, is_cpu=False))
     assert bool(any(ways)) is has_seam
 

@@ -1,0 +1,148 @@
+"""Settings of the loader's workers: order, start, threads of libraries, cores; each put in force and read back."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from autotune.model.storage_traps import StorageTrap, TrapKind
+from autotune.settings import BY_NAME, LOADER_FIELDS, Settings, worker_start
+from autotune.settings.worker_start import WorkerStart
+from autotune.space.derive import derive_space
+from autotune.trial.apply.observed import loader_settings
+from autotune.trial.loader.loaders import override_arguments, rearrange
+from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
+
+DATA = TensorDataset(torch.arange(64))
+CHANGES: list[dict[str, Any]] = [
+    {"in_order": False},
+    {"multiprocessing_context": "forkserver"},
+    {"multiprocessing_context": "spawn"},
+    {"worker_threads": 1},
+    {"free_workers": True},
+    {"worker_threads": 2, "free_workers": True, "in_order": False},
+]
+
+
+def loader_of(own: dict[str, Any], changes: dict[str, Any]) -> DataLoader[Any]:
+    settings = Settings.from_dict({"num_workers": 2, **changes}).to_dict()
+    return DataLoader(**override_arguments({"dataset": DATA, **own}, {name: settings[name] for name in LOADER_FIELDS}))
+
+
+def begin(worker_id: int) -> None:
+    os.environ["BEGUN"] = str(worker_id)
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+@pytest.mark.parametrize("own", [{}, {"worker_init_fn": begin}], ids=["plain", "own worker_init_fn"])
+def test_a_loader_is_built_with_the_setting_and_shows_it(changes: dict[str, Any], own: dict[str, Any]) -> None:
+    seen = loader_settings(loader_of(own, changes))
+    assert {name: seen[name] for name in changes} == changes
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_a_built_loader_takes_the_setting_and_gives_it_back(changes: dict[str, Any]) -> None:
+    own = {"dataset": DATA, "num_workers": 2, "worker_init_fn": begin}
+    loader = DataLoader(**own)
+    settings = Settings.from_dict({"num_workers": 2, **changes}).to_dict()
+    rearrange(loader, override_arguments(own, {name: settings[name] for name in LOADER_FIELDS}))
+    seen = loader_settings(loader)
+    assert {name: seen[name] for name in changes} == changes
+    rearrange(loader, own)
+    assert loader_settings(loader) == loader_settings(DataLoader(**own))
+    assert loader.worker_init_fn is begin
+
+
+def test_a_function_that_a_framework_has_set_later_stays_below_the_setting() -> None:
+    loader = DataLoader(DATA, num_workers=2)
+    loader.worker_init_fn = begin
+    rearrange(loader, {"dataset": DATA, "num_workers": 2, "worker_init_fn": WorkerStart(None, num_threads=1)})
+    assert isinstance(loader.worker_init_fn, WorkerStart) and loader.worker_init_fn.before is begin
+
+
+def test_the_setting_is_seen_below_the_gate_of_a_trial() -> None:
+    loader = DataLoader(DATA, num_workers=2, worker_init_fn=WorkerStart(None, num_threads=1))
+    gate = SimpleNamespace(user_init=loader.worker_init_fn)
+    loader.worker_init_fn = gate  # type: ignore[assignment]
+    assert loader_settings(loader)["worker_threads"] == 1
+    rearrange(loader, {"dataset": DATA, "num_workers": 2})
+    assert loader.worker_init_fn is None
+
+
+def test_a_loader_without_a_setting_keeps_its_function() -> None:
+    assert loader_of({"worker_init_fn": begin}, {}).worker_init_fn is begin
+    assert loader_of({}, {}).worker_init_fn is None
+
+
+def test_a_worker_runs_the_scripts_function_and_limits_the_libraries_that_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setitem(worker_start.sys.modules, "cv2", SimpleNamespace(setNumThreads=asked.append))
+    monkeypatch.setitem(worker_start.sys.modules, "pyarrow", SimpleNamespace())  # a version without the function
+    monkeypatch.setenv("BEGUN", "")
+    pickle.loads(pickle.dumps(WorkerStart(begin, num_threads=1)))(3)
+    assert (asked, os.environ["BEGUN"]) == ([1], "3")
+
+
+def test_workers_of_a_pinned_process_get_all_cores_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert worker_start.pinned_cpus() is None
+    before = os.sched_getaffinity(0)
+    monkeypatch.setattr(worker_start, "START_CPUS", frozenset(before))
+    one = {min(before)}
+    if one == before:
+        pytest.skip("the machine has one core")
+    try:
+        os.sched_setaffinity(0, one)
+        assert worker_start.pinned_cpus() == one
+        WorkerStart(None, cpus=frozenset(before))(0)
+        assert os.sched_getaffinity(0) == before
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(
+    ("facts", "loader", "allowed"),
+    [
+        ({}, {"is_shuffled": True}, {"in_order": (True, False)}),
+        ({}, {}, {"in_order": (True,)}),
+        ({"torch_version": "2.4.1"}, {"is_shuffled": True}, {"in_order": (True,)}),
+        ({}, {}, {"multiprocessing_context": ("default",), "worker_threads": (0,), "free_workers": (False,)}),
+        ({"modules": ("cv2", "torch")}, {}, {"worker_threads": (0, 1, 2)}),
+        ({"notes": ("pinned_process",)}, {}, {"free_workers": (False, True)}),
+    ],
+)
+def test_a_search_tries_what_the_script_has_a_use_for(
+    facts: dict[str, Any], loader: dict[str, Any], allowed: dict[str, Any]
+) -> None:
+    space = derive_space(script_facts(loader=loader_facts(**loader), **facts), cpu_machine(), search_spec())
+    assert {name: space.allowed[name] for name in allowed} == allowed
+
+
+def test_workers_are_started_afresh_where_a_fork_is_unsafe_and_the_reason_against_it_is_named() -> None:
+    traps = (StorageTrap(kind=TrapKind.CUDA_IN_FORK, name="Clips.decoder", where="train.py:3"),)
+    unsafe = script_facts(device="cuda", loader=loader_facts(traps=traps))
+    space = derive_space(unsafe, gpu_machine(), search_spec())
+    assert {"forkserver", "spawn"} <= set(space.allowed["multiprocessing_context"])
+    usual = BY_NAME["multiprocessing_context"].usual
+    assert usual is not None and usual.value == "forkserver"
+    reason = "the loader's dataset cannot be handed to a new process"
+    hopeless = script_facts(device="cuda", loader=loader_facts(traps=traps, spawn_refusal=reason))
+    space = derive_space(hopeless, gpu_machine(), search_spec())
+    assert reason in dict(space.refused)["multiprocessing_context=forkserver"]
+
+
+def test_what_cannot_be_handed_to_a_new_process_is_named_without_copying_data() -> None:
+    from autotune.trial.probe.main_module import why_not_spawned
+
+    big = TensorDataset(torch.zeros(1 << 20))
+    assert why_not_spawned(DataLoader(big)) == ""
+    assert not big.tensors[0].is_shared()  # type: ignore[no-untyped-call]
+    refusal = why_not_spawned(DataLoader(big, collate_fn=lambda batch: batch))
+    assert "collate_fn cannot be handed to a new process" in refusal
