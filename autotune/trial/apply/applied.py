@@ -29,6 +29,7 @@ from autotune.trial.loader.copies_ahead import NOT_LEARNED, CopiesAhead
 from autotune.trial.loader.loaders import Loaders, NextBatch, override_arguments
 from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
+from autotune.trial.step.memory_format import align_states
 from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.own_autocast import OwnAutocast
 from autotune.trial.step.roots import Roots
@@ -119,6 +120,7 @@ class AppliedSettings:
         is_clean = self.roots.remove()
         if Group.KERNELS not in self.claims:
             environment_seams.take_back_kernels(self._asked, self._script_settings, models)
+            align_states(self.steps.optimizers)  # Fused kernels refuse state in another format than the weights'.
         if Group.THREADS not in self.claims:
             environment_seams.take_back_threads(self._asked, self._script_settings)
         for optimizer in self.steps.stepping:

@@ -87,6 +87,12 @@ def test_each_setting_is_in_force_in_its_turn_and_gone_afterwards(study: Study, 
         assert dict(last.ranks[0].observed) == dict(first.ranks[0].observed), change
 
 
+def test_weights_and_the_optimizers_state_always_have_the_same_layout(study: Study, live: LiveRunner) -> None:
+    for change in ({}, {"channels_last": True}, {"channels_last": True, "num_workers": 1}, {}):
+        result = measured(live, study, "has_fused_kernels", **change)
+        assert result.outcome is Outcome.OK, f"{change}: {result.why}"
+
+
 def test_a_setting_that_is_read_at_the_start_gets_a_new_process_and_says_why(study: Study, live: LiveRunner) -> None:
     measured(live, study)
     passive = study.script_settings.omp_wait_policy is OmpWaitPolicy.PASSIVE

@@ -53,11 +53,20 @@ def wrap_iterations():
     DataLoader.__iter__ = lambda loader: original(loader)
 
 
+def refuse_mixed_layouts(optimizer, args, kwargs):
+    """Fails as fused kernels do when weights and the optimizer's state lie in memory differently."""
+    for weight, state in optimizer.state.items():
+        if state["momentum_buffer"].stride() != weight.stride():
+            raise RuntimeError("weights and state have different layouts")
+
+
 def main():
     torch.manual_seed(0)
     model, number, said = Model(), 0, None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loader = DataLoader(Images(), batch_size=16, shuffle=True)
+    if HOW == "has_fused_kernels":
+        optimizer.register_step_pre_hook(refuse_mixed_layouts)
     if HOW == "wraps":
         wrap_iterations()
     while True:
