@@ -73,9 +73,15 @@ def make_diagnosis(
         disk_bytes_per_s=_disk_rate(around),
         notes=(
             *(trap_text(trap) for trap in (facts.loader.traps if facts.loader is not None else ())),
+            *_not_tried(lead.observation.storage_failure),
             *_notes(result),
         ),
     )
+
+
+def _not_tried(failure: str) -> Iterator[str]:
+    if failure:
+        yield f"Other formats and decoders could not be tried: {failure}."
 
 
 def _disk_rate(around: Surroundings | None) -> float | None:

@@ -205,6 +205,8 @@ class Observation:
     loading: LoadingTimes | None = None
     storage: StorageTimes | None = None
     """None when the loader does not hold training up, or when samples cannot be built again."""
+    storage_failure: str = ""
+    """Reason why other formats and decoders could not be tried; empty otherwise."""
     memory: MemoryKinds | None = None
     device: DeviceTimes | None = None
     larger_batch: LargerBatch | None = None

@@ -175,6 +175,7 @@ class Observer:
             is_sampled=self._lines.is_sampled,
             loading=self._calls.loading_times,
             storage=self._storage_times(),
+            storage_failure=self._what_if.failure,
             memory=self._memory_kinds(),
             device=self._device_stage.times if self._device_stage is not None else None,
             larger_batch=self._larger_batch(),

@@ -5,7 +5,6 @@ Everything runs in a forked child: a crash of a library, or a state changed by a
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import shutil
@@ -52,16 +51,21 @@ IMAGES = "images"
 
 
 class WhatIf:
-    """Tries alternatives for the training loader. The reference is weak: the script decides how long a loader lives."""
+    """Tries alternatives for the training loader."""
 
     def __init__(self) -> None:
         self._loader: Callable[[], Any] = lambda: None
         self.images: list[bytes] = []
         """Encoded images of the dataset, recorded by `measure`; empty without images."""
+        self.failure = ""
+        """Reason for a failed `measure`; empty otherwise."""
 
     def iteration_begins(self, loader: Any) -> None:
-        """Notes the loader of the running iteration."""
-        self._loader = weakref.ref(loader)
+        """Notes the loader of the running iteration; a loader built within the `for` statement lives no longer.
+
+        The reference to a loader with persistent workers is weak: the script decides how long the workers live.
+        """
+        self._loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
 
     def measure(self) -> StorageTimes | None:
         """All times on the CPU; None for a stream, or after a failure of the child."""
@@ -72,15 +76,24 @@ class WhatIf:
         try:
             answer = _in_child(lambda: encode(_measured(loader, scratch)))
             self.images = [path.read_bytes() for path in sorted((scratch / IMAGES).glob("*"))]
-            return decode(StorageTimes, answer) if answer is not None else None
-        except (OSError, ValueError):
+            return decode(StorageTimes, answer)
+        except (OSError, ValueError, _ChildError) as error:
+            self.failure = str(error) or type(error).__name__
             return None
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _in_child(run: Callable[[], str]) -> str | None:
-    """The result of a function run in a forked child; None when the child fails, or takes too long."""
+class _ChildError(Exception):
+    """The child failed, or took too long; the text says how."""
+
+
+def _in_child(run: Callable[[], str]) -> str:
+    """The result of a function run in a forked child.
+
+    Raises:
+        _ChildError: The child raised an error, ended without an answer, or took longer than `LIMIT_S`.
+    """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     with warnings.catch_warnings():
@@ -89,9 +102,15 @@ def _in_child(run: Callable[[], str]) -> str | None:
         child.start()
     theirs.close()
     try:
-        return ours.recv() if ours.poll(LIMIT_S) else None
+        if not ours.poll(LIMIT_S):
+            raise _ChildError(f"it took longer than {LIMIT_S:.0f} s")
+        answer, failure = ours.recv()
+        if answer is None:
+            raise _ChildError(failure)
+        return str(answer)
     except EOFError:
-        return None
+        child.join(1.0)
+        raise _ChildError(f"the process ended with exit code {child.exitcode}") from None
     finally:
         child.kill()
         child.join()
@@ -101,8 +120,12 @@ def _in_child(run: Callable[[], str]) -> str | None:
 def _child(run: Callable[[], str], answer: Any) -> None:
     unwrap_all()
     torch.set_num_threads(1)  # as in a worker of a loader; the parent's threads do not exist here
-    with contextlib.suppress(Exception):  # an error of the user's dataset outside of a worker
-        answer.send(run())
+    found: tuple[str | None, str]
+    try:
+        found = run(), ""
+    except Exception as error:  # an error of the user's dataset outside of a worker, or of a library
+        found = None, f"{type(error).__name__}: {error}"
+    answer.send(found)
 
 
 def _measured(loader: Any, scratch: Path) -> StorageTimes:

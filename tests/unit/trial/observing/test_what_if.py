@@ -273,3 +273,32 @@ def test_the_parents_random_numbers_stay(tmp_path):
     before = torch.get_rng_state()
     assert measured(loader) is not None
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Broken(TensorDataset):
+    """A dataset that fails when its samples are built again, in its own way."""
+
+    def __init__(self, how):
+        super().__init__(torch.zeros(8, 2))
+        self.how = how
+
+    def __getitem__(self, index):
+        if self.how == "raises":
+            raise LookupError("no sample here")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("how", "words"), [("raises", "LookupError: no sample here"), ("dies", "exit code -9")])
+def test_a_failure_is_told(how, words):
+    what_if = WhatIf()
+    loader = DataLoader(Broken(how), batch_size=4)
+    what_if.iteration_begins(loader)
+    assert what_if.measure() is None
+    assert words in what_if.failure
+
+
+def test_a_loader_built_within_the_for_statement_is_tried_too(tmp_path):
+    what_if = WhatIf()
+    what_if.iteration_begins(DataLoader(Files(tmp_path), batch_size=4))
+    found = what_if.measure()
+    assert found is not None and found.num_samples == 12
