@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -26,8 +27,10 @@ UNREACHED = os.strerror(errno.EOVERFLOW)
 """The kernel's message when a layer cannot copy a file of another user."""
 
 
-def mend(layer: Path, folders: Iterable[Path], skipped: Path) -> bool:
-    """Fills an empty layer with other users' writable files in folders; whether there was any file or folder.
+def mend(layer: Path, folders: Iterable[Path], skipped: Path) -> tuple[Path, ...]:
+    """Fills an empty layer with other users' writable files in folders; returns places without a copy.
+
+    Such a place is too large to copy, or the first folder past the most entries: scripts cannot write there.
 
     Args:
         layer: The layer.
@@ -39,12 +42,13 @@ def mend(layer: Path, folders: Iterable[Path], skipped: Path) -> bool:
     for folder in folders:
         for place, names, files in os.walk(folder):
             if copies.is_full:
+                copies.left_out.append(Path(place))
                 break
             names[:] = [name for name in names if Path(place, name) != skipped]
             copies.add_folder(place)
             for name in files:
                 copies.add_file(os.path.join(place, name))  # noqa: PTH118  called for every file
-    return top.is_dir()
+    return tuple(copies.left_out)
 
 
 class _Copies:
@@ -53,6 +57,7 @@ class _Copies:
     def __init__(self, top: Path) -> None:
         self._top, self._ids = top, (os.geteuid(), os.getegid())
         self._num_left, self._bytes_left = MAX_ENTRIES, MAX_BYTES
+        self.left_out: list[Path] = []
 
     @property
     def is_full(self) -> bool:
@@ -71,7 +76,10 @@ class _Copies:
         with suppress(OSError):
             status = os.lstat(path)
             is_foreign = (status.st_uid, status.st_gid) != self._ids and os.access(path, os.W_OK)
-            if not is_foreign or status.st_size > min(MAX_FILE_BYTES, self._bytes_left) or not Path(path).is_file():
+            if not is_foreign or not stat.S_ISREG(status.st_mode):
+                return
+            if status.st_size > min(MAX_FILE_BYTES, self._bytes_left):
+                self.left_out.append(Path(path))
                 return
             self._bytes_left -= status.st_size
             place = self._place(path)

@@ -47,19 +47,20 @@ class Permission(NamedTuple):
     """Folders that this user can write to and a trial cannot, with the number of the error."""
 
 
-def permission(scratch: Path, folders: Sequence[Path] = ()) -> Permission:
+def permission(scratch: Path, folders: Sequence[Path] = (), between: Sequence[Path] = ()) -> Permission:
     """What this system permits.
 
     Args:
         scratch: A folder of ours for the layers of the attempt; no file of the user's is written over.
         folders: Folders of the user's that trials may write to.
+        between: Layers below the attempt's own.
 
     Raises:
         OSError: `scratch` cannot be written.
     """
     if sys.platform.startswith("linux"):
         for has_pids, is_cut_off in ((True, True), (True, False), (False, True), (False, False)):
-            found = _attempt(scratch, folders, has_pids=has_pids, is_cut_off=is_cut_off)
+            found = _attempt(scratch, folders, between, has_pids=has_pids, is_cut_off=is_cut_off)
             if found.is_given:
                 return found
     return Permission(is_given=False)
@@ -77,7 +78,9 @@ def is_permitted(scratch: Path, needed: Sequence[Path] = ()) -> bool:
     return found.is_given and errno.EROFS not in found.unwritable.values()
 
 
-def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool, is_cut_off: bool) -> Permission:
+def _attempt(
+    scratch: Path, folders: Sequence[Path], between: Sequence[Path], *, has_pids: bool, is_cut_off: bool
+) -> Permission:
     scratch = Path(os.path.realpath(scratch))
     remove_tree(scratch)  # A killed tuner may have left a folder here.
     user = scratch / "user"
@@ -89,6 +92,7 @@ def _attempt(scratch: Path, folders: Sequence[Path], *, has_pids: bool, is_cut_o
         root=str(scratch / "root"),
         workspace=str(scratch),
         upper=str(scratch / "upper"),
+        between=tuple(map(str, between)),
         known=(str(user), *map(str, folders)),
         has_pids=has_pids,
         is_cut_off=is_cut_off,

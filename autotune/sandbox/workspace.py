@@ -64,6 +64,8 @@ class Workspace:
         self._is_cut_off = is_cut_off
         self.large_copies: tuple[Path, ...] = ()
         """Large files of the user's that the probe opened for update, and the kernel copied whole."""
+        self.out_of_reach: tuple[Path, ...] = ()
+        """Places that the user can write to and trials cannot: files of another user or group, without a copy."""
         self._claim: FolderLock | None = None
 
     # Opening and closing -----------------------------------------------------------------------------------------
@@ -120,6 +122,7 @@ class Workspace:
         if workspace.has_layers:
             workspace._read_only = (*libraries(command[0]), *large_files(watched_folders(cwd, command), folder))
             workspace._mend(known)
+            workspace._try_again(scratch, tuple(map(Path, permitted.unwritable)))
         return workspace
 
     def leave(self) -> None:
@@ -335,8 +338,20 @@ class Workspace:
     def _mend(self, folders: Iterable[Path]) -> None:
         """Lets an ordinary user's trials write to other users' files in these folders, as far as a copy is possible."""
         remove_tree(self._mended)
-        if os.geteuid() != 0 and not mend(self._mended, folders, self.folder):
-            remove_tree(self._mended)
+        self.out_of_reach = () if os.geteuid() == 0 else mend(self._mended, folders, self.folder)
+
+    def _try_again(self, scratch: Path, folders: tuple[Path, ...]) -> None:
+        """Adds the folders that stay out of reach, with the copies of other users' files in place."""
+        if not folders:
+            return
+        between = [self._mended] if self._mended.is_dir() else []
+        try:
+            left = layer_permission.permission(scratch, folders, between).unwritable
+        except OSError as error:
+            raise unwritable(self.folder, error) from error
+        finally:
+            remove_tree(scratch)
+        self.out_of_reach = (*map(Path, left), *self.out_of_reach)
 
 
 def _multi_process_service(environment: Mapping[str, str] = os.environ) -> Path | None:

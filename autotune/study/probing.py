@@ -60,6 +60,12 @@ COPIED = (
     "The script opens {path} for update, so every trial copies the file whole: open the file to read, or name it by "
     "--writable for real writes."
 )
+OUT_OF_REACH = (
+    "Trials cannot write to {places}, where files of another user or group lie: a script that writes there may fail. "
+    "Name a place by --writable for real writes."
+)
+NUM_NAMED = 3
+"""Most places in a notice."""
 Probing = Callable[[TrialJob], ProbeResult]
 """Runs one job of a probe to the end."""
 
@@ -126,6 +132,9 @@ def probe(
         NoFeasibleSettingsError: The script does not fit the memory.
         InterruptedError: The user asked to stop.
     """
+    if places := workspace.out_of_reach:
+        named = [*map(str, places[:NUM_NAMED]), *(["and more"] if places[NUM_NAMED:] else [])]
+        on_event(Notice(message=OUT_OF_REACH.format(places=", ".join(named))))
     on_event(ProbeStarted())
     began = time.monotonic()
     workspace.forget_probe()

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from autotune.errors import EveryTrialFailedError, NoFeasibleSettingsError, UsageError
 from autotune.host import cpu_device
-from autotune.model.events import Notice
+from autotune.model.events import Notice, ProbeStarted
 from autotune.model.facts import LossReduction
 from autotune.model.result import ProbeResult
 from autotune.protocol.job import Mode
 from autotune.space.derive import derive_space
+from autotune.study import probing
 from autotune.study.jobs import Jobs
 from autotune.study.probing import WITH_NETWORK, WITHOUT_OUTPUTS, classify_reduction, probe_script, start_afresh
 from autotune.study.stop import StopRequest
@@ -272,3 +274,17 @@ def test_what_a_failed_run_changes_for_later_runs_is_told(has_outputs, was_cut_o
     events = []
     assert start_afresh(Space(), events.append) is bool(messages)
     assert [event.message for event in events] == messages
+
+
+def test_places_out_of_reach_are_named_before_the_probe(monkeypatch):
+    found = []
+    places = tuple(Path(f"/group/{n}") for n in range(5))
+    workspace = SimpleNamespace(out_of_reach=places, forget_probe=lambda: None, probe_is_through=lambda: None)
+    target = SimpleNamespace(device=None)
+    monkeypatch.setattr(probing, "probe_script", lambda *_, **__: pytest.fail("the probe began"))
+    with pytest.raises(pytest.fail.Exception, match="the probe began"):
+        probing.probe(search_spec(), target, workspace, lambda *_: None, StopRequest(), found.append)
+    notice, begun = found
+    assert isinstance(notice, Notice) and notice.is_warning
+    assert "cannot write to /group/0, /group/1, /group/2, and more" in notice.message
+    assert "--writable" in notice.message and isinstance(begun, ProbeStarted)
