@@ -21,7 +21,15 @@ import numpy as np
 
 from autotune.errors import AutotuneError, UsageError
 from autotune.storage.packed_formats import open_writer
-from autotune.storage.packed_parts import Part, data_path, index_path, note_path, sync_folder, write_whole
+from autotune.storage.packed_parts import (
+    Part,
+    data_path,
+    index_path,
+    note_path,
+    sync_folder,
+    temporary_beside,
+    write_whole,
+)
 from autotune.storage.sample_bytes import checksum, flatten
 from autotune.storage.user_dataset import load_dataset
 
@@ -69,7 +77,7 @@ def pack_part(dataset: Any, folder: Path, format_name: str, number: int, samples
         OSError: The part cannot be written.
     """
     path = data_path(folder, format_name, number)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_beside(path)
     writer = open_writer(format_name, temporary)
     structures: dict[str, int] = {}
     rows = []

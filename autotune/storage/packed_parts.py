@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -88,10 +89,15 @@ def note_path(folder: Path, number: int) -> Path:
     return folder / f"part-{number:05d}.json"
 
 
+def temporary_beside(path: Path) -> Path:
+    """A name beside a path that nobody can guess, and lay a link under, in a folder of several people."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file that is either old or complete, also after a crash of the machine."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    temporary = temporary_beside(path)
+    with temporary.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

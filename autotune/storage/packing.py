@@ -150,7 +150,7 @@ def _locked(out: Path) -> Iterator[None]:
     """Keeps other packings out of the folder, and removes what killed processes left."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise HostError(f"{out} cannot be written: {error}.", "Choose another folder with --out.") from error
     try:

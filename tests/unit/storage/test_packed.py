@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import warnings
 
@@ -129,6 +130,19 @@ def test_a_changed_byte_is_noticed(tmp_path, format_name):
     path.write_bytes(data)
     with pytest.raises(UsageError, match="sample 5 has another checksum"):
         packed[5]
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_link_laid_under_a_temporary_name_leads_nobody_out(tmp_path, format_name):
+    """In a folder of several people somebody may know the process, and hence a name made of its number."""
+    (tmp_path / "victim").write_bytes(b"kept")
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    suffixes = ("npy", "lmdb", "h5", "hdf5", "tar", "index", "json")
+    for name in ("packed.json", *(f"part-{n:05d}.{suffix}" for n in range(3) for suffix in suffixes)):
+        (packed / f".{name}.{os.getpid()}.tmp").symlink_to(tmp_path / "victim")
+    pack_here(Mixed(), packed, format_name)
+    assert (tmp_path / "victim").read_bytes() == b"kept"
 
 
 def test_an_object_without_a_packed_form_is_named(tmp_path):
