@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -75,3 +76,24 @@ def test_a_users_project_is_writable_in_a_crowded_folder(root: Path) -> None:
 def test_a_users_crowded_project_with_a_mount_inside_falls_back_to_landlock(root: Path) -> None:
     crowd(root / "project")
     run_child(root, AS_USER, Protection.LANDLOCK)
+
+
+AUTOMOUNTER = """
+set -e
+mount -t tmpfs none "$1/automounted"
+mkdir "$1/automounted/data"
+mount -o remount,ro "$1/automounted"
+shift
+exec "$@"
+"""
+"""A read-only place for mounts, as an automounter has."""
+
+
+def test_a_mount_of_an_automounter_during_a_trial_is_seen(root: Path) -> None:
+    (root / "automounted").mkdir()
+    in_namespace = ["unshare", "--mount", "--propagation", "shared", "sh", "-c", AUTOMOUNTER, "sh", str(root)]
+    if os.geteuid() != 0:
+        in_namespace[1:1] = ["--user", "--map-root-user"]
+    child = [sys.executable, "-m", "tests.integration.runner.late_mount", str(root)]
+    ended = subprocess.run([*in_namespace, *child], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "late"), ended.stderr

@@ -176,5 +176,39 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
         "odd names of files in the C locale",
         "tests/integration/runner/test_surroundings.py::test_odd_names_work_in_the_c_locale",
     ),
+    (
+        "an automounter mounts during a trial",
+        "tests/integration/runner/test_mounts.py::test_a_mount_of_an_automounter_during_a_trial_is_seen",
+    ),
+    (
+        "a trial takes all inodes of the temporary space",
+        "tests/sandbox/test_full_inodes.py::"
+        "test_a_trial_that_takes_all_inodes_changes_nothing_and_leaves_room_for_the_next",
+    ),
+    (
+        "a group's folder out of an ordinary user's reach",
+        "tests/sandbox/test_out_of_reach.py::test_a_groups_file_too_large_to_copy_is_named",
+    ),
+    (
+        "a script clears its environment before it imports torch",
+        "tests/integration/trial/test_injection.py::"
+        "test_a_script_that_clears_its_environment_before_it_imports_torch_is_attached_to",
+    ),
+    (
+        "a failed script prints orders to the terminal",
+        "tests/unit/runner/test_reports.py::test_what_a_terminal_would_obey_is_not_in_the_tail_of_a_log",
+    ),
+    (
+        "a link lies under the temporary name of a packed file",
+        "tests/unit/storage/test_packed.py::test_a_link_laid_under_a_temporary_name_leads_nobody_out",
+    ),
+    (
+        "a study is named like an option",
+        "tests/contract/repository_contract.py::test_a_name_that_cannot_be_stored_is_refused",
+    ),
+    (
+        "`doctor` in a folder that layers cannot cover",
+        "tests/unit/study/test_machine_check.py::test_protection_is_tried_over_the_folders_of_a_search_started_here",
+    ),
 )
 """Pairs of a situation and a test."""

@@ -643,6 +643,15 @@ for i in range(number):
 """,
     ),
     Situation(
+        "makes files until its file system has no inode left",
+        r"""
+os.makedirs('../runs/inodes')
+with suppress(OSError):
+    for i in range(int(os.environ.get('INODES', 5_000))):
+        os.close(os.open(f'../runs/inodes/{i}', os.O_CREAT | os.O_WRONLY))
+""",
+    ),
+    Situation(
         "makes folders two thousand levels deep",
         r"""
 os.chdir('../runs')
