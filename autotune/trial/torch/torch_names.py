@@ -243,14 +243,18 @@ COMPILER_THREADS = ("InductorSubproc", "subproc_worker_timer")
 def compiler_threads() -> frozenset[Any]:
     """The threads in which torch's compiler builds kernels; empty before the first compilation.
 
-    Also empty when torch has moved the pool: the threads then count as the script's.
+    Also empty when torch has moved its pools: the threads then count as the script's.
     """
     compiler = getattr(sys.modules.get("torch._inductor.async_compile"), "AsyncCompile", None)
-    pool = getattr(compiler, "pool", None)
-    cache_info = getattr(pool, "cache_info", None)
-    if pool is None or cache_info is None or not cache_info().currsize:
-        return frozenset()
-    return frozenset(getattr(pool(), "_threads", ()))
+    found: set[Any] = set()
+    for name in ("pool", "process_pool"):
+        pool = getattr(compiler, name, None)
+        cache_info = getattr(pool, "cache_info", None)
+        if pool is not None and cache_info is not None and cache_info().currsize:
+            made = pool()
+            # Before torch 2.6 the thread that reads from the processes has no name of the compiler's.
+            found |= {*getattr(made, "_threads", ()), getattr(made, "read_thread", None)}
+    return frozenset(found - {None})
 
 
 def is_cuda_on() -> bool:

@@ -12,6 +12,9 @@ from autotune.settings.activation_checkpointing import apply, observe, repeated_
 from autotune.space.derive import derive_space
 from tests.unit.facts import gpu_machine, script_facts, search_spec
 
+# Torch 2.4 itself calls a deprecated name while it computes activations again.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.cpu.amp.autocast.*:FutureWarning")
+
 
 class Block(torch.nn.Module):
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import subprocess
 import sys
 import threading
+from functools import lru_cache
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -61,3 +62,21 @@ def test_the_threads_of_torchs_compiler_read_nothing_ahead() -> None:
     words = [sys.executable, "-c", STARTS_THE_COMPILERS_THREADS]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False", "True"]
+
+
+def test_the_thread_that_reads_from_the_compilers_processes_reads_nothing_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch 2.4 gives the thread no name of its own; the pools are stand-ins."""
+    reader = threading.Thread(name="Thread-1 (_read_thread)")
+
+    @lru_cache(1)
+    def process_pool() -> SimpleNamespace:
+        return SimpleNamespace(read_thread=reader)
+
+    compiler = SimpleNamespace(pool=lru_cache(1)(lambda: pytest.fail("a pool was made")), process_pool=process_pool)
+    monkeypatch.setitem(sys.modules, "torch._inductor.async_compile", SimpleNamespace(AsyncCompile=compiler))
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), reader])
+    assert may_read_ahead()
+    process_pool()
+    assert not may_read_ahead()
