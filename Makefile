@@ -36,7 +36,7 @@ search: setup
 serve: setup
 	$(BIN)/autotune serve --project studies/jpeg_cnn $(SERVE)
 
-## service-pictures: the pictures of docs/service.md, from a real search in a real Chromium. 8 minutes.
+## service-pictures: the pictures of docs/service.md, from a real search in a real Chromium. Under 15 minutes.
 service-pictures: setup
 	$(PIP_INSTALL) --quiet --editable '.[browser]'
 	$(BIN)/python -m tests.docs.service_pictures $(PICTURES)

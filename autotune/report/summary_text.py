@@ -88,15 +88,21 @@ def headline(result: SearchResult) -> str:
         return "Your own settings need more memory than the cap; these are the fastest that were found under it."
     if result.status is Status.ALL_FAILED and result.trials.complete:
         return "No run of the finals could be measured, so the figures of the trials are not confirmed."
-    cap = format_bytes(result.memory_cap_bytes)
+    return status_sentence(result.status, result.memory_cap_bytes)
+
+
+def status_sentence(status: Status, memory_cap_bytes: int | None) -> str:
+    """The end of a search in one sentence without figures."""
+    cap = "" if memory_cap_bytes is None else f" of {format_bytes(memory_cap_bytes)}"
     return {
         Status.IMPROVED: "These settings are faster than yours.",
         Status.NO_GAIN: "No settings were found that are faster than yours beyond the noise: yours are kept.",
         Status.TOO_SHORT: "The search was too short to compare other settings with yours: yours are kept.",
-        Status.NO_FEASIBLE: f"Everything that was tried needs more memory than the cap of {cap}.",
+        Status.NO_FEASIBLE: f"Everything that was tried needs more memory than the cap{cap}.",
+        Status.BASELINE_INFEASIBLE: "Your own settings need more memory than the cap.",
         Status.INTERRUPTED: "The search was interrupted; what was finished is saved.",
         Status.ALL_FAILED: "No trial could be measured.",
-    }[result.status]
+    }[status]
 
 
 def _contenders(result: SearchResult) -> Iterator[str]:

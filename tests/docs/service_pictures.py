@@ -1,6 +1,6 @@
 """The pictures of docs/service.md: `make service-pictures`, of a real search of studies/jpeg_cnn in a real Chromium.
 
-python -m tests.docs.service_pictures [--time 8m] [--trials 6]
+python -m tests.docs.service_pictures [--time 10m] [--trials 6]
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def walk(folder: Path, url: str, asked: argparse.Namespace) -> None:
         visitor.fill(script="train.py", o_study="photos", o_time=asked.time, o_trials=str(asked.trials))
         picture(driver, "submit")
         visitor.watch_first_trial()
-        visitor.stop_and_resume()
         trials = "return document.querySelectorAll('#trials tbody tr').length"
-        wait(lambda: driver.execute_script(trials) > MIN_TRIALS, 600, "some trials are drawn")
+        wait(lambda: driver.execute_script(trials) >= MIN_TRIALS, 600, "some trials are drawn")
         wait(lambda: driver.find_elements("css selector", "#gauges meter"), 120, "gauges come")
         picture(driver, "live")
+        visitor.stop_and_resume()
         visitor.until_done(900)
         assert "num_workers" in visitor.downloaded_config(folder)
         job = driver.current_url
@@ -60,7 +60,7 @@ def walk(folder: Path, url: str, asked: argparse.Namespace) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--time", default="8m")
+    parser.add_argument("--time", default="10m")
     parser.add_argument("--trials", type=int, default=6)
     asked = parser.parse_args()
     if reason := missing():

@@ -120,6 +120,21 @@ def test_a_finished_search_gives_its_config(fresh):
     assert answer.text == "schema: 1\n" and "attachment" in answer.headers["content-disposition"]
 
 
+def test_an_ended_search_without_a_gain_says_so_and_promises_nothing(fresh):
+    job = fresh.submit(options={"study": "short"})
+    fresh.work(SEARCH, end=done(speedup=None, status="too_short"))
+    text = fresh.get(f"/jobs/{job}").text
+    assert "The search was too short to compare other settings with yours" in text
+    assert "not confirmed by finals" in text and "the finals decide" not in text
+    assert "too short" in fresh.get("/").text
+
+
+def test_a_cancelled_job_is_not_offered_to_be_resumed(fresh):
+    job = fresh.submit(options={"study": "cancelled"})
+    fresh.ask("POST", f"/v1/jobs/{job}:cancel")
+    assert f"/jobs/{job}/resume" not in actions(fresh.get(f"/jobs/{job}").text)
+
+
 def test_parts_of_a_page_come_as_they_change_until_the_end(fresh):
     job = fresh.submit(options={"study": "parts"})
     fresh.work(SEARCH, end=done())

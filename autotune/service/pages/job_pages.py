@@ -17,6 +17,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from autotune.errors import AutotuneError, StudyNotFoundError
+from autotune.model.search_result import Status
+from autotune.report.summary_text import status_sentence
 from autotune.service.api import job_routes
 from autotune.service.api.wiring import Queue, TheHub
 from autotune.service.hub import Hub
@@ -155,9 +157,18 @@ def _so_far(record: JobRecord, progress: str | None, document: Mapping[str, Any]
     speedup = document.get("speedup")
     if speedup and not record.status.is_active:
         return f"{speedup['ratio']:.2f}x [{speedup['low']:.2f}, {speedup['high']:.2f}]"
+    if record.status is JobStatus.DONE:
+        return str(document.get("status") or "").replace("_", " ")
     if record.status is not JobStatus.RUNNING or not progress:
         return ""
     return str((json.loads(progress).get("gauges") or {}).get("phase", "")).replace("_", " ")
+
+
+def _ending(document: Mapping[str, Any]) -> str:
+    """The end of a search without a gain in one sentence; empty for a gain, and without a result."""
+    if document.get("speedup") or document.get("status") not in list(Status):
+        return ""
+    return status_sentence(Status(document["status"]), document.get("memory_cap_bytes"))
 
 
 class _Watched:
@@ -192,6 +203,7 @@ class _Watched:
             "live": self.live,
             "chart": drawn(self.live.chart()),
             "speedup": document.get("speedup"),
+            "ending": "" if self.job.status.is_active else _ending(document),
             "has_config": self.job.config is not None,
             "has_report": bool(self.live.started),
             "budget_s": self.live.started.get("budget_s"),
