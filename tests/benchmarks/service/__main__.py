@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import resource
 import signal
 import statistics
@@ -27,6 +28,7 @@ from tests.service.servers import Service, service
 
 TRIAL = {"schema": 1, "event": "trial_finished", "outcome": "ok", "samples_per_second": 1234.5, "settings": {"a": 1}}
 EVENTS_OF_JOB = 8
+NUM_SUBMITTERS = 8
 
 
 class Load:
@@ -37,7 +39,9 @@ class Load:
         self.lock = threading.Lock()
         self.times: dict[str, list[float]] = {}
         self.errors: Counter[str] = Counter()
-        self.num_done = self.num_events = 0
+        self.num_submitted = self.num_done = self.num_events = self.num_streams = 0
+        self.running: dict[str, str] = {}
+        """Job of each worker."""
         self.is_over = threading.Event()
 
     def ask(self, name: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
@@ -71,7 +75,7 @@ def work(load: Load, number: int, beat_s: float) -> None:
         if not held:
             time.sleep(max(0.0, 0.2 - (time.perf_counter() - began)))
             continue
-        path, fence = f"/v1/leases/{held['lease']}", held["fence"]
+        path, fence, load.running[name] = f"/v1/leases/{held['lease']}", held["fence"], held["job"]["id"]
         for index in range(EVENTS_OF_JOB):
             event = {**TRIAL, "number": index}
             beat = {"fence": fence, "first_event": index, "events": [event], "progress": {"n": index}}
@@ -82,11 +86,16 @@ def work(load: Load, number: int, beat_s: float) -> None:
             load.num_done += ended.get("is_counted") is True
 
 
-def watch(load: Load, ids: list[str], number: int) -> None:
-    """One watcher, job after job."""
-    index = number
-    while not load.is_over.is_set() and ids:
-        path = f"/v1/jobs/{ids[index % len(ids)]}/events"
+def watch(load: Load, number: int) -> None:
+    """One watcher, who follows a running job until the end of the job, and then another."""
+    generator = random.Random(number)
+    while not load.is_over.is_set():
+        running = list(load.running.values())
+        if not running:
+            load.is_over.wait(0.5)
+            continue
+        path = f"/v1/jobs/{generator.choice(running)}/events"
+        load.num_streams += 1
         try:
             with load.api.open("GET", path, None, {"Accept": "text/event-stream"}, timeout_s=60.0) as stream:
                 while not load.is_over.is_set() and (line := stream.readline()):
@@ -95,7 +104,6 @@ def watch(load: Load, ids: list[str], number: int) -> None:
             if not load.is_over.is_set():
                 with load.lock:
                     load.errors[f"watch: {str(error)[:120]}"] += 1
-        index += 50
 
 
 def memory_bytes(pid: int) -> int:
@@ -109,10 +117,10 @@ def cpu_s(pid: int) -> float:
     return (int(columns[11]) + int(columns[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def submit_all(load: Load, num_jobs: int) -> list[str]:
-    body = {"project": "demo", "script": "train.py", "options": {"trials": 4}}
-    made = (load.ask("submit", "POST", "/v1/jobs", body) for _ in range(num_jobs))
-    return [document["id"] for document in made if document]
+def submit(load: Load) -> None:
+    with load.lock:
+        load.num_submitted += 1
+    load.ask("submit", "POST", "/v1/jobs", {"project": "demo", "script": "train.py", "options": {"trials": 4}})
 
 
 def started(functions: list[Callable[[], None]]) -> list[threading.Thread]:
@@ -123,11 +131,10 @@ def started(functions: list[Callable[[], None]]) -> list[threading.Thread]:
 
 
 def refill(load: Load, num_jobs: int) -> None:
-    """Submits a job for each finished job, while fewer than half of the jobs wait."""
-    submitted = num_jobs
+    """One of the people who submit a job for each finished job, while fewer than half of the jobs wait."""
     while not load.is_over.is_set():
-        if submitted - load.num_done < num_jobs / 2:
-            submitted += len(submit_all(load, 1))
+        if load.num_submitted - load.num_done < num_jobs / 2:
+            submit(load)
         else:
             load.is_over.wait(0.1)
 
@@ -162,10 +169,11 @@ def measure(served: Service, asked: argparse.Namespace) -> dict[str, Any]:
             "projects": {"demo": "/srv/demo"},
         },
     )
-    ids = submit_all(load, asked.jobs)
+    for _ in range(asked.jobs):
+        submit(load)
     functions: list[Callable[[], None]] = [lambda n=n: work(load, n, asked.beat) for n in range(asked.workers)]
-    functions += [lambda n=n: watch(load, ids, n) for n in range(asked.watchers)]
-    functions += [lambda: refill(load, asked.jobs), lambda: look(load)]
+    functions += [lambda n=n: watch(load, n) for n in range(asked.watchers)]
+    functions += [*[lambda: refill(load, asked.jobs)] * NUM_SUBMITTERS, lambda: look(load)]
     load.times.clear()
     began, cpu_before_s = time.monotonic(), cpu_s(process.pid)
     threads = started(functions)
@@ -179,7 +187,7 @@ def measure(served: Service, asked: argparse.Namespace) -> dict[str, Any]:
         thread.join(max(0.0, ends_by - time.monotonic()))
     told_at = time.monotonic()
     exit_code = process.end()
-    num_requests = sum(map(len, times.values()))
+    num_requests = sum(map(len, times.values())) + load.num_streams
     return {
         "seconds": round(took_s, 1),
         "cores": len(os.sched_getaffinity(0)),
@@ -188,6 +196,7 @@ def measure(served: Service, asked: argparse.Namespace) -> dict[str, Any]:
         "server_cpu_ms_per_request": round(1000 * used_s / max(1, num_requests), 2),
         "load_cpu_s": round(sum(os.times()[:2]), 1),
         "jobs_done": load.num_done,
+        "streams_watched": load.num_streams,
         "events_watched": load.num_events,
         "errors": errors,
         "heartbeat_p99_s_by_tenth": by_tenth(times.get("heartbeat", [])),

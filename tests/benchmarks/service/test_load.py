@@ -22,7 +22,7 @@ class FastWorkers(benchmark.Load):
 
     def __init__(self, served):
         self.lock, self.times, self.errors = threading.Lock(), {}, {}
-        self.num_done = self.num_events = 0
+        self.num_submitted = self.num_done = self.num_events = self.num_streams = 0
         self.is_over = threading.Event()
 
     def ask(self, name, method, path, body=None):
