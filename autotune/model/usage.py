@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from autotune.model.checks import check_figures
+
+HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +22,9 @@ class Usage:
     """Power of all training devices, in watts."""
     joules_per_sample: float | None = None
     """Energy of the devices per sample, or per step if samples are not counted."""
+    saved_joules_per_hour: float | None = None
+    """Energy that the devices save for all samples that the baseline trains in an hour; below 0 when they need more.
+    None for the baseline."""
     mfu: float | None = None
     """Arithmetic of the model relative to the device's peak for the number format, 0 to 1."""
     tflops: float | None = None
@@ -40,6 +45,13 @@ class Usage:
     def __post_init__(self) -> None:
         """Refuses impossible figures."""
         check_figures(self)
+
+    def saving_over(self, baseline: Usage | None) -> Usage:
+        """This usage with the energy saved; unchanged where the energy of either side is unknown."""
+        if baseline is None or not baseline.joules_per_sample or not baseline.power_w or self.joules_per_sample is None:
+            return self
+        saved_share = 1 - self.joules_per_sample / baseline.joules_per_sample
+        return replace(self, saved_joules_per_hour=saved_share * baseline.power_w * HOUR_S)
 
     def document(self) -> dict[str, Any]:
         """Plain values for `--json`."""

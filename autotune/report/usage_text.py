@@ -10,6 +10,8 @@ from autotune.units import format_bytes
 
 NOTABLY_LESS = 0.95
 """Share of the former utilization below which a fall is explained."""
+KWH = 3.6e6
+"""Joules."""
 LEAST_TFLOPS = 0.01
 """Arithmetic below this says nothing without a peak."""
 WHY_LESS = (
@@ -62,6 +64,14 @@ def _power(usage: Usage) -> str:
     return f"{usage.power_w:.0f} W, {usage.joules_per_sample:.3g} J each"
 
 
+def _energy(usage: Usage) -> str:
+    saved = usage.saved_joules_per_hour
+    if saved is None:
+        return ""
+    words = "less" if saved >= 0 else "more"
+    return f"{abs(saved) / KWH:.3g} kWh {words} for what took an hour"
+
+
 def _memory(usage: Usage) -> str:
     if usage.peak_memory_bytes is None or usage.total_memory_bytes is None:
         return ""
@@ -92,6 +102,7 @@ _ROWS: tuple[tuple[str, Callable[[Usage], str]], ...] = (
     ("SM activity", lambda usage: _share(usage.sm_activity)),
     ("model arithmetic", _arithmetic),
     ("power, per sample", _power),
+    ("energy", _energy),
     ("memory", _memory),
     ("host cores", _cores),
     ("read from disk", _disk),

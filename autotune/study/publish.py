@@ -120,6 +120,10 @@ def make_result(
     after = _bottleneck(winner, records, trials, target)
     comparison = finals.comparison if finals is not None else None
     assert study.facts is not None
+    own = _contender(baseline, records, target, study.facts) if baseline is not None else None
+    published = _contender(winner, records, target, study.facts) if winner is not None else None
+    if own is not None and published is not None and published.usage is not None and published.trial != own.trial:
+        published = replace(published, usage=published.usage.saving_over(own.usage))
     results = [*(trial.result for trial in trials), *(record.result for record in records)]
     paths = {*study.facts.escaped, *(path for result in results for path in result.escaped)}
     escaped = sorted(paths, key=lambda path: (path.startswith("("), path))
@@ -127,8 +131,8 @@ def make_result(
     return SearchResult(
         study=study.name,
         status=status,
-        baseline=_contender(baseline, records, target, study.facts) if baseline is not None else None,
-        best=_contender(winner, records, target, study.facts) if winner is not None else None,
+        baseline=own,
+        best=published,
         speedup=(comparison.ratio, comparison.low, comparison.high) if comparison is not None else None,
         bottleneck=before.kind.value,
         bottleneck_after=after.kind.value,

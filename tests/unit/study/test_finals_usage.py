@@ -15,6 +15,7 @@ from autotune.lab.function_runner import evaluate
 from autotune.model.cards import CARDS, card_of
 from autotune.model.search_result import SearchResult
 from autotune.model.surroundings import Surroundings
+from autotune.model.usage import Usage
 from autotune.report.status_text import best_text
 from autotune.report.summary_text import NextCommands, summary
 from autotune.report.usage_text import WHY_LESS, usage_rows
@@ -77,6 +78,25 @@ def test_a_card_is_known_by_the_devices_name(name, card):
     assert len({each.name for each in CARDS}) == len(CARDS)
 
 
+def test_energy_is_saved_only_against_a_known_baseline():
+    before = Usage(power_w=300.0, joules_per_sample=3.0)
+    assert Usage(joules_per_sample=1.0).saving_over(before).saved_joules_per_hour == pytest.approx(200 * 3600)
+    assert Usage(joules_per_sample=6.0).saving_over(before).saved_joules_per_hour == pytest.approx(-300 * 3600)
+    for own, other in (
+        (Usage(), before),
+        (Usage(joules_per_sample=1.0), Usage()),
+        (Usage(joules_per_sample=1.0), None),
+    ):
+        assert own.saving_over(other).saved_joules_per_hour is None
+
+
+def test_every_card_names_the_makers_document():
+    assert all(card.source for card in CARDS)
+    for card in CARDS:
+        peaks = [peak for peak in (card.half, card.tf32, card.fp32) if peak]
+        assert peaks == sorted(peaks, reverse=True), card.name
+
+
 def test_a_search_shows_the_use_of_the_machine_before_and_after_everywhere(folder):
     def measure(settings):
         shares = {"device_utilization": 0.9 - 0.2 * settings.num_workers, "own_cpus": 1.0 + settings.num_workers}
@@ -90,7 +110,10 @@ def test_a_search_shows_the_use_of_the_machine_before_and_after_everywhere(folde
     assert rows["GPU utilization"] == ("90%", "50%")
     assert rows["host cores"] == ("1.0 of 16", "3.0 of 16")
     assert rows["power, per sample"] == ("200 W, 2 J each", "200 W, 0.667 J each")
+    assert rows["energy"] == ("-", "0.133 kWh less for what took an hour")
     for text in (summary(result, COMMANDS).plain, best_text(result, status="improved", is_final=True)):
         assert re.search(r"GPU utilization +90% +-> 50%\n", text) and WHY_LESS in text
     config = read_config(Path(result.config))
     assert (config.baseline_usage.device_utilization, config.usage.device_utilization) == (0.9, pytest.approx(0.5))
+    assert config.usage.saved_joules_per_hour == pytest.approx(200 * 3600 * 2 / 3)
+    assert config.baseline_usage.saved_joules_per_hour is None
