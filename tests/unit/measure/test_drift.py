@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -66,3 +67,26 @@ def test_impossible_rates_are_left_out():
     for rate in (0.0, -1.0, float("nan"), float("inf")):
         assert drift.note(rate) is None
     assert drift.reference is None
+
+
+def slowly_noisy(seed, spread, memory=4.0):
+    """An hour of rates with noise that lasts for some intervals, as by other programs."""
+    rng, slow = random.Random(seed), 0.0
+    keep, rates = math.exp(-1 / memory), []
+    for _ in range(AN_HOUR):
+        slow = keep * slow + math.sqrt(1 - keep**2) * rng.gauss(0.0, spread)
+        rates.append(100.0 * math.exp(slow))
+    return rates
+
+
+@pytest.mark.parametrize(("spread", "most"), [(0.01, 0), (0.02, 1), (0.03, 8)])
+def test_slow_noise_rarely_looks_like_a_drift(spread, most):
+    """The median of two minutes is off by the noise itself: the reference is refined for twelve."""
+    found = [noticed(slowly_noisy(seed, spread)) for seed in range(40)]
+    assert sum(each is not None for each in found) <= most
+
+
+def test_a_fall_while_the_reference_is_refined_is_told():
+    rates = noisy(3, 0.02, falls_at=NUM_REFERENCE + 10)
+    found = noticed(rates)
+    assert found is not None and found[0] - NUM_REFERENCE - 10 <= 12
