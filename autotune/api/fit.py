@@ -14,6 +14,7 @@ from autotune.model.maps import mapped_settings
 from autotune.settings import Group, OmpWaitPolicy, Settings
 from autotune.settings.expandable_segments import is_on_in
 from autotune.settings.omp_wait_policy import wait_policy_in_force
+from autotune.settings.unused_blocks import UnusedBlocks, blocks_in
 
 if TYPE_CHECKING:
     from autotune.emit.tuned_config import TunedConfig
@@ -113,6 +114,8 @@ def cuda_doubts(settings: Settings, config: TunedConfig | None, device: str) -> 
         yield f"The settings were measured on {config.provenance.host.device}, and this device is {device}."
     if settings.expandable_segments and not is_on_in(os.environ):
         yield f"expandable_segments must be set before CUDA starts. {IN_ENVIRONMENT}"
+    if settings.unused_blocks is not UnusedBlocks.KEEP and blocks_in(os.environ) is not settings.unused_blocks:
+        yield f"unused_blocks must be set before CUDA starts. {IN_ENVIRONMENT}"
     facts = config.script.facts if config is not None else None
     asked = [name for name in ("non_blocking", "stream_prefetch") if getattr(settings, name)]
     if asked and (facts is None or Group.TRANSFER not in facts.claims):

@@ -26,6 +26,7 @@ from autotune.model.usage import Usage
 from autotune.model.verification import Finding
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.settings import Settings
+from autotune.settings.unused_blocks import UnusedBlocks
 from autotune.units import MIB, format_bytes
 
 SCHEMA = 1
@@ -45,6 +46,10 @@ class MemoryShares:
     """The same in bytes, for devices of any size."""
     expandable_memory_bytes: int | None = None
     """The same with growing segments of the allocator, if notably less; None otherwise."""
+    unused_blocks: str = ""
+    """Value of the setting with a notably smaller share; empty without."""
+    blocks_memory_bytes: int | None = None
+    """The same under this value."""
 
     def __post_init__(self) -> None:
         """Refuses shares outside (0, 1], and a number of bytes below 1."""
@@ -52,25 +57,28 @@ class MemoryShares:
             share = getattr(self, name)
             if share is not None and not 0 < share <= 1:
                 raise ValueError(f"{name} {share!r} is not above 0 and at most 1")
-        for name in ("shared_memory_bytes", "expandable_memory_bytes"):
+        if self.unused_blocks not in ("", *UnusedBlocks):
+            raise ValueError(f"unused_blocks {self.unused_blocks!r} is no value of the setting")
+        for name in ("shared_memory_bytes", "expandable_memory_bytes", "blocks_memory_bytes"):
             amount = getattr(self, name)
             if amount is not None and amount < 1:
                 raise ValueError(f"{name} {amount!r} is not positive")
 
-    def in_force(self, asked: float, *, total_bytes: int, share: bool, is_expandable: bool = False) -> float:
+    def in_force(self, asked: float, *, total_bytes: int, share: bool, has_options: bool = False) -> float:
         """Share of a device's memory for this training: the smallest of the asked share, the guard, and sharing.
 
         Args:
             asked: memory_fraction of the settings.
             total_bytes: Memory of the present device.
             share: Leave memory to programs beside this training.
-            is_expandable: Whether the allocator's segments grow.
+            has_options: Whether the allocator has the options of the smallest share.
         """
         fraction = min(asked, self.fraction or 1.0)
         if not share:
             return fraction
-        if is_expandable and self.expandable_memory_bytes is not None:
-            return min(fraction, self.expandable_memory_bytes / total_bytes)
+        frugal_bytes = self.expandable_memory_bytes or self.blocks_memory_bytes
+        if has_options and frugal_bytes is not None:
+            return min(fraction, frugal_bytes / total_bytes)
         if self.shared_memory_bytes is not None:
             return min(fraction, self.shared_memory_bytes / total_bytes)
         return min(fraction, self.shared_memory_fraction or 1.0)

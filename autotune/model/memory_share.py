@@ -49,6 +49,11 @@ class MemoryShare:
     """Reason for not measuring a smaller limit, as one sentence; empty after a whole search."""
     expandable_bytes: int | None = None
     """Limit for sharing with growing segments, if notably smaller; None otherwise."""
+    unused_blocks: str = ""
+    """Value of the setting with a notably smaller limit, where the allocator gave memory back and asked again; empty
+    otherwise."""
+    blocks_bytes: int | None = None
+    """Limit for sharing under this value."""
     looks: tuple[ShareLook, ...] = ()
     """All measurements, in order; the first is without a limit below the cap's share."""
 
@@ -71,8 +76,7 @@ class MemoryShare:
     @property
     def reserved_bytes(self) -> int:
         """Device memory of a whole process that shares the device, started by `autotune run --share`."""
-        limit_bytes = self.shared_bytes if self.expandable_bytes is None else self.expandable_bytes
-        return limit_bytes + self.outside_allocator_bytes
+        return (self.expandable_bytes or self.blocks_bytes or self.shared_bytes) + self.outside_allocator_bytes
 
     @property
     def num_jobs(self) -> int:
@@ -92,6 +96,8 @@ class MemoryShare:
             "is_measured": self.is_measured,
             "reason": self.reason,
             "expandable_bytes": self.expandable_bytes,
+            "unused_blocks": self.unused_blocks,
+            "blocks_bytes": self.blocks_bytes,
             "looks": [
                 {
                     "limit_bytes": look.limit_bytes,

@@ -19,6 +19,7 @@ from autotune.settings.precision import Precision
 from autotune.settings.prefetch_factor import DEFAULT_PREFETCH_FACTOR
 from autotune.settings.registry import GROUP_OF_FIELD, INERT_ON_CPU, INERT_WITHOUT_WORKERS, SETTINGS
 from autotune.settings.sdpa_backend import SdpaBackend
+from autotune.settings.unused_blocks import UnusedBlocks
 
 BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {each.name: each.bounds for each in SETTINGS if each.bounds is not None}
@@ -58,6 +59,8 @@ class Settings:
     """Largest share of the device's memory for the caching allocator, above 0, at most 1; inert on a CPU."""
     expandable_segments: bool = False
     """Allocator segments that grow; inert on a CPU."""
+    unused_blocks: UnusedBlocks = UnusedBlocks.KEEP
+    """Cached memory without a tensor; inert on a CPU, and beside `expandable_segments`."""
     cudnn_benchmark: bool = False
     """cuDNN times its algorithms and keeps the fastest; inert on a CPU."""
     channels_last: bool = False

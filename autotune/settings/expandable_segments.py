@@ -28,18 +28,22 @@ def _environment(is_on: Any, environment: Mapping[str, str]) -> Mapping[str, str
     """
     if not is_on and not is_on_in(environment):
         return {}
-    texts = [environment.get(name, "") for name in VARIABLES]
-    own = {name: text or next(filter(None, texts), "") for name, text in zip(VARIABLES, texts, strict=True)}
-    return {name: _with_option(text, is_on=is_on) for name, text in own.items()}
+    return with_options(environment, OPTION, str(bool(is_on)))
 
 
-def _with_option(text: str, *, is_on: bool) -> str:
-    """Options of the allocator, `a:1,b:[x:2,y:3]`, with this option set."""
-    others = [option for option in _options(text) if option.partition(":")[0].strip() != OPTION]
-    return ",".join([*others, f"{OPTION}:{bool(is_on)}"])
+def with_options(environment: Mapping[str, str], name: str, value: str) -> dict[str, str]:
+    """The variables of the allocator, `a:1,b:[x:2,y:3]`, with one option set."""
+    texts = [environment.get(variable, "") for variable in VARIABLES]
+    own = {variable: text or next(filter(None, texts), "") for variable, text in zip(VARIABLES, texts, strict=True)}
+    return {variable: _with_option(text, name, value) for variable, text in own.items()}
 
 
-def _options(text: str) -> list[str]:
+def _with_option(text: str, name: str, value: str) -> str:
+    others = [option for option in options_of(text) if option.partition(":")[0].strip() != name]
+    return ",".join([*others, f"{name}:{value}"])
+
+
+def options_of(text: str) -> list[str]:
     """Options between commas; commas in brackets belong to an option's value."""
     options, depth = [""], 0
     for letter in text:

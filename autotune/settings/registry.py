@@ -27,6 +27,7 @@ NAMES = (
     "matmul_precision",
     "memory_fraction",
     "expandable_segments",
+    "unused_blocks",
     "cudnn_benchmark",
     "channels_last",
     "sdpa_backend",
@@ -72,7 +73,7 @@ def variables_of(settings: Settings, base: Mapping[str, str], own: Settings | No
     for setting in SETTINGS:
         value = getattr(settings, setting.name)
         if setting.environment is not None and (own is None or value != getattr(own, setting.name)):
-            variables.update(setting.environment(value, base))
+            variables.update(setting.environment(value, {**base, **variables}))  # two settings may share a variable
     return variables
 
 

@@ -18,6 +18,7 @@ from autotune.protocol.environment import JOB, PYTHONPATH, VISIBLE_DEVICES
 from autotune.protocol.job import MeasurementRequest, Mode, RunWatch, TrialJob
 from autotune.runner.devices import choose_device, choose_devices, cuda_devices
 from autotune.settings import GROUP_OF_FIELD, Settings, own_lines, variables_of
+from autotune.settings.unused_blocks import UnusedBlocks
 from autotune.space.refusals import why_not_unedited
 from autotune.spec import DEFAULT_CONFIG, without_ours
 
@@ -149,9 +150,12 @@ def _watch(config: TunedConfig, cwd: Path, path: str, log: str) -> RunWatch:
 
 
 def _with_share(config: TunedConfig, *, share: bool) -> Settings:
-    """Settings of the run, with growing segments if a shared run then needs less memory."""
-    is_growing = share and config.memory.expandable_memory_bytes is not None
-    return replace(config.settings, expandable_segments=True) if is_growing else config.settings
+    """Settings of the run, with the options of the allocator if a shared run then needs less memory."""
+    if share and config.memory.expandable_memory_bytes is not None:
+        return replace(config.settings, expandable_segments=True)
+    if share and config.memory.blocks_memory_bytes is not None:
+        return replace(config.settings, unused_blocks=UnusedBlocks(config.memory.unused_blocks))
+    return config.settings
 
 
 def _fraction(config: TunedConfig, devices: Sequence[DeviceInfo], *, share: bool) -> float:
@@ -161,5 +165,5 @@ def _fraction(config: TunedConfig, devices: Sequence[DeviceInfo], *, share: bool
     if total_bytes == 0:
         return config.memory.fraction or 1.0
     return config.memory.in_force(
-        config.settings.memory_fraction, total_bytes=total_bytes, share=share, is_expandable=share
+        config.settings.memory_fraction, total_bytes=total_bytes, share=share, has_options=share
     )

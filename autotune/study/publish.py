@@ -294,6 +294,8 @@ def _shares(target: Target, memory: MemoryShare | None) -> MemoryShares:
         shared_memory_fraction=memory.shared_fraction,
         shared_memory_bytes=memory.shared_bytes,
         expandable_memory_bytes=memory.expandable_bytes,
+        unused_blocks=memory.unused_blocks,
+        blocks_memory_bytes=memory.blocks_bytes,
     )
 
 

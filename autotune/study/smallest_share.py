@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.model.facts import ScriptFacts
@@ -10,6 +10,7 @@ from autotune.model.memory_share import HEADROOM, MemoryShare, ShareLook
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, StartKind, TrialResult
 from autotune.settings import Settings
+from autotune.settings.unused_blocks import OPTIONS, UnusedBlocks
 from autotune.space.search_space import SearchSpace
 from autotune.spec import SearchSpec
 from autotune.study.budget import Budget
@@ -91,11 +92,16 @@ class ShareSearch:
         found = None if self._is_left_alone() else self._halve(winner.settings)
         if found is None:
             return self._share(round(RESERVED_ROOM * reserved), outside, is_measured=False)
+        plain = tuple(self._looks)
         growing = self._with_growing_segments(winner.settings, found)
+        blocks = self._with_other_blocks(winner.settings, found, plain) if growing is None else None
         share = self._share(found.limit_bytes, outside)
-        if growing is None:
-            return share
-        return replace(share, expandable_bytes=self._share(growing, outside).shared_bytes)
+        if growing is not None:
+            share = replace(share, expandable_bytes=self._share(growing, outside).shared_bytes)
+        if blocks is not None:
+            value, limit = blocks
+            share = replace(share, unused_blocks=value, blocks_bytes=self._share(limit, outside).shared_bytes)
+        return share
 
     @property
     def _guard_bytes(self) -> int:
@@ -219,6 +225,34 @@ class ShareSearch:
         if growing is None or growing.limit_bytes > NOTABLY_LESS * found.limit_bytes:
             return None
         return growing.limit_bytes
+
+    def _with_other_blocks(
+        self, settings: Settings, found: _Found, looks: Sequence[ShareLook]
+    ) -> tuple[UnusedBlocks, int] | None:
+        """Another treatment of unused blocks that keeps the rate under a limit where the allocator made retries.
+
+        Args:
+            settings: The settings.
+            found: The least limit under the settings.
+            looks: The looks that found the limit.
+
+        Returns:
+            The value with the limit; None without retries under a notably smaller limit, and without success.
+        """
+        limits = [look.limit_bytes for look in looks if look.num_retries and not look.keeps_rate]
+        limit = max((each for each in limits if each < NOTABLY_LESS * found.limit_bytes), default=0)
+        is_left_alone = "unused_blocks" in self._asked or settings.unused_blocks is not UnusedBlocks.KEEP
+        if is_left_alone or settings.expandable_segments or not limit:
+            return None
+        reason, self._reason = self._reason, ""
+        value = next((each for each in OPTIONS if self._keeps_rate(settings, each, limit, found.reference)), None)
+        self._reason = reason
+        return (UnusedBlocks(value), limit) if value is not None else None
+
+    def _keeps_rate(self, settings: Settings, blocks: str, limit_bytes: int, reference: Measurement) -> bool:
+        self._next_s = self._fresh_s
+        tried = replace(settings, unused_blocks=UnusedBlocks(blocks))
+        return self._look(tried, limit_bytes, reference) is not None and self._looks[-1].keeps_rate
 
 
 def _is_as_fast(measured: Measurement, reference: Measurement) -> bool:

@@ -32,6 +32,8 @@ LOSS_TOLERANCE = 0.1
         ("attends.py", {"compile": True, "compile_mode": "max-autotune"}),
         ("attends.py", {"compile": True, "compile_mode": "max-autotune-no-cudagraphs"}),
         ("attends.py", {"optimizer_form": "for_loop"}),
+        ("attends.py", {"unused_blocks": "collect"}),
+        ("attends.py", {"unused_blocks": "whole"}),
     ],
     ids=str,
 )

@@ -11,6 +11,7 @@ import pytest
 from autotune.emit.export import export
 from autotune.runner import devices as device_module
 from autotune.settings import Settings
+from autotune.settings.unused_blocks import UnusedBlocks, blocks_in
 from autotune.space.script_settings import script_settings_of
 from autotune.study import apply as apply_module
 from autotune.study.apply import run_command
@@ -93,3 +94,20 @@ def test_segments_that_the_user_has_on_are_switched_off_in_a_trial_without_them(
     jobs = Jobs(spec=spec, target=make_target(spec, gpu_machine().device), facts=facts, script_settings=own)
     trial = jobs.trial(replace(own, expandable_segments=False))
     assert dict(trial.environment)[NEW] == "expandable_segments:False"
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("blocks", "option"), [("collect", "garbage_collection_threshold:0.8"), ("whole", "max_split_size_mb:256")]
+)
+def test_the_treatment_of_unused_blocks_joins_the_users_options(monkeypatch, way, blocks, option) -> None:
+    monkeypatch.setenv(OLD, "roundup_power2_divisions:[256:1,512:2]")
+    found = way(monkeypatch, unused_blocks=UnusedBlocks(blocks))
+    assert found[OLD] == found[NEW] == f"roundup_power2_divisions:[256:1,512:2],{option}"
+    assert blocks_in(found) is UnusedBlocks(blocks)
+
+
+def test_segments_that_grow_leave_no_blocks_to_treat() -> None:
+    both = replace(ON, unused_blocks=UnusedBlocks.WHOLE)
+    assert both.canonical(device_is_cpu=False) == ON
+    assert blocks_in({OLD: "max_split_size_mb:512"}) is UnusedBlocks.KEEP

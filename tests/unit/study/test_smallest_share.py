@@ -19,6 +19,7 @@ from autotune.protocol.job import Mode
 from autotune.report.summary_text import NextCommands, summary
 from autotune.runner import devices as device_module
 from autotune.settings import Precision
+from autotune.settings.unused_blocks import UnusedBlocks
 from autotune.study import apply as apply_module
 from autotune.study import target as target_module
 from autotune.study.apply import run_command
@@ -44,6 +45,7 @@ class Card(Scripted):
         super().__init__()
         self.facts = script_facts(device="cuda", outside_allocator_bytes=OUTSIDE)
         self.reserved, self.allocated, self.enough, self.growing_enough = 14 * GIB, 8 * GIB, 10 * GIB, 10 * GIB
+        self.whole_enough = TOTAL
         self.has_process, self.looks, self.starts = False, [], []
         self.outcome_of_look = Outcome.OK
 
@@ -68,8 +70,16 @@ class Card(Scripted):
     def _limit(self, settings):
         return settings.memory_fraction * TOTAL
 
+    def _enough(self, settings):
+        if settings.unused_blocks is UnusedBlocks.WHOLE:
+            return self.whole_enough
+        return self.growing_enough if settings.expandable_segments else self.enough
+
+    def _num_retries(self, settings):
+        return 3 if self._limit(settings) < self._enough(settings) else 0
+
     def _rate(self, settings):
-        enough = self.growing_enough if settings.expandable_segments else self.enough
+        enough = self._enough(settings)
         if self._limit(settings) < min(self.allocated, enough):
             raise MemoryError("CUDA out of memory")
         rate = 100.0 * (2.0 if settings.precision is Precision.BF16 else 1.0)
@@ -77,11 +87,10 @@ class Card(Scripted):
         return Measured(samples_per_second=rate * slowed, peak_memory_bytes=self.reserved + OUTSIDE)
 
     def _with_ranks(self, result, settings):
-        enough = self.growing_enough if settings.expandable_segments else self.enough
         figures = rank(
             peak_reserved_bytes=min(self.reserved, int(self._limit(settings))),
             window_allocated_bytes=self.allocated,
-            num_window_retries=3 if self._limit(settings) < enough else 0,
+            num_window_retries=self._num_retries(settings),
         )
         return replace(result, ranks=(figures,), outside_allocator_bytes=OUTSIDE)
 
@@ -176,6 +185,30 @@ def test_gaps_between_blocks_are_closed_by_segments_that_grow(folder, card):
     _, shared = run_command(config, ("python", "train.py"), folder.path, share=True)
     assert "expandable_segments:True" in shared["PYTORCH_CUDA_ALLOC_CONF"]
     assert json.loads(shared["AUTOTUNE_JOB"])["cap_fraction"] == pytest.approx(result.memory.expandable_bytes / TOTAL)
+
+
+def test_where_the_allocator_makes_retries_other_blocks_are_tried_under_the_same_limit(folder, card):
+    """Blocks that are never split suffice with less; collecting them earlier does not."""
+    card.enough = card.growing_enough = 10 * GIB
+    card.whole_enough = 8 * GIB
+    result = found_by(folder)
+    memory, looks = result.memory, [settings.unused_blocks for settings, _ in card.looks]
+    assert looks[-2:] == [UnusedBlocks.COLLECT, UnusedBlocks.WHOLE]
+    assert memory.unused_blocks == "whole" and 8 * GIB <= memory.blocks_bytes / 1.15 < 0.95 * memory.smallest_bytes
+    assert SearchResult.from_document(json.loads(json.dumps(result.document()))) == result
+    config = read_config(Path(result.config))
+    _, shared = run_command(config, ("python", "train.py"), folder.path, share=True)
+    assert shared["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:256"
+    assert json.loads(shared["AUTOTUNE_JOB"])["cap_fraction"] == pytest.approx(memory.blocks_bytes / TOTAL)
+    _, alone = run_command(config, ("python", "train.py"), folder.path, share=False)
+    assert "max_split" not in alone.get("PYTORCH_CUDA_ALLOC_CONF", "")
+
+
+def test_without_retries_no_other_blocks_are_tried(folder, card, monkeypatch):
+    monkeypatch.setattr(Card, "_num_retries", lambda self, settings: 0)
+    memory = found_by(folder).memory
+    assert memory.blocks_bytes is None and not memory.unused_blocks
+    assert {settings.unused_blocks for settings, _ in card.looks} == {UnusedBlocks.KEEP}
 
 
 def test_on_a_cpu_there_is_no_such_share(folder):
