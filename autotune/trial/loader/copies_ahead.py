@@ -80,6 +80,8 @@ class CopiesAhead:
         ahead = getattr(iterator, "_autotune_ahead", None)
         if ahead is None:
             ahead = iterator._autotune_ahead = self._ahead()
+        if self.looks_ahead:
+            self._of_cached_batch.waiting = None  # Nobody asks for the cached batch any more.
         return self._next(ahead, partial(original, iterator), looks_ahead=self.looks_ahead)
 
     def _ahead(self) -> _Ahead:

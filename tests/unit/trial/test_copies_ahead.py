@@ -127,6 +127,13 @@ def test_a_batch_in_place_of_the_loaders_comes_the_same_way(monkeypatch: pytest.
         (x,) = job.copies.of_cached(lambda: [torch.ones(2)])
         job.step(x)
     assert job.copies.num_copies == 3, "two were given, and one is on its way"
+    iterator = iter(job.loader)
+    job.copies.looks_ahead = False
+    next(iterator)
+    assert "memory waits for side" not in job.streams.said
+    job.copies.looks_ahead = True
+    next(iterator)
+    assert job.streams.said.count("memory waits for side") == 1, "the cached batch on its way is dropped"
 
 
 def test_a_script_without_copies_gets_its_batches_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
