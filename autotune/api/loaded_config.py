@@ -13,6 +13,7 @@ from autotune.api.micro_batching import note_fed
 from autotune.api.own_knobs import Knob, value_of
 from autotune.errors import ConfigError
 from autotune.settings import BY_NAME, GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, SETTINGS, Group, Settings, text_of
+from autotune.settings.ddp_group import ARGUMENTS, arguments_of
 from autotune.settings.loader_group import put_in_loader
 from autotune.settings.optimizer_form import forms_of
 from autotune.trial.start import active_session
@@ -199,6 +200,13 @@ class Config:
         if self._session is None:
             self._limit_memory()
         return model
+
+    def ddp_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of DistributedDataParallel, as tuned."""
+        self._claim(Group.RANKS)
+        names = tuple(name for name in ARGUMENTS if name in self._applied)
+        self._in_force.update({name: getattr(self._settings, name) for name in names})
+        return arguments_of(self._settings, names)
 
     def optimizer(self, optimizer: Stepper) -> Stepper:
         """The same optimizer, in the tuned form; call before the first step.

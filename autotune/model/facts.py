@@ -221,6 +221,8 @@ class ScriptFacts:
     optimizer_forms: tuple[str, ...] = ()
     """Forms that all optimizers of the script can take; empty for optimizers outside torch."""
     batch_copy: BatchCopy = BatchCopy.UNSEEN
+    own_ddp: tuple[tuple[str, bool | int], ...] = ()
+    """Settings of DistributedDataParallel by name, and `find_unused_parameters`; empty without this wrapper."""
     foreign_loader: str = ""
     """Library of a counted loader other than torch's DataLoader; empty for a DataLoader, and without a loader."""
     foreign_batches_vary: bool = False
@@ -258,7 +260,8 @@ class ScriptFacts:
     set the number of threads. `data_parallel`: torch.nn.DataParallel spreads each batch over devices. `no_convolution`:
     no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
     results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
-    attention on or off. `pinned_process`: a library has taken cores from the
+    attention on or off. `ddp`: DistributedDataParallel
+    wraps the model. `pinned_process`: a library has taken cores from the
     training process. `varying_inputs`: the model's inputs differ in shape. `kept_outputs`: outputs of the
     model live longer than a step."""
 

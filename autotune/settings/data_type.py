@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from autotune.errors import SearchSpaceError
+from autotune.settings.bucket_mb import DEFAULT_BUCKET_MB
 from autotune.settings.compile_mode import CompileMode
 from autotune.settings.matmul_precision import MatmulPrecision
 from autotune.settings.multiprocessing_context import StartMethod
@@ -79,6 +80,12 @@ class Settings:
     """The next batch is copied on a side stream; inert on a CPU."""
     optimizer_form: OptimizerForm = OptimizerForm.DEFAULT
     """Implementation of the optimizer's step."""
+    gradient_as_bucket_view: bool = False
+    """Gradients lie in the buckets of DistributedDataParallel."""
+    static_graph: bool = False
+    """DistributedDataParallel takes every step for alike."""
+    bucket_mb: int = DEFAULT_BUCKET_MB
+    """MiB of a bucket of DistributedDataParallel."""
     intra_op_threads: int = 1
     """Threads of an operation in the training process."""
     omp_wait_policy: OmpWaitPolicy = OmpWaitPolicy.DEFAULT

@@ -26,6 +26,7 @@ SETTING = Setting(
     needs_workers=True,
     refused=why_no_loader,
     pointless=_pointless,
+    is_foreign=lambda case: bool(_pointless(case)),
     usual=UsualGain(value=True),
     effect=Effect.LOADER,
     features=Features(loader=switched("free_workers")),

@@ -56,6 +56,7 @@ SETTING = Setting(
     refused=why_no_loader,
     refused_value=_refused_value,
     pointless=_pointless,
+    is_foreign=lambda case: bool(_pointless(case)),
     dropped=lambda case: ((each.value, reason) for each in FRESH if (reason := _refused_value(case, each))),
     usual=UsualGain(value=StartMethod.FORKSERVER.value, is_small=True),
     effect=Effect.LOADER,

@@ -37,6 +37,9 @@ NAMES = (
     "non_blocking",
     "stream_prefetch",
     "optimizer_form",
+    "gradient_as_bucket_view",
+    "static_graph",
+    "bucket_mb",
     "intra_op_threads",
     "omp_wait_policy",
 )

@@ -33,6 +33,7 @@ class Group(StrEnum):
     TRANSFER = "transfer"
     OPTIMIZER = "optimizer"
     THREADS = "threads"
+    RANKS = "ranks"
     OWN = "own"
 
 
@@ -60,6 +61,7 @@ class OwnLine(StrEnum):
     """Lines of a script that applies settings itself, in place of our seams; in the order of a script."""
 
     PREPARE = "model = cfg.prepare(model)"
+    RANKS = "model = DistributedDataParallel(model, **cfg.ddp_kwargs())"
     OPTIMIZER = "optimizer = cfg.optimizer(optimizer)"
     LOADER = "loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
     ON_DEVICE = "loader = cfg.on_device(loader, device)"
@@ -150,6 +152,9 @@ class Setting(NamedTuple):
     """Why no trial can put a single value in force; empty when trials can."""
     pointless: Callable[[SearchCase], str] = lambda case: ""
     """Why a search leaves the setting alone on this machine; empty when a search tries it."""
+    is_foreign: Callable[[SearchCase], bool] = lambda case: False
+    """Whether the script has nothing for the setting to change: such a setting is left alone without a message, unless
+    the user names the setting."""
     dropped: Callable[[SearchCase], Iterable[tuple[Value, str]]] = lambda case: ()
     """Single values that cannot be had, each with the reason."""
     is_tried: Callable[[SearchCase, Value], bool] = lambda case, value: True
@@ -197,6 +202,8 @@ class Setting(NamedTuple):
     """Puts a value into the arguments of a DataLoader; None for settings with the name of an argument."""
     read_of_loader: Callable[[Any], Value | None] | None = None
     """The value of a DataLoader."""
+    read_of_module: Callable[[Any], Value | None] | None = None
+    """The value of a root module; None = no value of the setting."""
     write_to_optimizer: Callable[[Any, Any], None] | None = None
     """Puts a value in force in an optimizer, between two steps."""
     read_of_optimizer: Callable[[Any], Value | None] | None = None

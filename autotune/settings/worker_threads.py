@@ -34,6 +34,7 @@ SETTING = Setting(
     needs_workers=True,
     refused=why_no_loader,
     pointless=_pointless,
+    is_foreign=lambda case: bool(_pointless(case)),
     effect=Effect.LOADER,
     features=Features(loader=lambda own: (1.0 * (own.worker_threads == 1), 1.0 * (own.worker_threads > 1))),
     put_in_loader=lambda value, arguments: put_in(arguments, num_threads=value),

@@ -116,8 +116,11 @@ class _Derivation:
         is_handed_on = case.is_claimed(setting.group) or name in case.mapped
         reason = "" if is_handed_on else setting.refused(case)
         reason = reason or setting.pointless(case)
-        if reason:
+        if reason and setting.is_foreign(case) and name not in case.asked:
+            allowed[name] = [own]
+        elif reason:
             self._refuse(allowed, name, reason)
+        if reason:
             return
         for value, why in setting.dropped(case):
             self._drop(allowed, name, value, why)

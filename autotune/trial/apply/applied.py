@@ -21,6 +21,7 @@ from autotune.settings import (
     Value,
 )
 from autotune.settings.compile_mode import CompileMode
+from autotune.settings.ddp_group import ARGUMENTS, arguments_of
 from autotune.settings.precision import HALF
 from autotune.trial.apply import environment_seams, observed
 from autotune.trial.apply.environment_seams import CopyCount
@@ -31,8 +32,8 @@ from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
 from autotune.trial.step.memory_format import align_states
 from autotune.trial.step.operand_formats import OperandDetector
-from autotune.trial.step.own_autocast import OwnAutocast
 from autotune.trial.step.roots import Roots
+from autotune.trial.step.script_autocast import OwnAutocast
 from autotune.trial.step.steps import Steps
 
 ROOT_SEARCH_STEPS = 8
@@ -233,6 +234,11 @@ class AppliedSettings:
             self.copies_ahead.install()
             self._ways_back.append(self.copies_ahead.close)
 
+    def _wrap_model_for_ranks(self) -> None:
+        names = tuple(name for name in ARGUMENTS if self._differs(name))
+        if names and Group.RANKS not in self.claims:
+            environment_seams.apply_ranks(arguments_of(self._asked, names))
+
     def _install_precision_and_gradients(self) -> None:
         precision = self._asked.precision if self._differs("precision") else Precision.FP32
         if Group.PRECISION in self.claims:
@@ -288,6 +294,7 @@ SEAMS: Mapping[str, Callable[[AppliedSettings], None]] = MappingProxyType(
         "memory_fraction": AppliedSettings._limit_memory,
         "non_blocking": AppliedSettings._copy_without_waiting,
         "stream_prefetch": AppliedSettings._copy_ahead,
+        **dict.fromkeys(ARGUMENTS, AppliedSettings._wrap_model_for_ranks),
     }
 )
 """Seams of the settings without a loader's argument, a switch of the process, or an entry in `MODEL_SEAMS`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -113,6 +114,22 @@ def apply_transfer(asked: Settings, script_settings: Settings) -> CopyCount | No
     wrap(torch.Tensor, "to", count.to_without_waiting)
     wrap(torch.Tensor, "cuda", count.cuda_without_waiting)
     return count
+
+
+def apply_ranks(changes: Mapping[str, Any]) -> None:
+    """Changes arguments of every DistributedDataParallel built from now on."""
+    ddp = torch.nn.parallel.DistributedDataParallel
+    signature = inspect.signature(ddp.__init__)
+
+    def with_changes(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(model: Any, *args: Any, **kwargs: Any) -> None:
+            bound = signature.bind(model, *args, **kwargs)
+            bound.arguments.update(changes)
+            original(*bound.args, **bound.kwargs)
+
+        return init
+
+    wrap(ddp, "__init__", with_changes)
 
 
 class CopyCount:

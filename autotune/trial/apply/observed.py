@@ -79,6 +79,11 @@ def model_settings(roots: Iterable[torch.nn.Module], precision: Precision | None
     """Number format, memory format and compilation of the modules that train, by field."""
     modules = list(roots)
     observed: dict[str, Value] = {} if precision is None else {"precision": precision.value}
+    for setting in SETTINGS:
+        if setting.read_of_module is not None:
+            readings = {setting.read_of_module(module) for module in modules} - {None}
+            if len(readings) == 1:
+                observed[setting.name] = readings.pop()  # type: ignore[assignment]
     for name, seam in MODEL_SEAMS.items():
         for each, observe in ((name, seam.observe), *seam.details.items()):
             value = observe(modules)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from autotune.model.facts import LossReduction, ScriptFacts
-from autotune.settings import Group, Precision, Value
+from autotune.settings import BY_NAME, Group, Precision, Value
 from autotune.settings.activation_checkpointing import repeated_blocks
+from autotune.settings.ddp_group import ARGUMENTS
 from autotune.settings.optimizer_form import OptimizerForm, forms_of_all
 from autotune.settings.sdpa_backend import SdpaBackend
 from autotune.trial.apply.environment_seams import settle_threads
@@ -210,6 +212,7 @@ class ScriptDetector:
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             num_repeated_blocks=sum(len(repeated_blocks(root)) for root in self._roots.modules),
+            own_ddp=self._own_ddp(),
             own_optimizer_form=str(in_force.get("optimizer_form", OptimizerForm.DEFAULT)),
             optimizer_forms=forms_of_all(self._steps.stepping),
             uses_closure=self._steps.used_closure,
@@ -263,6 +266,15 @@ class ScriptDetector:
             notes=self._notes(parameters, in_force),
         )
 
+    def _own_ddp(self) -> tuple[tuple[str, bool | int], ...]:
+        """Arguments of the script's DistributedDataParallel; empty without this wrapper, or with several."""
+        roots = [root for root in self._roots.modules if isinstance(root, DistributedDataParallel)]
+        if len(roots) != 1:
+            return ()
+        values = {name: BY_NAME[name].read_of_module(roots[0]) for name in ARGUMENTS}  # type: ignore[misc]
+        values["find_unused_parameters"] = bool(roots[0].find_unused_parameters)
+        return tuple(sorted(values.items()))  # type: ignore[arg-type]
+
     def _autocast_dtype(self) -> str | None:
         """Names of the types of the script's own autocast regions; None without a region."""
         return ", ".join(sorted(self._autocast_dtypes)) or None
@@ -288,6 +300,7 @@ class ScriptDetector:
             "shared_model": any(p.device.type == "cpu" and p.is_shared() for p in parameters),  # type: ignore[no-untyped-call]
             "attention": self._operands.has_fused_attention,
             "own_attention": torch_names.is_cuda_on() and in_force.get("sdpa_backend") != SdpaBackend.DEFAULT,
+            "ddp": bool(self._own_ddp()),
             "pinned_process": self._loaders.is_pinned,
             "varying_inputs": self._calls.inputs_vary,
             "kept_outputs": self._calls.keeps_outputs,

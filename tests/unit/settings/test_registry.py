@@ -66,7 +66,12 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
         setting.name in DETAILS,
     )
     loader = loader_facts(is_shuffled=True)
-    changes = {"optimizer_forms": ("fused",), "num_repeated_blocks": 2, "batch_copy": BatchCopy.DIRECT}
+    changes: dict[str, Any] = {
+        "optimizer_forms": ("fused",),
+        "num_repeated_blocks": 2,
+        "batch_copy": BatchCopy.DIRECT,
+        "notes": ("ddp",),
+    }
     facts = script_facts(device="cuda", loader=loader, **changes)
     has_seam = not setting.refused(ScriptCase(facts=facts, is_cpu=False))
     assert bool(any(ways)) is has_seam
@@ -96,6 +101,7 @@ def test_a_setting_is_read_back_or_says_why_not(setting: Setting) -> None:
         setting.read,
         setting.read_of_loader,
         setting.read_of_optimizer,
+        setting.read_of_module,
         setting.name in MODEL_SEAMS,
         setting.name in DETAILS,
         setting.name in BY_TRAINING,
