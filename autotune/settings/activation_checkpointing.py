@@ -84,10 +84,15 @@ def _refused(case: ScriptCase) -> str:
     return ""
 
 
-def _pointless(case: SearchCase) -> str:
-    if case.is_batch_free or case.own.grad_accum_steps > 1 or "activation_checkpointing" in case.asked:
-        return ""
-    return "it only makes room for a larger micro-batch, which is the whole batch already; ask with --set"
+def why_no_room(name: str) -> Callable[[SearchCase], str]:
+    """Why a search leaves a setting alone that trades speed for memory; empty where the micro-batch may grow."""
+
+    def pointless(case: SearchCase) -> str:
+        if case.is_batch_free or case.own.grad_accum_steps > 1 or name in case.asked:
+            return ""
+        return "it only makes room for a larger micro-batch, which is the whole batch already; ask with --set"
+
+    return pointless
 
 
 SETTING = Setting(
@@ -98,7 +103,7 @@ SETTING = Setting(
     left_alone="no block repeats; BatchNorm; own compilation; a micro-batch that cannot grow, unless asked for",
     domain=(False, True),
     refused=_refused,
-    pointless=_pointless,
+    pointless=why_no_room("activation_checkpointing"),
     memory=Memory.EITHER,
     peak_factor=PeakFactor(mean=math.log(0.6), deviation=0.4),
     moves_batch=True,

@@ -74,6 +74,8 @@ class Settings:
     """The model runs through torch.compile."""
     compile_mode: CompileMode = CompileMode.DEFAULT
     """How much torch.compile builds; inert without `compile`."""
+    activation_memory_budget: float = 1.0
+    """Share of the activations kept by a compiled model, above 0, at most 1; inert without `compile`."""
     non_blocking: bool = False
     """Copies to the device do not wait for their end; inert on a CPU, and beside `stream_prefetch`."""
     stream_prefetch: bool = False
@@ -103,9 +105,10 @@ class Settings:
         for value, (name, (least, most)) in zip(_numbers_of(self), BOUNDS.items(), strict=True):
             if value is not None or name != "batch_size":
                 _check_int(name, value, least, most)
-        fraction = self.memory_fraction
-        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
-            raise SearchSpaceError(f"memory_fraction {fraction!r} is not a share.", "It is above 0 and at most 1.")
+        for name in SHARES:
+            share = getattr(self, name)
+            if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+                raise SearchSpaceError(f"{name} {share!r} is not a share.", "It is above 0 and at most 1.")
         for name, value in zip(BOOLEAN_FIELDS, _booleans_of(self), strict=True):
             if not isinstance(value, bool):
                 raise SearchSpaceError(
@@ -182,6 +185,7 @@ class Settings:
 
 
 FIELDS = frozenset(each.name for each in fields(Settings))
+SHARES = tuple(each.name for each in SETTINGS if isinstance(each.default, float))
 BOOLEAN_FIELDS = tuple(each.name for each in SETTINGS if isinstance(each.default, bool))
 KINDS = {each.name: type(each.default) for each in SETTINGS if isinstance(each.default, StrEnum)}
 """Settings with named values, and the type of the values."""

@@ -34,6 +34,7 @@ NAMES = (
     "activation_checkpointing",
     "compile",
     "compile_mode",
+    "activation_memory_budget",
     "non_blocking",
     "stream_prefetch",
     "optimizer_form",

@@ -37,7 +37,9 @@ def test_an_allocator_without_a_record_tells_nothing_of_segments(monkeypatch: py
 
 def test_nothing_is_asked_of_cuda_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: pytest.fail("CUDA was asked"))
-    assert process_settings("cpu").keys() == {"intra_op_threads", "matmul_precision", "omp_wait_policy"}
+    of_compiler = {"activation_memory_budget"}  # seen once any test has loaded the compiler
+    found = process_settings("cpu").keys() - of_compiler
+    assert found == {"intra_op_threads", "matmul_precision", "omp_wait_policy"}
 
 
 def test_a_later_look_takes_the_place_of_an_earlier_one_with_its_comment() -> None:
