@@ -56,12 +56,16 @@ def _refused_value(case: ScriptCase, mode: Any) -> str:
     return _why_no_graphs(case.facts) if mode in GRAPHS else ""
 
 
+def sizes_vary(facts: Any) -> bool:
+    """Whether batches, or the inputs that the script makes of batches, differ in size, beyond a smaller last batch."""
+    by_loader = facts.loader is not None and facts.loader.batches_vary
+    return bool(by_loader or facts.foreign_batches_vary or "varying_inputs" in facts.notes)
+
+
 def _why_no_graphs(facts: Any) -> str:
     """Why CUDA graphs cannot run the model; empty when possible."""
-    if (facts.loader is not None and facts.loader.batches_vary) or facts.foreign_batches_vary:
+    if sizes_vary(facts):
         return "batches differ in size, and a CUDA graph holds one size"
-    if "varying_inputs" in facts.notes:
-        return "the model's inputs differ in shape, and a CUDA graph holds one shape"
     if "kept_outputs" in facts.notes:
         return "the script keeps the model's outputs beyond a step, and a CUDA graph overwrites its outputs"
     return ""

@@ -20,7 +20,7 @@ from autotune.settings import (
     Settings,
     Value,
 )
-from autotune.settings.compile_mode import CompileMode
+from autotune.settings.compile_mode import CompileMode, sizes_vary
 from autotune.settings.ddp_group import ARGUMENTS, arguments_of
 from autotune.settings.precision import HALF
 from autotune.trial.apply import environment_seams, observed
@@ -105,7 +105,11 @@ class AppliedSettings:
             environment_seams.apply_threads(self._asked, self._script_settings)
         if Group.KERNELS not in self.claims:
             environment_seams.apply_kernels(
-                self._asked, self._script_settings, self.roots, keeps_graphs=self._job.serves
+                self._asked,
+                self._script_settings,
+                self.roots,
+                keeps_graphs=self._job.serves,
+                sizes_vary=sizes_vary(self._facts),
             )
         if self._of_optimizers:
             self.steps.prepare.append(lambda optimizer: self._write_to(optimizer, self._asked))

@@ -31,7 +31,9 @@ def settle_threads() -> None:
     torch.get_num_threads()
 
 
-def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots, *, keeps_graphs: bool = False) -> None:
+def apply_kernels(
+    asked: Settings, script_settings: Settings, roots: Roots, *, keeps_graphs: bool = False, sizes_vary: bool = False
+) -> None:
     """Sets torch's switches for kernels, and prepares every root.
 
     Args:
@@ -39,6 +41,7 @@ def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots, *, k
         script_settings: The script's own settings.
         roots: Find the models.
         keeps_graphs: Whether compiled models are kept for later measurements of this process.
+        sizes_vary: Whether batches differ in size.
     """
     _write(Group.KERNELS, asked, script_settings, roots)
     for name, seam in MODEL_SEAMS.items():
@@ -48,6 +51,8 @@ def apply_kernels(asked: Settings, script_settings: Settings, roots: Roots, *, k
             continue
         if is_on and keeps_graphs and seam.has_graph:
             action = partial(action, kind=graph_kind(asked))
+        if is_on and sizes_vary and seam.has_graph:
+            action = partial(action, is_dynamic=True)
         roots.prepare.append(action)
         roots.convert_inputs = (seam.input_on if is_on else seam.input_off) or roots.convert_inputs
         roots.stops_at_first = roots.stops_at_first or seam.is_for_one_root

@@ -39,7 +39,8 @@ class ModelSeam:
     is_for_one_root: bool = False
     """True when the seam takes the first root module only, and ends the search for root modules."""
     has_graph: bool = False
-    """True when `apply` also takes a `kind`: the values of all settings that change the model's graph."""
+    """True when `apply` also takes `kind`, the values of all settings that change the graph, and `is_dynamic`, whether
+    batches differ in size."""
     forget: Callable[[torch.nn.Module], None] | None = None
     """Notes between two measurements of a process that the setting is off again, for a seam without `undo`."""
 
@@ -53,12 +54,18 @@ def _undo_channels_last(model: torch.nn.Module) -> None:
         memory_format.convert_weights(model, torch.contiguous_format)
 
 
-def _compile(model: torch.nn.Module, kind: Hashable = None, compile_mode: CompileMode = CompileMode.DEFAULT) -> None:
+def _compile(
+    model: torch.nn.Module,
+    kind: Hashable = None,
+    compile_mode: CompileMode = CompileMode.DEFAULT,
+    *,
+    is_dynamic: bool = False,
+) -> None:
     """Compiles a model as a whole, or only its repeated blocks."""
     if compile_mode is CompileMode.REGIONAL:
-        torch_names.compile_blocks(model, repeated_blocks(model), kind)
+        torch_names.compile_blocks(model, repeated_blocks(model), kind, is_dynamic=is_dynamic)
     else:
-        torch_names.compile_in_place(model, kind, compile_mode)
+        torch_names.compile_in_place(model, kind, compile_mode, is_dynamic=is_dynamic)
 
 
 def _observe_compile(modules: Sequence[torch.nn.Module]) -> bool | None:

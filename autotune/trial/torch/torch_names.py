@@ -107,7 +107,9 @@ _compiled_calls: weakref.WeakKeyDictionary[Any, dict[Hashable, Any]] = weakref.W
 """Compiled calls of each root or block by the graph's kind, kept for a return to earlier settings."""
 
 
-def compile_in_place(module: Any, kind: Hashable = None, compile_mode: str = "default") -> None:
+def compile_in_place(
+    module: Any, kind: Hashable = None, compile_mode: str = "default", *, is_dynamic: bool = False
+) -> None:
     """Compiles a module of any class in place, as `module.compile()` does, and remembers the module.
 
     torch's compiler skips frames in the files of torch.nn, so `compile()` silently leaves a root such as a Sequential
@@ -118,8 +120,12 @@ def compile_in_place(module: Any, kind: Hashable = None, compile_mode: str = "de
         kind: Everything that changes the graph. A kind met before gets the earlier compiled call; None keeps no call,
             and the process may free the module.
         compile_mode: Mode of torch.compile.
+        is_dynamic: Whether the first graph serves all sizes. Otherwise the second size costs a second build, in the
+            middle of a measurement.
     """
     options: dict[str, Any] = {} if compile_mode == "default" else {"mode": str(compile_mode)}
+    if is_dynamic:
+        options["dynamic"] = True
     if HAS_CALL_SLOT:
         code = code_to_compile(f"call_{len(_compiled_calls.get(module, ()))}")
         _set_compiled(module, code, kind, options)
@@ -128,7 +134,14 @@ def compile_in_place(module: Any, kind: Hashable = None, compile_mode: str = "de
     _compiled_roots[module] = str(compile_mode)
 
 
-def compile_blocks(module: Any, blocks: Sequence[Any], kind: Hashable = None, compile_mode: str = "regional") -> None:
+def compile_blocks(
+    module: Any,
+    blocks: Sequence[Any],
+    kind: Hashable = None,
+    compile_mode: str = "regional",
+    *,
+    is_dynamic: bool = False,
+) -> None:
     """Compiles the repeated blocks of a root in place, from the root's second call on.
 
     Blocks of one class share their code, so the compiler builds one graph for all of them. The first call runs as
@@ -140,7 +153,9 @@ def compile_blocks(module: Any, blocks: Sequence[Any], kind: Hashable = None, co
         blocks: Modules inside of the root.
         kind: As for `compile_in_place`.
         compile_mode: Name of the mode, for the reading.
+        is_dynamic: As for `compile_in_place`.
     """
+    options: dict[str, Any] = {"dynamic": True} if is_dynamic else {}
     _compiled_roots[module] = str(compile_mode)
     _compiled_blocks[module] = tuple(blocks)
     codes: dict[type, CodeType] = {}
@@ -152,7 +167,7 @@ def compile_blocks(module: Any, blocks: Sequence[Any], kind: Hashable = None, co
         for block in blocks:
             number = len(_compiled_calls.get(block, ()))
             code = codes.setdefault(type(block), code_to_compile(f"call_{type(block).__name__}_{number}"))
-            _set_compiled(block, code, kind, {})
+            _set_compiled(block, code, kind, options)
 
     handle = module.register_forward_hook(compile_all)
 

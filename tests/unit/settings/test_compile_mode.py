@@ -69,7 +69,7 @@ def test_cuda_graphs_are_refused_by_name_where_batches_differ_in_size() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"notes": ("varying_inputs",)}, "differ in shape"),
+        ({"notes": ("varying_inputs",)}, "batches differ in size"),
         ({"notes": ("kept_outputs",)}, "keeps the model's outputs beyond a step"),
         ({"loader": None, "foreign_batches_vary": True}, "batches differ in size"),
     ],
@@ -193,3 +193,21 @@ def test_the_regional_mode_is_refused_without_blocks_that_repeat() -> None:
 
 def test_no_argument_of_the_trainer_compiles_blocks_alone() -> None:
     assert SETTING.frameworks["hf"](REGIONAL, False) is None
+
+
+@pytest.mark.parametrize("mode", [CompileMode.DEFAULT, CompileMode.REGIONAL])
+@pytest.mark.parametrize("vary", [False, True])
+def test_the_first_graph_serves_all_sizes_where_batches_differ(
+    asked: list[dict[str, Any]], mode: CompileMode, vary: bool
+) -> None:
+    """Otherwise a second length would cost a second build, in the middle of a window."""
+    from autotune.trial.apply.environment_seams import apply_kernels
+    from autotune.trial.step.roots import Roots
+
+    roots, model = Roots(), blocks(2)
+    apply_kernels(Settings(compile=True, compile_mode=mode), Settings(), roots, sizes_vary=vary)
+    for prepare in roots.prepare:
+        prepare(model)
+    for _ in range(2):
+        model(torch.randn(3, 4))
+    assert asked and all(options.get("dynamic", False) is vary for options in asked)
