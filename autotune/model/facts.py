@@ -221,6 +221,9 @@ class ScriptFacts:
     optimizer_forms: tuple[str, ...] = ()
     """Forms that all optimizers of the script can take; empty for optimizers outside torch."""
     batch_copy: BatchCopy = BatchCopy.UNSEEN
+    argument_batch: int | None = None
+    """Micro-batch of a script without a loader: the size of the model's inputs, and the value of an argument of the
+    script. The script then accumulates as an argument tells, too."""
     own_ddp: tuple[tuple[str, bool | int], ...] = ()
     """Settings of DistributedDataParallel by name, and `find_unused_parameters`; empty without this wrapper."""
     foreign_loader: str = ""

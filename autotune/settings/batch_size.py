@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.loader_group import of_loader
 from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, Setting
 
 if TYPE_CHECKING:
@@ -47,6 +46,9 @@ def why_no_split(case: ScriptCase) -> str:
         return "the script has a batch sampler of its own"
     if loader is not None and loader.batch_sampler == "none":
         return "the loader does not batch: its dataset does"
+    if loader is None and facts.argument_batch is not None:
+        is_mapped = {"batch_size", "grad_accum_steps"} <= set(case.mapped)
+        return "" if is_mapped else "the script takes its batch from its arguments (--map)"
     if loader is None or loader.batch_size is None:
         return "the batch size is not known from a torch DataLoader"
     if "grad_accum_steps" in case.mapped:
@@ -103,7 +105,7 @@ SETTING = Setting(
     ),
     bounds=(1, 10**8),
     most_searched=1 << 20,
-    own=of_loader("batch_size"),
+    own=lambda facts: facts.argument_batch if facts.loader is None else facts.loader.batch_size,
     refused=why_no_split,
     memory=Memory.MORE,
     changes_graph=True,

@@ -221,7 +221,9 @@ class MeasuredSession(ScriptQuestions):
             has_loader=self._has_loader,
             num_workers=num_workers,
             num_queued=num_queued,
-            micro_batches_per_step=max(settings.grad_accum_steps, facts.num_micro_batches_per_step),
+            micro_batches_per_step=(
+                max(settings.grad_accum_steps, facts.num_micro_batches_per_step) if self._has_loader else 1
+            ),
             incumbent_samples_per_second=incumbent / world_size if incumbent is not None else None,
             samples_per_step=self._declared_samples(),
             has_foreign_loader=self._counts_foreign,

@@ -35,6 +35,7 @@ from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.script_autocast import OwnAutocast
 from autotune.trial.step.steps import Steps
+from autotune.trial.torch.batch_structure import leading_size
 
 ROOT_SEARCH_STEPS = 8
 """Optimizer steps after which the search for root modules ends: by then all models that train in turn were called, and
@@ -84,6 +85,8 @@ class AppliedSettings:
             graph=environment_seams.graph_kind(self._asked) if is_kept else None,
         )
         self._changes_format = False
+        self._input_size: int | None = None
+        """Samples in the first call of the model, for a script without a loader."""
         self._region: AutocastRegion | None = None
         self._gradients: Gradients | None = None
         self._ways_back: list[Callable[[], None]] = []
@@ -94,6 +97,8 @@ class AppliedSettings:
         self.loaders.override = self._override
         self.loaders.install()
         self.roots.around_first.append(self._operands.look)
+        if self.has_argument_batch:
+            self.roots.on_first_inputs = self._note_inputs
         if self._is_later:
             self.steps.on_step.append(self._begin_search)
         self.steps.on_step.append(self._end_search)
@@ -187,9 +192,18 @@ class AppliedSettings:
             seen.note("grad_accum_steps", 1, CHANGED_GRADIENTS)
         return seen
 
+    @property
+    def has_argument_batch(self) -> bool:
+        """Whether the script has no loader, and takes its batch from its arguments."""
+        return self._facts.argument_batch is not None
+
     def counted(self) -> Observed:
-        """Accumulation by backward passes per step, when autotune accumulates; empty otherwise."""
+        """Accumulation by backward passes per step, when autotune or an argument accumulates; empty otherwise."""
         seen = Observed()
+        if self.has_argument_batch and self.steps.num_updates:
+            seen.note("batch_size", self._input_size)
+            seen.note("grad_accum_steps", max(1, round(self.steps.num_backwards / self.steps.num_updates)))
+            return seen
         if not self.steps.num_updates or not self._differs("grad_accum_steps"):
             return seen
         num_micro_batches = (
@@ -198,6 +212,9 @@ class AppliedSettings:
         num_micro_batches += self._gradients.num_missing if self._gradients is not None else 0
         seen.note("grad_accum_steps", max(1, round(num_micro_batches / self.steps.num_updates)))
         return seen
+
+    def _note_inputs(self, inputs: Any) -> None:
+        self._input_size = leading_size(inputs)
 
     def _begin_search(self, _: torch.optim.Optimizer | None) -> None:
         self.steps.forget(self._begin_search)

@@ -1,4 +1,8 @@
-"""Finds the script's arguments that can stand for settings, as parsed by argparse or click during the probe."""
+"""Finds the script's arguments that can stand for settings, in the probe.
+
+Arguments are parsed by argparse, by click, or by a configurator: a file that the script executes, and that overrides
+variables of the script by arguments such as `--batch_size=32`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -23,6 +28,9 @@ SWITCHES = {
 """Arguments without a value, by the setting and the value of each."""
 OF_TRAINER = frozenset(filter(None, (setting.arguments.of_trainer for setting in SETTINGS)))
 """Arguments that the Trainer of Hugging Face hands on unchanged to its loader and its loop."""
+CONFIGURATOR = ("sys.argv", "globals()", "--")
+"""Words of a file that overrides variables of the script by its arguments."""
+MAX_TEXT_BYTES = 1 << 16
 _TRAINER_MODULES = ("transformers.", "accelerate.")
 
 
@@ -73,7 +81,13 @@ class ArgumentDetector:
                     self._dests[key] = keyword.value.attr
 
     def facts(
-        self, loader: LoaderFacts | None, *, num_micro_batches: int, own_autocast: str | None, targets_vary: bool
+        self,
+        loader: LoaderFacts | None,
+        *,
+        num_micro_batches: int,
+        own_autocast: str | None,
+        targets_vary: bool,
+        input_size: int | None = None,
     ) -> tuple[ArgumentFacts, ...]:
         """Arguments with values confirmed by the script's behaviour, at most one for each setting.
 
@@ -83,9 +97,14 @@ class ArgumentDetector:
             own_autocast: dtype of the script's own autocast regions, None without them.
             targets_vary: The loss is a mean over targets, and batches have different numbers of targets, so that the
                 script's accumulation may matter.
+            input_size: Samples of the model's inputs, for a script without a loader; None = unknown.
         """
         found: dict[str, list[ArgumentFacts]] = {}
         in_force = {"grad_accum_steps": num_micro_batches, **(_numbers_of(loader) if loader is not None else {})}
+        if loader is None and input_size is not None:
+            in_force["batch_size"] = input_size
+        for option in _configured():
+            self._options.setdefault(option.dest, option)
         for option in self._options.values():
             for name, template in _numbers(option, in_force):
                 is_taken = loader is not None and self._is_taken(name, option, loader)
@@ -164,6 +183,46 @@ def _click_options() -> Iterator[_Option]:
                 is_switch=bool(getattr(parameter, "is_flag", False)),
                 is_trainers=False,
             )
+
+
+def _configured() -> Iterator[_Option]:
+    """Whole numbers among the variables of a script that overrides its variables by arguments."""
+    main = sys.modules.get("__main__")
+    path = getattr(main, "__file__", None)
+    if path is None or not _has_configurator(Path(path)):
+        return
+    for name, value in list(vars(main).items()):
+        if type(value) is int and not name.startswith("_"):
+            yield _Option(
+                dest=name,
+                option=f"--{name}",
+                value=value,
+                choices=(),
+                takes_whole_numbers=True,
+                is_switch=False,
+                is_trainers=False,
+            )
+
+
+def _has_configurator(script: Path) -> bool:
+    """Whether a script executes a file that writes arguments into the script's variables."""
+    try:
+        statements = ast.parse(script.read_text(errors="replace")).body
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return False
+    calls = [one.value for one in statements if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
+    executed = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "exec"]
+    constants = [node.value for call in executed for node in ast.walk(call) if isinstance(node, ast.Constant)]
+    files = [name for name in constants if isinstance(name, str) and name.endswith(".py")]
+    texts = (_text_of(folder / name) for name in files for folder in (Path.cwd(), script.parent))
+    return any(all(word in text for word in CONFIGURATOR) for text in texts)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace") if path.stat().st_size <= MAX_TEXT_BYTES else ""
+    except OSError:
+        return ""
 
 
 def _numbers(option: _Option, in_force: dict[str, int]) -> Iterator[tuple[str, str]]:

@@ -45,6 +45,7 @@ from autotune.trial.step.replicas import device_numbers, num_replicas
 from autotune.trial.step.roots import Roots, weights_of
 from autotune.trial.step.steps import Steps, parameters_of
 from autotune.trial.torch import torch_names
+from autotune.trial.torch.batch_structure import leading_size
 from autotune.trial.torch.patching import wrap
 
 NUM_STEPS = 6
@@ -75,6 +76,8 @@ class ScriptDetector:
         self._operands = OperandDetector(lambda: "compile" in self._seen)
         self._saved = SavedActivations()
         self._calls = RootCalls(steps)
+        self._input_size: int | None = None
+        """Samples in the first call of the model, for a script without a loader."""
         self._loss_targets = LossTargets()
         self._seen: set[str] = set()
         self._thread_setters: set[int] = set()
@@ -95,6 +98,7 @@ class ScriptDetector:
         self._steps.on_step.append(self._step)
         self._roots.around_first += [self._operands.look, self._saved.look]
         self._roots.prepare.append(self._calls.attach)
+        self._roots.on_first_inputs = self._note_inputs
         self._loss_targets.install()
         self.batch_uses.install()
         wrap(torch, "set_num_threads", self._wrap_set_threads)
@@ -201,14 +205,25 @@ class ScriptDetector:
         optimizer = self._steps.primary
         ends = self._step_ends or self._backward_ends
         loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step()
+        num_backwards = usual_growth(self._backwards_at_steps)
+        arguments = self._arguments.facts(
+            loader,
+            num_micro_batches=accumulation if loader is not None else num_backwards,
+            own_autocast=self._autocast_dtype(),
+            targets_vary=self._loss_targets.vary,
+            input_size=self._input_size,
+        )
+        has_batch = {"batch_size", "grad_accum_steps"} <= {argument.name for argument in arguments}
+        argument_batch = self._input_size if loader is None and not self._foreign.library and has_batch else None
         device = self._device(parameters)
         in_force = settings_in_force(device, self._roots.modules, self._operands.precision, self._steps.stepping)
         return ScriptFacts(
             device=device,
             world_size=world_size,
             loader=loader,
-            num_micro_batches_per_step=accumulation,
-            num_backwards_per_step=usual_growth(self._backwards_at_steps),
+            num_micro_batches_per_step=accumulation if argument_batch is None else num_backwards,
+            num_backwards_per_step=num_backwards,
+            argument_batch=argument_batch,
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             num_repeated_blocks=sum(len(repeated_blocks(root)) for root in self._roots.modules),
@@ -257,14 +272,13 @@ class ScriptDetector:
             foreign_loader=self._foreign.library if loader is None else "",
             foreign_batches_vary=loader is None and self._foreign.batches_vary,
             schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,
-            arguments=self._arguments.facts(
-                loader,
-                num_micro_batches=accumulation,
-                own_autocast=self._autocast_dtype(),
-                targets_vary=self._loss_targets.vary,
-            ),
+            arguments=arguments,
             notes=self._notes(parameters, in_force),
         )
+
+    def _note_inputs(self, inputs: Any) -> None:
+        if self._input_size is None:
+            self._input_size = leading_size(inputs)
 
     def _own_ddp(self) -> tuple[tuple[str, bool | int], ...]:
         """Arguments of the script's DistributedDataParallel; empty without this wrapper, or with several."""

@@ -158,7 +158,8 @@ class TrialReport:
         if meter is None:
             self.note_rank()
         blocks = meter.blocks() if meter is not None else ()
-        observed = self._applied.counted() if self._batch_source.is_read_ahead else _accumulation(blocks)
+        is_counted = self._batch_source.is_read_ahead or self._applied.has_argument_batch
+        observed = self._applied.counted() if is_counted else _accumulation(blocks)
         observed.update(self._applied.observed())
         observed.update(self.set_by_script)
         result = RankResult(

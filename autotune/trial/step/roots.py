@@ -35,6 +35,8 @@ class Roots:
         """Functions from a root to a context for the root's first call."""
         self.around_again: Callable[[], AbstractContextManager[object]] | None = None
         """Gives the context for a call of a root within a backward pass, where a checkpoint runs the root again."""
+        self.on_first_inputs: Callable[[Any], None] | None = None
+        """Called with all arguments of the first call of each root."""
         self.stops_at_first = False
         """Ends the search at the first root when True: a compiler will trace the calls of the inner modules."""
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -84,6 +86,8 @@ class Roots:
             is_new = module not in self._modules
             if is_new:
                 self._found(module)
+                if self.on_first_inputs is not None:
+                    self.on_first_inputs([*args, *kwargs.values()])
             self._is_inside = True
             try:
                 with ExitStack() as stack:
