@@ -32,6 +32,10 @@ class FrameworkArguments:
 def huggingface_arguments(config: TunedConfig) -> FrameworkArguments:
     """Fields of `transformers.TrainingArguments` (4.46 or later)."""
     values, taken = _taken("hf", config)
+    facts = config.script.facts
+    if "optim" in values and (facts is None or facts.optimizer != "AdamW"):
+        del values["optim"]  # The Trainer's name would bring another optimizer along.
+        taken.discard("optimizer_form")
     if _trains_on_cpu(config):
         values["use_cpu"] = True  # otherwise bf16 is refused without a GPU
     note = (

@@ -64,6 +64,8 @@ class Settings:
     """Cached memory without a tensor; inert on a CPU, and beside `expandable_segments`."""
     cudnn_benchmark: bool = False
     """cuDNN times its algorithms and keeps the fastest; inert on a CPU."""
+    cudnn_benchmark_limit: int = 10
+    """Algorithms timed for each convolution, 0 = all; inert without `cudnn_benchmark`."""
     channels_last: bool = False
     """Four-dimensional weights and inputs in NHWC order."""
     sdpa_backend: SdpaBackend = SdpaBackend.DEFAULT

@@ -124,6 +124,13 @@ def _features(own: Settings) -> tuple[float, ...]:
     return 1.0 * (own.optimizer_form is OptimizerForm.FUSED), 1.0 * (own.optimizer_form is OptimizerForm.FOR_LOOP)
 
 
+def _for_trainer(own: Settings, _: bool) -> dict[str, str] | None:
+    """The Trainer's name of AdamW in this form; the Trainer has no names for the rest."""
+    if own.optimizer_form is OptimizerForm.FUSED:
+        return {"optim": "adamw_torch_fused"}
+    return {} if own.optimizer_form is OptimizerForm.DEFAULT else None
+
+
 SETTING = Setting(
     name="optimizer_form",
     group=Group.OPTIMIZER,
@@ -141,6 +148,7 @@ SETTING = Setting(
     features=Features(compute=_features),
     read_of_optimizer=read,
     write_to_optimizer=write,
+    frameworks={"hf": _for_trainer},
     own_lines=(OwnLine.OPTIMIZER,),
     by_hand="build the optimizer with fused=True, or with foreach=False and fused=False for for_loop",
     by_hand_off="build the optimizer without foreach and fused",

@@ -29,6 +29,7 @@ NAMES = (
     "expandable_segments",
     "unused_blocks",
     "cudnn_benchmark",
+    "cudnn_benchmark_limit",
     "channels_last",
     "sdpa_backend",
     "activation_checkpointing",

@@ -128,7 +128,7 @@ class Study:
                 environment["CUDA_VISIBLE_DEVICES"] = ""
             try:
                 ended = subprocess.run(
-                    [*driver, str(self._script)],
+                    [*driver, *job.command[1:]],
                     cwd=self._script.parent,
                     env=environment,
                     capture_output=True,

@@ -16,6 +16,8 @@ from autotune.emit.frameworks import FRAMEWORKS
 from autotune.emit.tuned_config import MemoryShares
 from autotune.errors import ConfigError
 from autotune.settings import OmpWaitPolicy, Precision, Settings
+from autotune.settings.compile_mode import CompileMode
+from autotune.settings.optimizer_form import OptimizerForm
 
 from .example import FACTS, NATURAL, TUNED, tuned_config, tuned_configs
 
@@ -144,3 +146,24 @@ def test_an_effective_batch_that_is_known_is_said() -> None:
     assert "the effective batch is 64;" in export(tuned_config(), "hf")
     assert "the effective batch is 128;" in export(tuned_config(provenance_world_size=2), "hf")
     assert Settings().batch_size is None and "effective batch" not in export(tuned_config(settings=Settings()), "hf")
+
+
+@pytest.mark.parametrize(("optimizer", "name"), [("AdamW", "adamw_torch_fused"), ("SGD", None)])
+def test_the_trainer_is_told_the_form_of_adamw_alone(optimizer: str, name: str | None) -> None:
+    """The Trainer's name of a form brings its optimizer along."""
+    changes: dict[str, Any] = {
+        "settings": replace(TUNED, optimizer_form=OptimizerForm.FUSED),
+        "script_facts": replace(FACTS, optimizer=optimizer),
+    }
+    assert FRAMEWORKS["hf"](tuned_config(**changes)).values.get("optim") == name
+    assert ("optimizer_form" in left_out("hf", **changes)) is (name is None)
+
+
+def test_the_trainer_is_told_the_size_of_the_buckets_of_the_ranks() -> None:
+    assert FRAMEWORKS["hf"](tuned_config(settings=replace(TUNED, bucket_mb=50))).values["ddp_bucket_cap_mb"] == 50
+    assert "bucket_mb" in left_out("lightning", settings=replace(TUNED, bucket_mb=50))
+
+
+def test_compiled_blocks_are_named_where_a_framework_compiles_whole_models_alone() -> None:
+    settings = replace(TUNED, compile=True, compile_mode=CompileMode.REGIONAL)
+    assert "compile_mode" in left_out("hf", settings=settings)
