@@ -14,7 +14,7 @@ EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
 .PHONY: setup search serve session service-api service-pictures newcomer test test-all matrix lint bench-measure
 .PHONY: bench-search bench-startup
-.PHONY: bench-diagnose bench-storage bench-scale bench-service options clean
+.PHONY: bench-diagnose bench-storage bench-parity bench-rival bench-scale bench-service options clean
 
 ## setup: .venv with all that the package, its tests and studies/ need. 2 to 5 minutes, most of it torch's download.
 setup: $(STAMP)
@@ -115,6 +115,16 @@ bench-storage: setup
 ## tests/benchmarks/service/RESULTS.md. A minute; SERVICE="--seconds 1800" measures half an hour.
 bench-service: setup
 	$(BIN)/python -m tests.benchmarks.service $(SERVICE)
+
+## bench-parity: losses of 50 steps under every setting of three studies, against those of the script's own; half an
+## hour on two cores. PARITY="--device cuda --compile" trains on a GPU, with compiled models too.
+bench-parity: setup
+	$(BIN)/python -m tests.benchmarks.parity $(PARITY)
+
+## bench-rival: searches of autotune and of pytorch-autotune on three models, and the rates reached by both; needs a GPU
+## and pytorch-autotune. 20 minutes; RIVAL="--models resnet18" compares one.
+bench-rival: setup
+	$(BIN)/python -m tests.benchmarks.rival $(RIVAL)
 
 ## bench-scale: how long the verbs that read take on a study of 10,000 made-up trials, and one proposal of its search.
 ## 2 minutes on a quiet machine; SCALE="--database scale.db" keeps the database.

@@ -7,7 +7,7 @@ A search of autotune reads `train.py` alone, and `train_by_rival.py` calls pytor
 Afterwards all variants train in turns, outside of either search, and print their own rates: the script as it is,
 plainly compiled, by the rival's choice with the script's loader, by the rival's choice with a loader as large as the
 machine (`rival_fed`), and by `autotune run`. The result is one document of JSON. A second call with the same --work
-goes on where the first has ended. A model takes about six minutes on a GPU.
+goes on where the first has ended. A model takes about seven minutes on a GPU.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--kinds", nargs="+", choices=(*ONCE, *TURNS), default=[*ONCE, *TURNS])
-    parser.add_argument("--time", type=int, default=150, help="seconds of autotune's search")
+    parser.add_argument("--time", type=int, default=180, help="seconds of autotune's search")
     parser.add_argument("--budget", type=int, default=120, help="seconds of the rival's search, 120 by its word `fast`")
     parser.add_argument("--seconds", type=float, default=5.0, help="of training in each run of the comparison")
     parser.add_argument("--rounds", type=int, default=2)
