@@ -20,13 +20,13 @@ from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
-from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import LoaderRecord
 from autotune.trial.meter.block_recorder import Count
 from autotune.trial.meter.counters import Counters
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.rank_sync import Agreement, Progress
+from autotune.trial.observed_values import Observed
 from autotune.trial.report import rank_report
 from autotune.trial.report.failure import describe
 from autotune.trial.run_session import RunSession

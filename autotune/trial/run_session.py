@@ -15,15 +15,14 @@ import torch
 from autotune.protocol.job import TrialJob
 from autotune.settings import GROUP_OF_FIELD, Group, own_lines
 from autotune.trial.apply.applied import AppliedSettings
-from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord, NextBatch
+from autotune.trial.observed_values import Observed
 from autotune.trial.report import rank_report
 from autotune.trial.run_watch import Watch
-from autotune.verdict.in_force import missed_settings, text_in_force
+from autotune.trial.run_words import EXIT_CODE, refusal_text
+from autotune.verdict.in_force import missed_settings
 
 CHECK_AFTER_STEPS = 2
-EXIT_CODE = 2
-"""Exit code of a usage error: the config does not fit the script."""
 
 
 class RunSession:
@@ -104,14 +103,5 @@ class RunSession:
         return observed
 
     def _refuse(self, missed: Mapping[str, object], observed: Observed) -> None:
-        listed = "; ".join(
-            f"{name} {text_in_force(name, observed.values[name], observed.comments)}, not {asked}"
-            for name, asked in missed.items()
-        )
-        lines = own_lines(missed, self._job.config)
-        sys.stderr.write(
-            f"autotune: NOT in force: {listed}\n"
-            "autotune: the training is ended after its first steps. Let the script apply its config itself, with these "
-            "lines where they belong, and start it without autotune:\n" + "".join(f"  {line}\n" for line in lines)
-        )
+        sys.stderr.write(refusal_text(missed, observed, own_lines(missed, self._job.config)))
         rank_report.end_process(EXIT_CODE)

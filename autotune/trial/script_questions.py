@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from autotune.protocol.job import TrialJob
 from autotune.settings import Group, Settings, Value
 from autotune.trial.apply.applied import AppliedSettings
-from autotune.trial.apply.observed import Observed
+from autotune.trial.observed_values import Observed
 
 
 class ScriptQuestions:

@@ -25,9 +25,9 @@ from autotune.settings.ddp_group import ARGUMENTS, arguments_of
 from autotune.settings.precision import HALF
 from autotune.trial.apply import environment_seams, observed
 from autotune.trial.apply.environment_seams import CopyCount
-from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.copies_ahead import NOT_LEARNED, CopiesAhead
 from autotune.trial.loader.loaders import Loaders, NextBatch, override_arguments
+from autotune.trial.observed_values import Observed
 from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
 from autotune.trial.step.memory_format import align_states

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-import sys
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.settings import BY_NAME, INERT_WITHOUT_WORKERS, LOADER_FIELDS
@@ -27,14 +23,12 @@ from autotune.settings.worker_start import begun_anew
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import LongBatchSampler, length_of
 from autotune.trial.torch.patching import unwrap_all, wrap
+from autotune.trial.user_frames import user_frames
 
 CHAIN_FRAMES = 8
 """Number of callers in a key, to distinguish two loaders built by the same helper function."""
 UNKNOWN_WORKERS = "unknown, since no loader was built where the training one was in the probe"
 """Reported in place of the workers when the training loader of the probe does not appear."""
-_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
-_TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
-_STANDARD_LIBRARY = str(Path(inspect.__file__).resolve().parent) + os.sep
 
 
 class SwitchedError(BaseException):
@@ -249,29 +243,11 @@ def _without_seams(worker_loop: Callable[..., Any]) -> Callable[..., Any]:
     return loop
 
 
-def user_frames() -> Iterator[FrameType]:
-    """Frames of the user's code, the nearest first, without frames of autotune, torch and the standard library."""
-    current: FrameType | None = sys._getframe(1)
-    while current is not None:
-        if is_users(current.f_code.co_filename):
-            yield current
-        current = current.f_back
-
-
-def is_users(name: str) -> bool:
-    """Whether a file belongs to the user: not to autotune, torch or the standard library."""
-    return not name.startswith(("<frozen", "<string>", _PACKAGE, _TORCH)) and not _is_standard_library(name)
-
-
 def _construction_site() -> tuple[str, str]:
     """The place in the user's code that builds a loader, and the chain of callers."""
     frames = islice(user_frames(), CHAIN_FRAMES)
     places = [f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" for frame in frames]
     return (places[0] if places else "unknown:0"), "<".join(places)
-
-
-def _is_standard_library(name: str) -> bool:
-    return name.startswith(_STANDARD_LIBRARY) and "site-packages" not in name and "dist-packages" not in name
 
 
 def override_arguments(arguments: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.measure.block import Block, Phase
 from autotune.measure.build_times import BuildTimes
 from autotune.trial.meter.build_log import Built
-from autotune.trial.torch.device_clock import Clock
+
+if TYPE_CHECKING:
+    from autotune.trial.torch.device_clock import Clock
 
 
 class Count:

@@ -6,9 +6,22 @@ All counts are totals since the beginning. A step only adds to the totals, and a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from autotune.trial.meter.block_recorder import Count
-from autotune.trial.step.steps import Steps
+
+
+class StepCounts(Protocol):
+    """Totals of a framework's training; `trial.step.steps.Steps` counts torch's."""
+
+    num_backwards: int
+    num_steps: int
+    """Optimizer steps that updated parameters."""
+    num_updates: int
+    """Due optimizer steps, done or skipped."""
+    num_skipped: int
+    thread: int
+    """The thread that trains."""
 
 
 class Counters:
@@ -54,7 +67,7 @@ class Counters:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: StepCounts,
         *,
         has_loader: bool,
         samples_per_step: float | None,

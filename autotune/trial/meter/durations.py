@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import torch
-
 from autotune.measure.block import Phase
 from autotune.trial.torch.patching import wrap
 
@@ -36,7 +34,8 @@ class PartTimes:
         return times
 
     def install(self) -> None:
-        """Attaches to the first use of CUDA, when the process registers with the driver."""
+        """Attaches to torch's first use of CUDA, when the process registers with the driver."""
+        import torch
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def initialize(*args: Any, **kwargs: Any) -> Any:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from autotune.process_memory import (
     ResidentMemory,
@@ -20,6 +19,9 @@ from autotune.process_memory import (
     resident_memory,
 )
 from autotune.protocol.environment import SERVER_PIDS, SERVER_ROLLUPS
+
+if TYPE_CHECKING:
+    import torch
 
 WORKERS_EVERY_S = 0.25
 """Seconds between readings of a validation's workers; each reading makes the kernel walk the workers' page tables."""

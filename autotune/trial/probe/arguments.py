@@ -19,8 +19,8 @@ from typing import Any
 
 from autotune.model.facts import ArgumentFacts, LoaderFacts
 from autotune.settings import SETTINGS
-from autotune.trial.loader.loaders import user_frames
 from autotune.trial.torch.patching import wrap
+from autotune.trial.user_frames import user_frames
 
 SWITCHES = {
     switch: (setting.name, value) for setting in SETTINGS for switch, value in setting.arguments.switches.items()

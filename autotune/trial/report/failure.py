@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from pathlib import Path
 
-import torch
-from torch.multiprocessing.spawn import ProcessRaisedException
-
 from autotune.model.result import RaisedError
-from autotune.trial.loader.loaders import is_users
-from autotune.trial.torch import torch_names
+from autotune.trial.user_frames import is_users
 
 OUT_OF_MEMORY_TEXTS = (
     "out of memory",
@@ -21,8 +18,10 @@ OUT_OF_MEMORY_TEXTS = (
     "unable to allocate shared memory",
     "out of shared memory",
     "Cannot allocate memory",
+    "RESOURCE_EXHAUSTED",
+    "OOM when allocating",
 )
-"""Texts of errors about refused memory, from the sources of torch and of torch's libraries."""
+"""Texts of errors about refused memory, from the sources of torch, of TensorFlow, of XLA and of their libraries."""
 HOST_MEMORY_TEXTS = (
     "can't allocate memory",
     "unable to allocate shared memory",
@@ -42,7 +41,7 @@ _UNIT_BYTES = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 def describe(error: BaseException) -> RaisedError:
     """The exception as data, with kind, message, place, and whether memory was refused."""
     kind, message = type(error).__name__, str(error)
-    if isinstance(error, ProcessRaisedException):
+    if _is_of_a_spawned_rank(error):
         # Of an error in a spawned rank only the text of the traceback is left.
         kind, _, message = message.strip().rpartition("\n")[2].partition(": ")
     message = message[:MAX_MESSAGE_CHARS]
@@ -81,12 +80,12 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, (torch_names.OUT_OF_MEMORY, MemoryError)):
+    if _is_torchs(error) or isinstance(error, MemoryError):
         return True
     text = str(error)
-    if isinstance(error, ProcessRaisedException):
+    if _is_of_a_spawned_rank(error):
         return any(part in text for part in (*OUT_OF_MEMORY_TEXTS, *OUT_OF_MEMORY_KINDS))
-    if not isinstance(error, (RuntimeError, OSError)):
+    if not isinstance(error, (RuntimeError, OSError)) and "ResourceExhausted" not in type(error).__name__:
         return False
     if any(part in text for part in OUT_OF_MEMORY_TEXTS):
         return True
@@ -95,13 +94,34 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 def _is_about_the_host(error: BaseException) -> bool:
     text = str(error)
-    if isinstance(error, torch_names.OUT_OF_MEMORY) or "OutOfMemoryError" in text:
+    if _is_torchs(error) or "OutOfMemoryError" in text:
         return False
-    is_spawned = isinstance(error, ProcessRaisedException) and "MemoryError" in text
+    is_spawned = _is_of_a_spawned_rank(error) and "MemoryError" in text
     return is_spawned or isinstance(error, MemoryError) or any(part in text for part in HOST_MEMORY_TEXTS)
 
 
+def _is_torchs(error: BaseException) -> bool:
+    """Whether torch has refused device memory; False in a process without torch."""
+    if "torch" not in sys.modules:
+        return False
+    from autotune.trial.torch import torch_names
+
+    return isinstance(error, torch_names.OUT_OF_MEMORY)
+
+
+def _is_of_a_spawned_rank(error: BaseException) -> bool:
+    """Whether the error holds the text of a traceback in a rank spawned by torch."""
+    spawn = sys.modules.get("torch.multiprocessing.spawn")
+    return spawn is not None and isinstance(error, spawn.ProcessRaisedException)
+
+
 def _is_device_nearly_full() -> bool:
+    if "torch" not in sys.modules:
+        return False
+    import torch
+
+    from autotune.trial.torch import torch_names
+
     if not torch_names.is_cuda_on():
         return False
     free_bytes, total_bytes = torch.cuda.mem_get_info()

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-import torch
-
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import to_plain
 from autotune.protocol.paths import TrialPaths
@@ -27,7 +25,8 @@ reports."""
 
 def identity() -> tuple[int, int]:
     """(rank, world size) of this process, as torch.distributed or the launcher's environment says."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     try:
         rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

@@ -12,12 +12,12 @@ from autotune.measure.block import Block, Phase
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.paths import TrialPaths
 from autotune.trial.apply.applied import AppliedSettings
-from autotune.trial.apply.observed import Observed
 from autotune.trial.loader.batch_source import BatchSource
 from autotune.trial.loader.longest_batch import LongestBatch
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.host_memory import PassingWatch, held_bytes
 from autotune.trial.meter.meter import Meter
+from autotune.trial.observed_values import Observed
 from autotune.trial.report import rank_report
 from autotune.trial.report.failure import describe
 from autotune.trial.step.losses import LossWatch

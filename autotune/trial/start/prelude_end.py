@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from autotune.trial.loader.loaders import user_frames
 from autotune.trial.step.roots import is_criterion
 from autotune.trial.torch.patching import wrap
+from autotune.trial.user_frames import user_frames
 
 CUDA_STARTERS: tuple[Any, ...] = tuple(
     owner for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random) if hasattr(owner, "_lazy_init")

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from autotune.settings import BY_NAME
-from autotune.trial.apply.observed import Observed, process_settings
+from autotune.trial.apply.observed import process_settings
+from autotune.trial.observed_values import Observed
 from autotune.trial.torch import torch_names
 
 
